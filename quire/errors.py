@@ -1,0 +1,132 @@
+"""The exception tree of Quire.
+
+    QuireError
+    ├── InvalidArgument (ValueError)      an argument, name, size or option that cannot be used
+    ├── QueueNotFound (KeyError)          no queue of that name
+    ├── QueueExists                       a queue of that name is there already
+    ├── QueueInUse                        open transactions hold the queue
+    ├── QueueFull                         the queue's capacity does not admit the messages
+    ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
+    ├── SubscriptionExists                a subscription of that name with another start is there already
+    ├── TransactionError
+    │   ├── TransactionClosed             the transaction has ended already
+    │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
+    │   └── AlreadyCommitted              the ledger holds this key with this or a later version
+    ├── PositionLost                      a range of messages is not in the store any more
+    ├── StoreError
+    │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
+    │   ├── StoreClosed                   the store object was closed
+    │   ├── StoreLocked                   another process owns the store and cannot be joined
+    │   ├── StoreFailed                   a write or sync failed; reopen the store to recover
+    │   ├── StoreCorrupt                  bytes on disk fail their checksum or contradict each other
+    │   ├── StoreVersion                  the files are of a format version this release cannot read
+    │   └── DiskFull (OSError)            the file system has no room; nothing was changed
+    └── RemoteError
+        ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
+        └── OutcomeUnknown                the owner died during a commit; it may have taken effect
+
+Every message says what happened and what to do about it. An error raised by a call leaves the state
+as it was before the call, but for `OutcomeUnknown`, whose meaning is that this is not known.
+"""
+
+from __future__ import annotations
+
+
+class QuireError(Exception):
+    """The root of everything Quire raises on purpose."""
+
+    def __str__(self) -> str:
+        # KeyError would show the message's repr.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class InvalidArgument(QuireError, ValueError):
+    """An argument, name, size or option that cannot be used."""
+
+
+class QueueNotFound(QuireError, KeyError):
+    """No queue of that name."""
+
+
+class QueueExists(QuireError):
+    """A queue of that name is there already."""
+
+
+class QueueInUse(QuireError):
+    """Open transactions hold the queue."""
+
+
+class QueueFull(QuireError):
+    """The queue's capacity does not admit the messages."""
+
+
+class SubscriptionNotFound(QuireError, KeyError):
+    """No subscription of that name on the queue."""
+
+
+class SubscriptionExists(QuireError):
+    """A subscription of that name is there already."""
+
+
+class TransactionError(QuireError):
+    """The transaction cannot do this."""
+
+
+class TransactionClosed(TransactionError):
+    """The transaction has ended already."""
+
+
+class TransactionTimeout(TransactionError, TimeoutError):
+    """The transaction was rolled back because it was open for too long."""
+
+
+class AlreadyCommitted(TransactionError):
+    """The ledger holds this key with this or a later version: the transaction's effect is there."""
+
+
+class PositionLost(QuireError):
+    """A range of messages is not in the store any more."""
+
+
+class StoreError(QuireError):
+    """The store as a whole cannot be used as asked."""
+
+
+class StoreNotFound(StoreError, FileNotFoundError):
+    """There is no store at the path."""
+
+
+class StoreClosed(StoreError):
+    """The store object was closed."""
+
+
+class StoreLocked(StoreError):
+    """Another process owns the store and cannot be joined."""
+
+
+class StoreFailed(StoreError):
+    """A write or sync failed; the store refuses commits until it is reopened and recovered."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes on disk fail their checksum or contradict each other."""
+
+
+class StoreVersion(StoreError):
+    """The files are of a format version that this release cannot read."""
+
+
+class DiskFull(StoreError, OSError):
+    """The file system has no room for what was asked; nothing was changed."""
+
+
+class RemoteError(QuireError):
+    """The store is in another process, and the way to it failed."""
+
+
+class ConnectionLost(RemoteError, ConnectionError):
+    """The owner is gone; nothing of this operation took effect."""
+
+
+class OutcomeUnknown(RemoteError):
+    """The owner died during a commit: after reopening, look whether it took effect."""
