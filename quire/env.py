@@ -1,13 +1,36 @@
-"""The environment seam: the only module that touches files, clocks and randomness.
+"""The environment seam: files, directories, locks, clocks and randomness.
 
-`OsEnv` is the real machine. `quire.testing.SimEnv` implements the same two protocols on a simulated
+`OsEnv` is the real machine. `quire.testing.SimEnv` implements the same protocols on a simulated
 disk. Everything else in Quire takes an `Env` and calls nothing of `os`, `time` or `random` itself.
+
+What every environment guarantees, and what nobody may assume beyond it:
+
+E1. `sync` makes durable what was written by calls that had *returned* before it was issued. Until
+    then each write may be kept, lost or torn by a power failure, at the grain of a 512-byte
+    sector, in any combination.
+E2. A write to a direct file is durable when it returns, and `sync` does nothing. A power failure
+    during the write may tear it. Allocate, punch and truncate of a direct file are durable too.
+E3. After a failed `sync` it is not known what is durable, although reads still show all that was
+    written; a later `sync` that succeeds says nothing about it. The only way on is to close,
+    reopen and recover.
+E4. A new, renamed or removed name is durable after `sync_directory` of its directory (of both
+    directories, for a rename between two), not before; syncing the file is not enough. A rename
+    is atomic: the new name means the old file or the new one, never neither.
+E5. Space that was allocated or skipped and never written reads as zeros.
+E6. A view shows bytes in place: later writes appear in it. It is never invalidated by growth.
+    A file cannot be cut while a view reaches beyond the new end (BufferError).
+E7. No room is `quire.errors.DiskFull`. A failed allocate leaves the size and the data as before.
+E8. A lock has one holder over all processes and threads, and ends with its process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+
+from quire.os_env import OsEnv
+
+__all__ = ["Env", "File", "FileLock", "OsEnv"]
 
 
 class File(Protocol):
@@ -20,32 +43,57 @@ class File(Protocol):
         """Up to `length` bytes from `offset`; fewer only at the end of the file."""
 
     def view(self, offset: int, length: int) -> memoryview:
-        """A read-only mapped view of bytes that exist; it stays valid after `close`."""
+        """A read-only mapped view of bytes that exist; it stays valid after `close` (E6).
+
+        Raises ValueError for a range that is not within the file.
+        """
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Write all of `data` at `offset` (loops over short writes). Not durable before `sync`."""
+        """Write all of `data` at `offset` (loops over short writes). Not durable before `sync`.
+
+        On a direct file it is durable when it returns (E2). A memoryview must have items of one
+        byte. Raises DiskFull, which may leave a part of the data written.
+        """
 
     def sync(self) -> None:
-        """What was written before this call is durable when it returns. Never retried after failure."""
+        """What was written before this call is durable when it returns. Never retried after failure.
+
+        See E1 and E3. On a direct file there is nothing to do (E2).
+        """
 
     def allocate(self, offset: int, length: int) -> None:
-        """Make sure that writes to this range need no more space and no more metadata."""
+        """Make sure that writes to this range need no more space and no more metadata.
+
+        The file grows to the end of the range; what it holds stays as it is. Nobody may write to
+        the range at the same time. Raises DiskFull (E7).
+        """
 
     def punch(self, offset: int, length: int) -> None:
-        """Give the range's space back; it reads as zeros. The size stays."""
+        """Give the range's space back; it reads as zeros. The size stays.
 
-    def truncate(self, length: int) -> None: ...
+        A file system that cannot do this leaves the range as it was.
+        """
 
-    def size(self) -> int: ...
+    def truncate(self, length: int) -> None:
+        """Set the size. Raises BufferError if views reach beyond the new end (E6)."""
 
-    def close(self) -> None: ...
+    def size(self) -> int:
+        """The size in bytes, allocated space included."""
+
+    def close(self) -> None:
+        """Give up the handle, without a sync; twice is once. Views stay valid."""
 
 
 class FileLock(Protocol):
-    def release(self) -> None: ...
+    """A lock that is held until `release` or the end of the process (E8)."""
+
+    def release(self) -> None:
+        """Give the lock up; twice is once."""
 
 
 class Env(Protocol):
+    """The machine: whatever is not computation. Errors are OSError, as `os` raises them."""
+
     def open_file(
         self,
         path: str,
@@ -54,30 +102,51 @@ class Env(Protocol):
         exclusive: bool = False,
         read_only: bool = False,
         direct: bool = False,
-    ) -> File: ...
+    ) -> File:
+        """Open a file, or with `create` make an empty one if there is none.
 
-    def exists(self, path: str) -> bool: ...
+        `exclusive` creates, and raises FileExistsError if the name is taken. `direct` is a wish:
+        `File.direct` says whether the file system grants it (never for `read_only`).
+        """
 
-    def list_directory(self, path: str) -> Sequence[str]: ...
+    def exists(self, path: str) -> bool:
+        """Whether the path names a file or a directory."""
 
-    def make_directory(self, path: str) -> None: ...
+    def list_directory(self, path: str) -> Sequence[str]:
+        """The names in a directory, sorted."""
 
-    def remove(self, path: str) -> None: ...
+    def make_directory(self, path: str) -> None:
+        """Make one directory in an existing one; nothing happens if it is there already."""
 
-    def rename(self, old: str, new: str) -> None: ...
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory. Open handles and views keep working."""
 
-    def sync_directory(self, path: str) -> None: ...
+    def rename(self, old: str, new: str) -> None:
+        """Give a file or directory another name, replacing a file of that name (E4)."""
 
-    def modified_us(self, path: str) -> int: ...
+    def sync_directory(self, path: str) -> None:
+        """Make the directory's entries durable (E4)."""
 
-    def lock(self, path: str, owner: str) -> FileLock: ...
+    def modified_us(self, path: str) -> int:
+        """When the file was last changed, in microseconds since 1970."""
 
-    def now_us(self) -> int: ...
+    def lock(self, path: str, owner: str) -> FileLock:
+        """Take the lock at `path` (a file of its own, which nothing else opens).
 
-    def monotonic(self) -> float: ...
+        Raises StoreLocked, naming the holder's `owner` description, if it is taken (E8).
+        """
 
-    def sleep(self, seconds: float) -> None: ...
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since 1970. It may jump."""
 
-    def random_u64(self) -> int: ...
+    def monotonic(self) -> float:
+        """Seconds from some fixed moment; never goes back."""
 
-    def aligned_buffer(self, size: int) -> memoryview: ...
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def random_u64(self) -> int:
+        """64 bits that nobody can guess (a simulated environment draws them from its seed)."""
+
+    def aligned_buffer(self, size: int) -> memoryview:
+        """`size` writable bytes at an address that is a multiple of 4096, for direct writes."""

@@ -1,0 +1,94 @@
+"""The real machine's environment: directories, locks, clocks and randomness beside `OsFile`.
+
+Files are created with mode 0600 and directories with 0700: messages are their owner's alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from quire.os_file import OsFile, aligned_buffer, raise_if_full
+from quire.os_lock import OsFileLock, lock_file
+
+
+class OsEnv:
+    """The machine that this process runs on (see `quire.env.Env`)."""
+
+    def open_file(
+        self,
+        path: str,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        read_only: bool = False,
+        direct: bool = False,
+    ) -> OsFile:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        try:
+            return OsFile(path, flags, direct=direct and not read_only)
+        except OSError as error:
+            raise_if_full(error, path, "create the file")
+            raise
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except OSError as error:
+            raise_if_full(error, path, "create the directory")
+            raise
+
+    def remove(self, path: str) -> None:
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            os.rename(old, new)
+        except OSError as error:
+            raise_if_full(error, new, "rename the file")
+            raise
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def modified_us(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1000
+
+    def lock(self, path: str, owner: str) -> OsFileLock:
+        return lock_file(path, owner)
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def random_u64(self) -> int:
+        return int.from_bytes(os.urandom(8), "little")
+
+    def aligned_buffer(self, size: int) -> memoryview:
+        return aligned_buffer(size)

@@ -1,0 +1,299 @@
+"""A file of the real machine: positioned reads and writes, mapped views, direct writes.
+
+Guarantees (with those that `quire.env` states for every environment):
+
+O1. A direct file is opened `O_DIRECT | O_DSYNC`: whatever changes it (write, allocate, punch,
+    truncate) is durable when the call returns, so `sync` has nothing left to do.
+O2. A file system that refuses direct writes gives a plain file: `direct` is False, `sync` is
+    fdatasync. The caller reads `direct` once, after opening.
+O3. A descriptor is closed when the last call that uses it has returned, so that a `close` on one
+    thread never makes a call on another thread hit a file that got the same number meanwhile.
+O4. A file is never cut while a view of it reaches beyond the new end (that would be SIGBUS):
+    `truncate` raises BufferError instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import threading
+import weakref
+from typing import NoReturn
+
+from quire.errors import DiskFull, InvalidArgument
+
+DIRECT_ALIGNMENT = 4096
+ZERO_CHUNK_BYTES = 1 << 20
+FALLOC_FL_KEEP_SIZE = 0x01
+FALLOC_FL_PUNCH_HOLE = 0x02
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_DIRECT_FLAGS = getattr(os, "O_DIRECT", 0) | getattr(os, "O_DSYNC", 0)
+_NOTHING = memoryview(b"")
+
+
+class Descriptor(int):
+    """A file descriptor that is closed when nothing refers to it any more (O3)."""
+
+    def __del__(self) -> None:
+        if self >= 0:
+            os.close(self)
+
+
+_CLOSED = Descriptor(-1)
+
+
+def aligned_buffer(size: int) -> memoryview:
+    """`size` writable bytes that begin on a page boundary, private to this process."""
+    pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memoryview(pages)[:size]
+
+
+def raise_if_full(error: OSError, path: str, doing: str) -> None:
+    """Raise DiskFull, which says what to do, if `error` means that there is no room."""
+    if error.errno not in _NO_SPACE or isinstance(error, DiskFull):
+        return
+    full = DiskFull(
+        f"no room on the file system for {path}: cannot {doing} ({error.strerror}); free space"
+        " there or raise the quota, then repeat the operation"
+    )
+    full.errno = error.errno
+    full.filename = path
+    raise full from error
+
+
+class OsFile:
+    """One open file (see `quire.env.File`); opened by `OsEnv.open_file`."""
+
+    def __init__(self, path: str, flags: int, *, direct: bool) -> None:
+        self.path = path
+        self.direct = False
+        self._lock = threading.Lock()
+        self._view = _NOTHING
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+        # Views and reads always go through the page cache; so does every write, unless direct.
+        self._read_fd = Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))
+        self._write_fd = self._read_fd
+        if direct and _DIRECT_FLAGS:
+            direct_fd = _open_direct(path)
+            if direct_fd is not None:
+                self._write_fd = direct_fd
+                self.direct = True
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = os.pread(self._read_fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        done = len(data)
+        while done < length:
+            data = os.pread(self._read_fd, length - done, offset + done)
+            if not data:
+                break
+            pieces.append(data)
+            done += len(data)
+        return b"".join(pieces)
+
+    def view(self, offset: int, length: int) -> memoryview:
+        if offset < 0 or length < 0:
+            raise ValueError(f"a view needs an offset and a length >= 0, got {offset}, {length}")
+        end = offset + length
+        view = self._view
+        if end > len(view):
+            view = self._map_anew(end)
+        return view[offset:end]
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        # The hot path of a commit: one system call, one comparison.
+        try:
+            written = os.pwrite(self._write_fd, data, offset)
+        except OSError as error:
+            self._write_failed(error, offset, data)
+        if written != len(data):
+            self._write_rest(offset, memoryview(data).cast("B"), written)
+
+    def sync(self) -> None:
+        if not self.direct:
+            os.fdatasync(self._write_fd)
+
+    def allocate(self, offset: int, length: int) -> None:
+        """Make writes to the range need no more space; the file grows to its end, data stays.
+
+        Plain files get `posix_fallocate`. A direct file gets zeros written where there is no
+        data yet, since the first write to a block that is only reserved also commits metadata.
+        Measured, p50 of a 4 KiB direct write (ext4, Linux 6.18, virtio disk, 600 writes):
+        99-117 us over written zeros, 155-184 us over fallocated space, 152-187 us past the end.
+
+        The range must not be written by another thread meanwhile. Raises DiskFull; the file then
+        has its old size again.
+        """
+        if length <= 0:
+            return
+        old_size = self.size()
+        try:
+            self._reserve(offset, length, old_size)
+            if self.direct:
+                self._fill_holes(offset, offset + length)
+                os.fdatasync(self._write_fd)
+                # The zeros are of no use in the page cache: nobody reads space without data.
+                os.posix_fadvise(self._write_fd, offset, length, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            if self.size() > old_size:
+                os.ftruncate(self._write_fd, old_size)
+            raise_if_full(error, self.path, f"allocate {length} bytes at {offset}")
+            raise
+
+    def punch(self, offset: int, length: int) -> None:
+        if length <= 0 or not punch_hole(self._write_fd, offset, length):
+            return
+        if self.direct:
+            os.fdatasync(self._write_fd)
+
+    def truncate(self, length: int) -> None:
+        with self._lock:
+            self._view = _NOTHING
+            for mapped in list(self._maps):
+                if len(mapped) > length:
+                    self._close_map(mapped, length)
+            os.ftruncate(self._write_fd, length)
+            if self.direct:
+                os.fdatasync(self._write_fd)
+
+    def size(self) -> int:
+        return os.fstat(self._read_fd).st_size
+
+    def close(self) -> None:
+        self._write_fd = self._read_fd = _CLOSED
+        self._view = _NOTHING
+
+    def _map_anew(self, end: int) -> memoryview:
+        """Map the file as long as it is now; older maps live as long as views of them do."""
+        with self._lock:
+            size = self.size()
+            if end > size:
+                raise ValueError(f"a view of {self.path} up to {end} ends beyond its size, {size}")
+            if size == 0:
+                return _NOTHING
+            mapped = mmap.mmap(self._read_fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            self._maps.add(mapped)
+            self._view = memoryview(mapped)
+            return self._view
+
+    def _close_map(self, mapped: mmap.mmap, length: int) -> None:
+        try:
+            mapped.close()
+        except BufferError:
+            raise BufferError(
+                f"{self.path} cannot be cut to {length} bytes while views reach beyond;"
+                " release the views first"
+            ) from None
+
+    def _write_rest(self, offset: int, data: memoryview, written: int) -> None:
+        while written < len(data):
+            rest = data[written:]
+            try:
+                more = os.pwrite(self._write_fd, rest, offset + written)
+            except OSError as error:
+                self._write_failed(error, offset + written, rest)
+            if more == 0:
+                raise OSError(errno.EIO, "a write made no progress", self.path)
+            written += more
+
+    def _write_failed(
+        self, error: OSError, offset: int, data: bytes | bytearray | memoryview
+    ) -> NoReturn:
+        length = len(data)
+        raise_if_full(error, self.path, f"write {length} bytes at {offset}")
+        if error.errno == errno.EINVAL and self.direct:
+            raise InvalidArgument(
+                f"a direct write to {self.path} needs an offset, a length and a buffer address"
+                f" that are multiples of {DIRECT_ALIGNMENT}; got offset {offset}, length {length}"
+            ) from error
+        raise error
+
+    def _reserve(self, offset: int, length: int, old_size: int) -> None:
+        try:
+            os.posix_fallocate(self._write_fd, offset, length)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED or offset < 0:
+                raise
+            # No reservation here: write zeros past the old end, which holds no data.
+            start = max(offset, old_size)
+            _write_zeros(self._read_fd, start, offset + length)
+
+    def _fill_holes(self, offset: int, end: int) -> None:
+        """Write zeros to every hole and every unwritten extent of the range."""
+        position = offset
+        while position < end:
+            hole = min(os.lseek(self._read_fd, position, os.SEEK_HOLE), end)
+            if hole >= end:
+                return
+            try:
+                data = min(os.lseek(self._read_fd, hole, os.SEEK_DATA), end)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                data = end
+            _write_zeros(self._read_fd, hole, data)
+            position = data
+
+
+def _open_direct(path: str) -> Descriptor | None:
+    """A descriptor for direct, durable writes; None if the file system refuses them (O2).
+
+    Some file systems refuse only at the first transfer, so one is tried: a read of the first
+    page, or on an empty file a write that is taken back.
+    """
+    try:
+        fd = Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC | _DIRECT_FLAGS))
+        page = aligned_buffer(DIRECT_ALIGNMENT)
+        if os.fstat(fd).st_size:
+            os.preadv(fd, [page], 0)
+        else:
+            os.pwrite(fd, page, 0)
+            os.ftruncate(fd, 0)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return None
+        raise_if_full(error, path, "write the first page")
+        raise
+    return fd
+
+
+def _write_zeros(fd: int, start: int, end: int) -> None:
+    """Zeros from `start` to `end` through the page cache, in chunks of 1 MiB."""
+    zeros = bytes(min(ZERO_CHUNK_BYTES, max(end - start, 0)))
+    while start < end:
+        start += os.pwrite(fd, memoryview(zeros)[: end - start], start)
+
+
+def punch_hole(fd: int, offset: int, length: int) -> bool:
+    """Deallocate a range; False if this system or file system cannot."""
+    if _fallocate is None:
+        return False
+    mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+    while _fallocate(fd, mode, offset, length) != 0:
+        number = ctypes.get_errno()
+        if number == errno.EINTR:
+            continue
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return False
+        raise OSError(number, os.strerror(number))
+    return True
+
+
+def _find_fallocate() -> ctypes._NamedFuncPointer | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    function = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if function is None:
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    function.restype = ctypes.c_int
+    found: ctypes._NamedFuncPointer = function
+    return found
+
+
+_fallocate = _find_fallocate()

@@ -1,0 +1,105 @@
+"""The lock that makes one process the owner of a store.
+
+L1. At most one holder at a time, over all processes and over all threads of one process.
+L2. The lock ends with its process, however that ends, and is not inherited by a fork.
+L3. The file holds the owner's process id and description while the lock is held, and whoever is
+    refused reads them in the error.
+
+A POSIX record lock gives L2 and the first half of L1. It does not exclude within a process, and it
+is dropped when the process closes *any* descriptor of the file; so a registry keyed by device and
+inode answers for this process before the file is opened. Nothing else may open the lock file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+
+from quire.errors import StoreLocked
+
+_registry_lock = threading.Lock()
+_held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
+
+
+class OsFileLock:
+    """A held lock (see `quire.env.FileLock`). `release` may be called twice."""
+
+    def __init__(self, fd: int, key: tuple[int, int]) -> None:
+        self._fd = fd
+        self._key = key
+        self._process_id = os.getpid()
+
+    def release(self) -> None:
+        with _registry_lock:
+            if self._fd < 0:
+                return
+            fd, self._fd = self._fd, -1
+            if self._process_id == os.getpid():  # a forked child holds nothing (L2)
+                del _held[self._key]
+                os.ftruncate(fd, 0)
+            os.close(fd)
+
+
+def lock_file(path: str, owner: str) -> OsFileLock:
+    """Take the lock at `path`, creating the file. Raises StoreLocked that names the holder."""
+    with _registry_lock:
+        while True:
+            _check_own_process(path)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                lock = _lock_descriptor(fd, path, owner)
+            except BaseException:
+                os.close(fd)
+                raise
+            if lock is not None:
+                return lock
+            os.close(fd)
+
+
+def _check_own_process(path: str) -> None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return
+    held = _held.get((status.st_dev, status.st_ino))
+    if held is not None and held[0] == os.getpid():
+        raise StoreLocked(
+            f"{path} is locked by this process (pid {held[0]}), by {held[1]};"
+            " close the store there, or share the open one"
+        )
+
+
+def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
+    """None if the file was replaced between opening and locking it: try again."""
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        raise StoreLocked(_describe_holder(fd, path)) from None
+    status = os.fstat(fd)
+    key = (status.st_dev, status.st_ino)
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return None
+    if (named.st_dev, named.st_ino) != key:
+        return None
+    text = f"{os.getpid()}\n{owner}\n".encode()
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, text, 0)
+    lock = OsFileLock(fd, key)
+    _held[key] = (os.getpid(), owner)
+    return lock
+
+
+def _describe_holder(fd: int, path: str) -> str:
+    process_id, _, owner = os.pread(fd, 4096, 0).decode(errors="replace").partition("\n")
+    if not process_id:
+        return f"{path} is locked by another process, which has not written its name yet; retry"
+    return (
+        f"{path} is locked by process {process_id}, by {owner.strip()};"
+        " stop that process, or connect to the store that it has open"
+    )
