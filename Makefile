@@ -1,0 +1,76 @@
+# The same targets by hand and in CI. `make help` lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := spark,demo,bench,test,check
+
+SEED ?=
+ROUNDS ?= 500
+ARGS ?=
+
+# Spark's workers must run in the interpreter that has Quire installed, and Spark must not look up
+# a host name that may not resolve.
+export PYSPARK_PYTHON := $(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+export SPARK_LOCAL_IP ?= 127.0.0.1
+export SPARK_LOCAL_HOSTNAME ?= localhost
+
+.PHONY: help setup java demo test check format docs crash fuzz bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv with the pinned versions and Quire itself (once)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Quire needs Python 3.11 or newer; $(PYTHON) is older. Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet -c constraints.txt pip setuptools wheel
+	$(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+java:
+	@$(PYTHON) scripts/check_java.py
+
+demo: $(STAMP) java ## Replay a year of flights through queues and Spark, with a crash (ARGS="--rows 5000")
+	$(BIN)/python -m demo $(ARGS)
+
+# SEED is fixed here so that the same commit gives the same result; the long runs draw their own.
+test: SEED := $(or $(SEED),1)
+test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
+	$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS)
+
+check: $(STAMP) ## Check format, lint, types, layers and documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_docs.py
+
+format: $(STAMP) ## Format the code and sort its imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## Write the generated parts of the documents anew
+	$(BIN)/python scripts/check_docs.py --write
+
+crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
+	$(BIN)/python -m pytest -m crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: $(STAMP) ## Run the fuzzers and the model tests for long (ROUNDS=500 SEED=random)
+	$(BIN)/python -m pytest -m fuzz --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+bench: $(STAMP) ## Run the benchmarks; figures go to bench/results/ (ARGS="--help" shows the choices)
+	$(BIN)/python -m bench $(ARGS)
+
+clean: ## Remove the environment, caches and everything built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+		.import_linter_cache .benchmarks spark-warehouse metastore_db derby.log demo/out demo/report.html
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,192 @@
+"""Check the documents against the repository; with --write, bring their generated parts up to date.
+
+Checked:
+
+* every relative link in a Markdown file leads to a file, and its #anchor to a heading;
+* every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
+* docs/conformance.md lists promises 1 to 13, and under each exactly the tests that carry its mark.
+
+The marks `@pytest.mark.promise(n)` (on a function, on a class, or as `pytestmark` of a module) are
+the source; the right column of the table is generated from them. A promise without a test is an
+error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFORMANCE = ROOT / "docs" / "conformance.md"
+PROMISES = range(1, 14)
+SKIPPED_FOLDERS = frozenset({"build", "dist", "node_modules", "__pycache__"})
+
+FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+CODE_SPAN = re.compile(r"`[^`\n]+`")
+LINK = re.compile(
+    r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
+)
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
+TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
+ROW = re.compile(r"^\| (\d+) \|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+
+
+# Links -------------------------------------------------------------------------------------------
+
+
+def documents(root: Path) -> Iterator[Path]:
+    """All Markdown files below the root, outside hidden and built folders and links."""
+    for path in sorted(root.iterdir()):
+        if path.name.startswith(".") or path.is_symlink() or path.name in SKIPPED_FOLDERS:
+            continue
+        if path.is_dir():
+            yield from documents(path)
+        elif path.suffix == ".md":
+            yield path
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a heading gets: lower case, no punctuation, hyphens for spaces."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+    return re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of all headings; the second of a name gets -1, as renderers do."""
+    found: set[str] = set()
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        name = base = anchor(heading)
+        count = 0
+        while name in found:
+            count += 1
+            name = f"{base}-{count}"
+        found.add(name)
+    return found
+
+
+def link_errors(document: Path, root: Path) -> list[str]:
+    """What is wrong with the relative links of one document."""
+    prose = CODE_SPAN.sub("", FENCE.sub("", document.read_text()))
+    errors = []
+    for match in LINK.finditer(prose):
+        target = match[1] or match[2]
+        if re.match(r"[a-z][a-z+.-]*:", target):
+            continue
+        name, _, fragment = target.partition("#")
+        path = document.parent / name if name else document
+        where = f"{document.relative_to(root)}: link to {target}"
+        if not path.exists():
+            errors.append(f"{where}: no such file")
+        elif not path.resolve().is_relative_to(root.resolve()):
+            errors.append(f"{where}: leaves the repository")
+        elif fragment and path.suffix == ".md" and fragment not in anchors(path.read_text()):
+            errors.append(f"{where}: no such heading")
+    return errors
+
+
+# Commands ----------------------------------------------------------------------------------------
+
+
+def command_errors(document: Path, targets: set[str]) -> list[str]:
+    """`make X` in code, where X is no target of the Makefile."""
+    text = document.read_text()
+    code = [match[0] for match in FENCE.finditer(text)]
+    code += CODE_SPAN.findall(FENCE.sub("", text))
+    named = {name for piece in code for name in MAKE.findall(piece)}
+    return [f"{document.name}: no target for `make {name}`" for name in sorted(named - targets)]
+
+
+# Promises ----------------------------------------------------------------------------------------
+
+
+def promises_of(expression: ast.expr) -> set[int]:
+    """The numbers of `pytest.mark.promise(n, ...)`, alone or in a list."""
+    match expression:
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return {number for element in elements for number in promises_of(element)}
+        case ast.Call(func=ast.Attribute(attr="promise"), args=args):
+            values = [arg.value for arg in args if isinstance(arg, ast.Constant)]
+            return {value for value in values if isinstance(value, int)}
+    return set()
+
+
+def inherited(body: list[ast.stmt]) -> set[int]:
+    """The promises that `pytestmark = ...` gives to a module or class."""
+    found: set[int] = set()
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
+                found |= promises_of(value)
+    return found
+
+
+def marked_tests(body: list[ast.stmt], prefix: str, outer: set[int]) -> Iterator[tuple[int, str]]:
+    """Promise and test id of each test of a module's or a class's body."""
+    outer = outer | inherited(body)
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            own = outer.union(*map(promises_of, node.decorator_list))
+            name = f"{prefix}::{node.name}"
+            if isinstance(node, ast.ClassDef):
+                if node.name.startswith("Test"):
+                    yield from marked_tests(node.body, name, own)
+            elif node.name.startswith("test"):
+                yield from ((number, name) for number in own)
+
+
+def tests_by_promise(root: Path) -> dict[int, list[str]]:
+    """Promise -> ids of the tests that carry its mark, in order of file and line."""
+    found: dict[int, list[str]] = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        name = path.relative_to(root).as_posix()
+        for number, test in marked_tests(ast.parse(path.read_text()).body, name, set()):
+            found.setdefault(number, []).append(test)
+    return found
+
+
+def cell(tests: list[str]) -> str:
+    """The right column of a row."""
+    return "<br>".join(f"`{test}`" for test in tests) or "none yet"
+
+
+def written(text: str, tests: dict[int, list[str]]) -> str:
+    """The conformance document with its right column generated anew."""
+    return ROW.sub(lambda row: f"| {row[1]} |{row[2]}| {cell(tests.get(int(row[1]), []))} |", text)
+
+
+def conformance_errors(text: str, tests: dict[int, list[str]]) -> list[str]:
+    """What is wrong with the conformance document."""
+    listed = [int(row[1]) for row in ROW.finditer(text)]
+    errors = [f"promise {number} has no row" for number in PROMISES if number not in listed]
+    errors += [f"row {n} is no promise" for n in sorted({*listed, *tests} - {*PROMISES})]
+    errors += [f"promise {number} has no test" for number in PROMISES if not tests.get(number)]
+    if text != written(text, tests):
+        errors.append("the tests have changed since it was generated: run `make docs`")
+    return [f"docs/conformance.md: {error}" for error in errors]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Check the documents against the repository.")
+    parser.add_argument("--write", action="store_true", help="write the generated parts anew")
+    options = parser.parse_args(arguments)
+
+    tests = tests_by_promise(ROOT)
+    if options.write:
+        CONFORMANCE.write_text(written(CONFORMANCE.read_text(), tests))
+    targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
+    errors = [error for document in documents(ROOT) for error in link_errors(document, ROOT)]
+    for name in ("README.md", "CONTRIBUTING.md"):
+        errors += command_errors(ROOT / name, targets)
+    errors += conformance_errors(CONFORMANCE.read_text(), tests)
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""What all tests share: the seed, the number of rounds, the limits of Hypothesis, and Java.
+
+    --seed N     where all randomness starts; drawn if not given, and printed
+    --rounds N   how often a crash or fuzz test repeats its experiment (default 25)
+
+A test takes the fixture `rng` (its own generator, from the seed and the test's name) and `rounds`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULT_ROUNDS = 25
+PROMISES = range(1, 14)
+
+SEED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register --seed and --rounds."""
+    group = parser.getgroup("quire")
+    group.addoption("--seed", type=int, default=None, help="where all randomness starts")
+    group.addoption(
+        "--rounds",
+        type=int,
+        default=DEFAULT_ROUNDS,
+        help=f"repetitions of each crash or fuzz experiment (default {DEFAULT_ROUNDS})",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the seed, hand it to Hypothesis, and set what Spark reads from the environment."""
+    given: int | None = config.getoption("--seed")
+    seed = secrets.randbits(32) if given is None else given
+    config.stash[SEED] = seed
+    # Before Hypothesis' own plugin is configured (hence tryfirst), which reads it from here.
+    if config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(seed)
+    settings.register_profile(
+        "quire",
+        max_examples=config.getoption("--rounds"),
+        deadline=None,  # a shared machine stalls at will
+        database=None,  # the seed alone decides
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    settings.load_profile("quire")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+
+
+def repeat_with(config: pytest.Config) -> str:
+    """The options that run the same experiments again."""
+    return f"--seed {config.stash[SEED]} --rounds {config.getoption('--rounds')}"
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Name the seed before anything runs, so that a run that dies is repeatable too."""
+    return f"seed: repeat with {repeat_with(config)}"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    """Name the seed again where a failure is read."""
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        terminalreporter.write_line(f"repeat with {repeat_with(config)}", red=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse wrong promise numbers, and allow for what PySpark leaves open."""
+    for item in items:
+        for mark in item.iter_markers("promise"):
+            if not mark.args or any(number not in PROMISES for number in mark.args):
+                raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 13")
+        if item.get_closest_marker("spark"):
+            # PySpark leaves sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )
+
+
+@cache
+def _java_problem() -> str:
+    """What scripts/check_java.py finds wrong; empty if Spark can start."""
+    check = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "check_java.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return check.stderr.strip()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a Spark test that cannot run: a skip would look like success."""
+    if item.get_closest_marker("spark") and _java_problem():
+        pytest.fail(_java_problem(), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run."""
+    return pytestconfig.stash[SEED]
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """A generator of this test's own: the same for one seed, whatever else runs."""
+    return random.Random(f"{seed}:{request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def rounds(pytestconfig: pytest.Config) -> int:
+    """How often a crash or fuzz test repeats its experiment."""
+    value: int = pytestconfig.getoption("--rounds")
+    return value
+
+
+@pytest.fixture
+def store_path(tmp_path: Path) -> str:
+    """A path at which a store can be created."""
+    return str(tmp_path / "store")

@@ -1,0 +1,30 @@
+"""The modules of a release, as the tests of the repository's shape see them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs")
+PACKAGES = ("quire", "pyspark_quire")
+
+
+def source_files(package: str) -> list[Path]:
+    """All modules of a top-level package as paths below the root, through the links."""
+    found = []
+    for folder, folders, names in os.walk(ROOT / package, followlinks=True):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        found += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
+    return [path.relative_to(ROOT) for path in found]
+
+
+def all_sources() -> list[Path]:
+    """All modules that a release holds."""
+    return [path for package in PACKAGES for path in source_files(package)]
+
+
+def module_name(path: Path) -> str:
+    """quire/journal/page.py is quire.journal.page."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

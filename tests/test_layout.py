@@ -1,0 +1,153 @@
+"""The shape of the repository: the links, the distributions, and what each package exports."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import COMPONENTS, PACKAGES, ROOT, all_sources, module_name, source_files
+
+# Links -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_component_is_a_relative_link_from_the_package(component: str) -> None:
+    """Each component is at the top, and the package holds a relative link to it."""
+    link = ROOT / "quire" / component
+    assert link.is_symlink(), f"{link} is no link: clone with core.symlinks=true"
+    assert os.readlink(link) == f"../{component}"
+    assert (ROOT / component / "__init__.py").is_file()
+
+
+def test_git_holds_the_links_as_links() -> None:
+    """Git's tree has mode 120000 for each link, so that a clone gets links too."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listing = subprocess.run(
+        ["git", "ls-files", "-s", "quire"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    links = {line.split("\t")[1] for line in listing.splitlines() if line.startswith("120000 ")}
+    assert links == {f"quire/{component}" for component in COMPONENTS}
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, *(f"quire/{name}" for name in COMPONENTS)])
+def test_package_says_that_it_is_typed(package: str) -> None:
+    """Every package carries py.typed."""
+    assert (ROOT / package / "py.typed").is_file()
+
+
+# Distributions -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy to build in: a build leaves folders behind that the next one would pack."""
+    copy = tmp_path_factory.mktemp("build") / "quire-source"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in (*PACKAGES, *COMPONENTS):
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def build(command: list[str], folder: Path) -> None:
+    """Run a build and show its output if it fails."""
+    result = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def expected_files() -> set[str]:
+    """What a distribution must hold: all modules and the py.typed files."""
+    typed = {f"{package}/py.typed" for package in PACKAGES}
+    typed |= {f"quire/{component}/py.typed" for component in COMPONENTS}
+    return {path.as_posix() for path in all_sources()} | typed
+
+
+def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
+    """The wheel has real copies of exactly the modules that the links lead to."""
+    options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(tmp_path)]
+    build([sys.executable, "-m", "pip", "wheel", *options, "."], source_copy)
+    (wheel,) = tmp_path.glob("quire-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert files == expected_files()
+
+
+def test_sdist_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
+    """The source distribution has real copies below quire/, so that it needs no links."""
+    script = "import sys; from setuptools import build_meta as b; b.build_sdist(sys.argv[1])"
+    build([sys.executable, "-c", script, str(tmp_path)], source_copy)
+    (sdist,) = tmp_path.glob("quire-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {member.name.split("/", 1)[-1] for member in archive if member.isfile()}
+    assert expected_files() <= files
+
+
+# Imports and names -------------------------------------------------------------------------------
+
+
+def test_importing_quire_stays_light() -> None:
+    """`import quire` brings in neither PySpark nor anything that only extras bring."""
+    script = "import json, sys, quire; print(json.dumps(sorted(sys.modules)))"
+    output = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    heavy = {"pyspark", "py4j", "pandas", "matplotlib", "quire.spark_graphs", "pyarrow.flight"}
+    assert heavy & set(json.loads(output)) == set()
+
+
+def imported_names(tree: ast.Module) -> set[str]:
+    """The public names that a module's top level takes from elsewhere in Quire."""
+    return {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+        if node.level or (node.module or "").split(".")[0] == "quire"
+        if not (alias.asname or alias.name).startswith("_")
+    }
+
+
+def is_re_export(node: ast.stmt) -> bool:
+    """An import, a dunder assignment, a docstring, or the hooks of a lazy import."""
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name.startswith("__")
+        case ast.FunctionDef(name=name):
+            return name in ("__getattr__", "__dir__")
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+    return False
+
+
+INITS = [path for path in source_files("quire") if path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("path", INITS, ids=module_name)
+def test_init_re_exports_and_nothing_more(path: Path) -> None:
+    """An `__init__` has imports and `__all__`, and `__all__` names all that it imports."""
+    tree = ast.parse((ROOT / path).read_text())
+    extra = [node.lineno for node in tree.body if not is_re_export(node)]
+    assert extra == [], f"{path} does more than re-export in lines {extra}"
+
+    module = importlib.import_module(module_name(path))
+    exported = getattr(module, "__all__", None)
+    assert exported is not None, f"{path} has no __all__"
+    assert len(exported) == len(set(exported))
+    assert imported_names(tree) <= set(exported)
+    assert [name for name in exported if not hasattr(module, name)] == []
