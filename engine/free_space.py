@@ -1,0 +1,346 @@
+"""The free-space map of one data file, in pages.
+
+    free ── allocate ──> pending ── commit ──> used ── free ──> free
+      ^                     │                    └─ free, pinned ─> deferred ─ last unpin ─> free
+      └────── abandon ──────┘
+
+A page that is pinned when it is abandoned is deferred too. `claim` goes from free straight to used.
+
+Invariants:
+
+- F1: each page is in one state: reserved (the header), free, pending, used or deferred; the
+  counts add up to `total_pages` at any time.
+- F2: `allocate` never hands out a page that is pending, used, deferred or pinned.
+- F3: free extents are coalesced: no two of them touch.
+- F4: `snapshot` shows as free what a restart may hand out again: free, pending and deferred pages.
+- F5: an extent given back twice, or one that was never taken, is `StoreCorrupt`; a call that raises
+  changes nothing.
+- F6: low pages go first, so that the file can shrink: of the few smallest extents that fit, the
+  lowest one is used; the extent at the end of the file only when no other fits.
+
+One lock covers all methods; none of them waits for anything else or does any I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+from sortedcontainers import SortedDict, SortedList
+
+from quire.errors import InvalidArgument, StoreCorrupt
+from quire.intervals import IntervalSet
+
+# `allocate` takes the lowest of this many smallest fitting extents. With 2 or more of them the
+# extent at the end of the file, which has the highest address, is never taken before another one.
+CANDIDATES = 8
+
+
+class FreeSpace:
+    """Which pages of a data file are free. See the module for what it guarantees."""
+
+    def __init__(self, total_pages: int = 1, *, reserved_pages: int = 1) -> None:
+        """All pages but the `reserved_pages` first ones are free."""
+        if not 0 <= reserved_pages <= total_pages:
+            raise InvalidArgument(
+                f"a file of {total_pages} pages cannot have {reserved_pages} reserved pages"
+            )
+        self._lock = Lock()
+        self._reserved_pages = reserved_pages
+        self._total_pages = total_pages
+        self._free_pages = 0
+        self._length_by_first = SortedDict()  # the free extents: first page -> pages
+        self._by_length = SortedList()  # the same as (pages, first page)
+        self._pending = IntervalSet()
+        self._deferred = IntervalSet()
+        self._pins = SortedDict()  # (first page, pages) -> how often it is pinned
+        self._longest_pin = 0  # no pin has more pages; bounds the search for overlapping ones
+        if total_pages > reserved_pages:
+            self._put(reserved_pages, total_pages)
+
+    @classmethod
+    def from_extents(
+        cls, total_pages: int, extents: NDArray[np.int64], *, reserved_pages: int = 1
+    ) -> FreeSpace:
+        """The map of a checkpoint: rows (first page, pages), ascending; all other pages are used.
+
+        Raises `StoreCorrupt` when extents overlap, are out of order or leave the file.
+        """
+        if extents.ndim != 2 or extents.shape[1] != 2:
+            raise StoreCorrupt(f"free extents have shape {extents.shape} instead of (n, 2)")
+        merged = _checked(extents, reserved_pages, total_pages)
+        result = cls(reserved_pages, reserved_pages=reserved_pages)
+        result._total_pages = total_pages
+        firsts, lengths = merged[:, 0].tolist(), merged[:, 1].tolist()
+        result._length_by_first.update(zip(firsts, lengths, strict=True))
+        result._by_length.update(zip(lengths, firsts, strict=True))
+        result._free_pages = sum(lengths)
+        return result
+
+    # Taking pages
+
+    def allocate(self, pages: int) -> int | None:
+        """Take `pages` consecutive pages, pending until `commit` or `abandon`; the first page.
+
+        None when no free extent is long enough: grow the file, then `grow`, and ask again.
+        """
+        if pages < 1:
+            raise InvalidArgument(f"cannot allocate {pages} pages: ask for 1 or more")
+        with self._lock:
+            fitting = islice(self._by_length.irange(minimum=(pages,)), CANDIDATES)
+            first: int | None = min((candidate for _, candidate in fitting), default=None)
+            if first is not None:
+                self._take(first, first + pages)
+                self._pending.add(first, first + pages)
+            return first
+
+    def commit(self, first: int, pages: int) -> None:
+        """Pending pages (a whole allocation or a part) are in use from now on."""
+        with self._lock:
+            self._check_range("commit", first, pages)
+            self._take_pending("commit", first, pages)
+
+    def abandon(self, first: int, pages: int) -> None:
+        """Pending pages (a whole allocation or a part) are free again."""
+        with self._lock:
+            self._check_range("abandon", first, pages)
+            self._take_pending("abandon", first, pages)
+            self._release(first, first + pages)
+
+    def claim(self, first: int, pages: int) -> None:
+        """Take exactly these pages for good, as recovery does; they have to be free."""
+        with self._lock:
+            self._check_range("claim", first, pages)
+            if not self._is_free(first, first + pages):
+                raise StoreCorrupt(f"pages {_shown(first, pages)} are claimed but are not free")
+            self._take(first, first + pages)
+
+    # Giving pages back
+
+    def free(self, first: int, pages: int) -> None:
+        """Pages in use are free; those under a pin only when the last pin over them goes."""
+        with self._lock:
+            self._check_range("free", first, pages)
+            end = first + pages
+            if self._overlaps_free(first, end) or self._deferred.overlaps(first, end):
+                raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but are free already")
+            if self._pending.overlaps(first, end):
+                raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but not committed yet")
+            self._release(first, end)
+
+    def pin(self, first: int, pages: int) -> None:
+        """Keep these pages from being handed out again until as many `unpin` calls.
+
+        They may be in use, pending or deferred. Raises `StoreCorrupt` when any of them is free,
+        since what they held may be gone.
+        """
+        with self._lock:
+            self._check_range("pin", first, pages)
+            if self._overlaps_free(first, first + pages):
+                raise StoreCorrupt(f"pages {_shown(first, pages)} are pinned but are free")
+            key = (first, pages)
+            self._pins[key] = self._pins.get(key, 0) + 1
+            self._longest_pin = max(self._longest_pin, pages)
+
+    def unpin(self, first: int, pages: int) -> None:
+        """Undo one `pin` of the same extent."""
+        with self._lock:
+            key = (first, pages)
+            count = self._pins.get(key, 0)
+            if count == 0:
+                raise StoreCorrupt(f"pages {_shown(first, pages)} are unpinned but not pinned")
+            if count > 1:
+                self._pins[key] = count - 1
+                return
+            del self._pins[key]
+            if not self._pins:
+                self._longest_pin = 0
+            for lo, hi in self._deferred.intersection(first, first + pages):
+                self._deferred.remove(lo, hi)
+                self._release(lo, hi)
+
+    # The size of the file
+
+    def grow(self, pages: int) -> int:
+        """The file has `pages` more pages at its end; the new page count."""
+        if pages < 1:
+            raise InvalidArgument(f"cannot grow by {pages} pages: grow by 1 or more")
+        with self._lock:
+            self._put(self._total_pages, self._total_pages + pages)
+            self._total_pages += pages
+            return self._total_pages
+
+    def shrink_tail(self) -> int:
+        """Drop the free extent at the end of the file, if there is one; the new page count."""
+        with self._lock:
+            if self._length_by_first:
+                first, pages = self._length_by_first.peekitem(-1)
+                if first + pages == self._total_pages:
+                    self._take(first, first + pages)
+                    self._total_pages = first
+            return self._total_pages
+
+    # Questions
+
+    @property
+    def total_pages(self) -> int:
+        """All pages of the file, with the reserved ones."""
+        return self._total_pages
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that `allocate` may hand out now."""
+        return self._free_pages
+
+    @property
+    def pending_pages(self) -> int:
+        return self._pending.total
+
+    @property
+    def deferred_pages(self) -> int:
+        return self._deferred.total
+
+    @property
+    def used_pages(self) -> int:
+        """Pages in use for good: allocated and committed, or claimed."""
+        with self._lock:
+            unused = self._free_pages + self._pending.total + self._deferred.total
+            return self._total_pages - self._reserved_pages - unused
+
+    def extents(self) -> NDArray[np.int64]:
+        """What can be handed out now: rows (first page, pages), ascending and coalesced."""
+        with self._lock:
+            by_length = list(self._by_length)
+        return _coalesced(_rows(by_length))
+
+    def snapshot(self) -> tuple[int, NDArray[np.int64]]:
+        """Page count and free extents for a checkpoint, as if nothing were pending or pinned (F4).
+
+        The extents are rows (first page, pages), ascending and coalesced, as for `from_extents`.
+        """
+        with self._lock:
+            total_pages = self._total_pages
+            by_length = list(self._by_length)
+            withheld = [*self._pending, *self._deferred]
+        by_length += [(hi - lo, lo) for lo, hi in withheld]
+        return total_pages, _coalesced(_rows(by_length))
+
+    # Inside the lock
+
+    def _check_range(self, doing: str, first: int, pages: int) -> None:
+        if pages < 1:
+            raise InvalidArgument(f"cannot {doing} {pages} pages: name 1 or more")
+        if first < self._reserved_pages or first + pages > self._total_pages:
+            raise StoreCorrupt(
+                f"cannot {doing} pages {_shown(first, pages)}: the file has pages"
+                f" {self._reserved_pages} to {self._total_pages - 1}"
+            )
+
+    def _extent_at_or_before(self, page: int) -> tuple[int, int] | None:
+        """The last free extent [first, end) that begins at `page` or before."""
+        index = self._length_by_first.bisect_right(page) - 1
+        if index < 0:
+            return None
+        first, pages = self._length_by_first.peekitem(index)
+        return first, first + pages
+
+    def _is_free(self, first: int, end: int) -> bool:
+        extent = self._extent_at_or_before(first)
+        return extent is not None and end <= extent[1]
+
+    def _overlaps_free(self, first: int, end: int) -> bool:
+        extent = self._extent_at_or_before(end - 1)
+        return extent is not None and extent[1] > first
+
+    def _take(self, first: int, end: int) -> None:
+        """Cut [first, end) out of the free extent that holds it."""
+        extent = self._extent_at_or_before(first)
+        assert extent is not None, "the caller has looked"
+        assert end <= extent[1], "the caller has looked"
+        self._drop(*extent)
+        if extent[0] < first:
+            self._keep(extent[0], first)
+        if end < extent[1]:
+            self._keep(end, extent[1])
+        self._free_pages -= end - first
+
+    def _put(self, first: int, end: int) -> None:
+        """Make [first, end) free, joined with the free extents that it touches."""
+        self._free_pages += end - first
+        before = self._extent_at_or_before(first)
+        if before is not None and before[1] == first:
+            self._drop(*before)
+            first = before[0]
+        after = self._length_by_first.get(end)
+        if after is not None:
+            self._drop(end, end + after)
+            end += after
+        self._keep(first, end)
+
+    def _keep(self, first: int, end: int) -> None:
+        self._length_by_first[first] = end - first
+        self._by_length.add((end - first, first))
+
+    def _drop(self, first: int, end: int) -> None:
+        del self._length_by_first[first]
+        self._by_length.remove((end - first, first))
+
+    def _take_pending(self, doing: str, first: int, pages: int) -> None:
+        if not self._pending.covers(first, first + pages):
+            raise StoreCorrupt(f"cannot {doing} pages {_shown(first, pages)}: they are not pending")
+        self._pending.remove(first, first + pages)
+
+    def _release(self, first: int, end: int) -> None:
+        """Free what no pin covers of [first, end), defer the rest."""
+        if not self._pins:
+            self._put(first, end)
+            return
+        pinned = IntervalSet.from_list(self._pinned_parts(first, end))
+        for lo, hi in pinned:
+            self._deferred.add(lo, hi)
+        for lo, hi in pinned.gaps(first, end):
+            self._put(lo, hi)
+
+    def _pinned_parts(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        lowest = (first - self._longest_pin + 1,)
+        for pin_first, pin_pages in self._pins.irange(lowest, (end,), inclusive=(True, False)):
+            lo, hi = max(pin_first, first), min(pin_first + pin_pages, end)
+            if lo < hi:
+                yield lo, hi
+
+
+def _shown(first: int, pages: int) -> str:
+    return f"{first} to {first + pages - 1}" if pages > 1 else f"{first}"
+
+
+def _rows(by_length: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """(pages, first page) in any order -> rows (first page, pages) in ascending order."""
+    rows = np.array(by_length, dtype=np.int64).reshape(-1, 2)[:, ::-1]
+    return rows[np.argsort(rows[:, 0])]
+
+
+def _coalesced(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Join rows (first page, pages), ascending and disjoint, where they touch."""
+    if not len(rows):
+        return rows
+    firsts = rows[:, 0]
+    ends = firsts + rows[:, 1]
+    begins = np.concatenate(([True], firsts[1:] != ends[:-1]))
+    lasts = np.concatenate((begins[1:], [True]))
+    return np.stack((firsts[begins], ends[lasts] - firsts[begins]), axis=1)
+
+
+def _checked(extents: NDArray[np.int64], lowest: int, end: int) -> NDArray[np.int64]:
+    """The extents of a checkpoint, coalesced, after checking that they make sense."""
+    rows = extents.astype(np.int64)
+    firsts, lengths = rows[:, 0], rows[:, 1]
+    ends = firsts + lengths
+    bounded = (firsts >= lowest) & (lengths >= 1) & (lengths <= end) & (ends <= end)
+    if not bounded.all() or (firsts[1:] < ends[:-1]).any():
+        raise StoreCorrupt(
+            f"the free extents of a file of {end} pages overlap, are out of order or leave the file"
+        )
+    return _coalesced(rows)
