@@ -33,7 +33,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet -c constraints.txt pip setuptools wheel
-	$(BIN)/python -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 java:
