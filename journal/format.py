@@ -1,0 +1,207 @@
+"""The bytes of the journal. Little-endian throughout; version 1.
+
+The journal is an endless sequence of bytes, cut into segment files of `segment_bytes` each. An LSN is
+an address in that sequence: segment number = LSN // segment_bytes, place in the file = LSN %
+segment_bytes. A segment's file is named by its number: 16 hexadecimal digits and `.log`.
+
+Segment header: the first 64 bytes of page 0 of each file; the rest of page 0 is zero.
+
+    offset  size  field
+         0     8  checksum       XXH3-64 of bytes [8, 64)
+         8     4  magic          "QJSG"
+        12     2  version        1
+        14     2  flags          0
+        16     4  page_size      bytes: a power of two from 4096 to 65536
+        20     4  reserved       0
+        24     8  segment_bytes  the size of this and every segment file; a multiple of page_size
+        32     8  store_id       the store this journal belongs to
+        40     8  base_lsn       segment number * segment_bytes
+        48     8  created_us     when the header was written, microseconds since 1970
+        56     8  reserved       0
+
+Valid: checksum and magic right. A valid header of another version is refused; in every version the
+checksum covers bytes [8, 64), and magic and version stay where they are.
+
+Group: what one write puts down, on a page boundary, zero-padded to a multiple of page_size. It never
+straddles two segments; what does not fit begins on page 1 of the next one.
+
+    offset  size  field
+         0     8  checksum       XXH3-64 of bytes [8, 64 + body_length)
+         8     4  magic          "QJGR"
+        12     2  version        1
+        14     2  flags          0
+        16     8  generation     high 32 bits: a counter; low 32 bits: random
+        24     8  store_id
+        32     8  lsn            the address of this group's byte 0
+        40     8  previous_lsn   the LSN of the group before it; 0 = there is none
+        48     4  body_length    bytes of records, their padding included; a multiple of 8
+        52     4  record_count   at least 1
+        56     8  reserved       0
+        64     -  body           records back to back
+
+Valid: checksum and magic right, lsn equal to its place, store_id the store's, previous_lsn the LSN of
+the group before, and generation the same as that group's or of a higher counter.
+
+Record: starts at a multiple of 8; zero-padded to the next one.
+
+    offset  size  field
+         0     4  length         this header and the bytes after it, without the padding
+         4     2  kind           0 = GENERATION, the journal's own; the others are the caller's
+         6     2  reserved       0
+         8     8  sequence       the caller's
+        16     -  bytes
+
+GENERATION record: the first record of the first group that an open writes; `sequence` is 0.
+
+    offset  size  field
+        16     8  generation     the same as the group's
+        24     8  opened_us      microseconds since 1970
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from quire.checksum import checksum
+from quire.errors import InvalidArgument
+
+VERSION: Final = 1
+SEGMENT_MAGIC: Final = int.from_bytes(b"QJSG", "little")
+GROUP_MAGIC: Final = int.from_bytes(b"QJGR", "little")
+
+CHECKSUM: Final = Struct("<Q")
+SEGMENT_FIELDS: Final = Struct("<IHHIIQQQQQ")  # from offset 8
+GROUP_FIELDS: Final = Struct("<IHHQQQQIIQ")  # from offset 8
+RECORD_HEADER: Final = Struct("<IHHQ")
+RECORD_LENGTH: Final = Struct("<I")
+GENERATION_BODY: Final = Struct("<QQ")
+
+SEGMENT_HEADER_BYTES: Final = 64
+GROUP_HEADER_BYTES: Final = 64
+RECORD_HEADER_BYTES: Final = 16
+RECORD_ALIGNMENT: Final = 8
+KIND_GENERATION: Final = 0
+
+# Where a search looks for groups without unpacking them, in units of the field's own size.
+GROUP_MAGIC_COLUMN: Final = 2  # of u32
+GROUP_LSN_COLUMN: Final = 4  # of u64
+
+MIN_PAGE_SIZE_BYTES: Final = 4096
+MAX_PAGE_SIZE_BYTES: Final = 65536
+MIN_SEGMENT_PAGES: Final = 4  # a header, the generation group, and room for something to be said
+MAX_SEGMENT_BYTES: Final = 1 << 30  # body_length is 32 bits wide; a search reads whole segments
+
+assert CHECKSUM.size + SEGMENT_FIELDS.size == SEGMENT_HEADER_BYTES
+assert CHECKSUM.size + GROUP_FIELDS.size == GROUP_HEADER_BYTES
+assert RECORD_HEADER.size == RECORD_HEADER_BYTES
+assert GROUP_HEADER_BYTES % RECORD_ALIGNMENT == RECORD_HEADER_BYTES % RECORD_ALIGNMENT == 0
+assert MAX_SEGMENT_BYTES < 1 << 32
+
+GENERATION_RECORD_BYTES: Final = RECORD_HEADER_BYTES + GENERATION_BODY.size
+
+
+class Geometry(NamedTuple):
+    """What every segment of one journal has in common."""
+
+    store_id: int
+    segment_bytes: int
+    page_size: int
+
+
+class SegmentHeader(NamedTuple):
+    magic: int
+    version: int
+    flags: int
+    page_size: int
+    reserved: int
+    segment_bytes: int
+    store_id: int
+    base_lsn: int
+    created_us: int
+    reserved_2: int
+
+
+class GroupHeader(NamedTuple):
+    magic: int
+    version: int
+    flags: int
+    generation: int
+    store_id: int
+    lsn: int
+    previous_lsn: int
+    body_length: int
+    record_count: int
+    reserved: int
+
+
+def check_geometry(geometry: Geometry) -> None:
+    """Raise InvalidArgument for sizes that no journal can have."""
+    store_id, segment_bytes, page_size = geometry
+    if not MIN_PAGE_SIZE_BYTES <= page_size <= MAX_PAGE_SIZE_BYTES or page_size & (page_size - 1):
+        raise InvalidArgument(
+            f"page_size {page_size}: give a power of two from {MIN_PAGE_SIZE_BYTES} to"
+            f" {MAX_PAGE_SIZE_BYTES} bytes"
+        )
+    least = MIN_SEGMENT_PAGES * page_size
+    if not least <= segment_bytes <= MAX_SEGMENT_BYTES or segment_bytes % page_size:
+        raise InvalidArgument(
+            f"segment_bytes {segment_bytes}: give a multiple of the page size ({page_size}) from"
+            f" {least} to {MAX_SEGMENT_BYTES} bytes"
+        )
+    if not 0 <= store_id < 1 << 64:
+        raise InvalidArgument(f"store_id {store_id}: give an unsigned 64-bit number")
+
+
+def round_up(size: int, unit: int) -> int:
+    """`size`, or the next multiple of `unit`, which is a power of two."""
+    return (size + unit - 1) & -unit
+
+
+def succeeds(generation: int, predecessor: int) -> bool:
+    """Whether a group of `generation` can follow one of `predecessor`: the same, or a later open.
+
+    The counter of an open that crashed before its first group was whole is used again; its random
+    half tells the two apart, so an equal counter with another random half is not a successor.
+    """
+    return generation == predecessor or generation >> 32 > predecessor >> 32
+
+
+def pack_segment_header(
+    page: memoryview | bytearray, geometry: Geometry, number: int, created_us: int
+) -> None:
+    """Fill a whole zeroed page with the header of segment `number`."""
+    store_id, segment_bytes, page_size = geometry
+    assert len(page) == page_size
+    SEGMENT_FIELDS.pack_into(
+        page, 8, SEGMENT_MAGIC, VERSION, 0, page_size, 0, segment_bytes, store_id,
+        number * segment_bytes, created_us, 0,
+    )  # fmt: skip
+    CHECKSUM.pack_into(page, 0, checksum(memoryview(page)[8:SEGMENT_HEADER_BYTES]))
+
+
+def unpack_segment_header(page: bytes) -> SegmentHeader | None:
+    """The header, of whatever version; None if it is not valid."""
+    if len(page) < SEGMENT_HEADER_BYTES:
+        return None
+    header = SegmentHeader._make(SEGMENT_FIELDS.unpack_from(page, 8))
+    if header.magic != SEGMENT_MAGIC:
+        return None
+    if checksum(page[8:SEGMENT_HEADER_BYTES]) != CHECKSUM.unpack_from(page)[0]:
+        return None
+    return header
+
+
+def unpack_group_header(data: bytes | memoryview, offset: int = 0) -> GroupHeader:
+    """The fields as they stand at `offset`, valid or not."""
+    return GroupHeader._make(GROUP_FIELDS.unpack_from(data, offset + 8))
+
+
+def pack_record(kind: int, sequence: int, body: bytes | bytearray | memoryview) -> bytes:
+    """A whole record as `write_group` takes it (the padding is added there)."""
+    length = RECORD_HEADER_BYTES + len(body)
+    return b"".join((RECORD_HEADER.pack(length, kind, 0, sequence), body))
+
+
+def pack_generation_record(generation: int, opened_us: int) -> bytes:
+    return pack_record(KIND_GENERATION, 0, GENERATION_BODY.pack(generation, opened_us))

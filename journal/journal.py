@@ -1,0 +1,520 @@
+"""The journal's writer: one group, one write, one sync.
+
+Invariants:
+
+J1  When `write_group` returns, its records are durable: recovery hands over every one of them, in
+    order, as often as it runs.
+J2  A group is all or nothing: recovery hands over all of its records or none. What was never
+    acknowledged can come back only as the last group, and only whole.
+J3  A group is put down by exactly one write and one sync; it never straddles segments.
+J4  A page that was synced is not written again before its segment was released.
+J5  Generations never decrease along the chain. Every open begins a new one, durable before any
+    other record of it, so that what an earlier open left beyond the end never comes back.
+J6  After a failed write or sync nothing more is written and nothing is tried again: every later
+    call raises StoreFailed until the journal is closed and recovered.
+J7  Damage of what was durable raises StoreCorrupt with file, page and offset; nothing of it is cut.
+    A torn tail is cut and reported.
+J8  A crash at any point, those of creation, rotation and release included, leaves a directory that
+    `recover` (or `create`, if creation was not finished) takes.
+
+Recovery reads from `restart_lsn` to the end, and looks through the rest of the last segment and
+through the ready ones for what J7 asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from errno import EDQUOT, ENOSPC
+from typing import Final, NamedTuple, NoReturn, Self
+
+from quire.checksum import checksum
+from quire.env import Env, File
+from quire.errors import (
+    DiskFull,
+    InvalidArgument,
+    PositionLost,
+    QuireError,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFailed,
+)
+
+from .format import (
+    CHECKSUM,
+    GENERATION_RECORD_BYTES,
+    GROUP_FIELDS,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    KIND_GENERATION,
+    RECORD_HEADER_BYTES,
+    RECORD_LENGTH,
+    VERSION,
+    Geometry,
+    check_geometry,
+    pack_generation_record,
+)
+from .reader import ReadHandles, check_range
+from .scan import (
+    Chain,
+    RecoveryReport,
+    check_contiguous,
+    check_end,
+    describe_end,
+    search_groups,
+)
+from .segment import SegmentReader, list_segments, make_segment, read_header, segment_path
+from .segments import SegmentSet
+
+KEPT_BUFFER_BYTES: Final = 1 << 20  # larger groups get a buffer of their own, given back after
+FIRST_BUFFER_BYTES: Final = 1 << 16
+MAX_SPARES: Final = 2
+
+Apply = Callable[[int, int, int, memoryview], None]
+"""kind, sequence, address of the record's header, body. Copy what is kept: the body is a view."""
+Report = Callable[[RecoveryReport], None]
+
+
+class JournalStatus(NamedTuple):
+    """Numbers for the store's status. LSNs, and segment numbers and counts."""
+
+    end_lsn: int
+    last_lsn: int
+    generation: int
+    segments: list[int]
+    pinned: list[int]
+    ready: int
+    spares: int
+    segment_bytes: int
+
+
+class Journal:
+    """A journal that is open for writing. `write_group` calls are serialised by the caller.
+
+    `read`, `pin`, `unpin`, `prepare_next`, `release` and the properties may be used by any thread.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        geometry: Geometry,
+        segments: SegmentSet,
+        *,
+        end_lsn: int,
+        last_lsn: int,
+        generation: int,
+    ) -> None:
+        self._env = env
+        self._directory = directory
+        self._segments = segments
+        self._handles = ReadHandles(env, directory)
+        self._store_id, self._segment_bytes, self._page_size = geometry
+        self._round = self._page_size - 1
+        self._zeros = memoryview(bytes(self._page_size))
+        self._buffer = env.aligned_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
+        self._room = len(self._buffer)
+        self._generation = generation
+        self._last_lsn = last_lsn
+        number = (end_lsn - 1) // self._segment_bytes
+        self._base = number * self._segment_bytes
+        self._offset = end_lsn - self._base
+        self._file: File = segments.open_current()
+        self._write = self._file.write
+        self._sync = self._file.sync
+        self._refusal: QuireError | None = None
+
+    @classmethod
+    def create(
+        cls,
+        env: Env,
+        directory: str,
+        *,
+        store_id: int,
+        segment_bytes: int,
+        page_size: int = 4096,
+        max_spares: int = MAX_SPARES,
+        direct: bool = False,
+    ) -> Self:
+        """Make an empty journal. What a crashed creation left there is replaced (J8).
+
+        Raises InvalidArgument if there is a journal with records.
+        """
+        geometry = Geometry(store_id, segment_bytes, page_size)
+        check_geometry(geometry)
+        env.make_directory(directory)
+        _remove_unused(env, directory)
+        make_segment(env, directory, geometry, 0, spare=None, direct=direct)
+        segments = SegmentSet(
+            env, directory, geometry, current=0, existing=[0], max_spares=max_spares, direct=direct
+        )
+        segments.adopt_leftovers()
+        journal = cls(
+            env,
+            directory,
+            geometry,
+            segments,
+            end_lsn=page_size,
+            last_lsn=0,
+            generation=_next_generation(env, 0),
+        )
+        journal._begin_generation()
+        return journal
+
+    @classmethod
+    def recover(
+        cls,
+        env: Env,
+        directory: str,
+        *,
+        store_id: int,
+        segment_bytes: int,
+        page_size: int = 4096,
+        restart_lsn: int = 0,
+        durable_lsn: int = 0,
+        apply: Apply,
+        report: Report,
+        max_spares: int = MAX_SPARES,
+        direct: bool = False,
+    ) -> Self:
+        """Hand over the records from the group at `restart_lsn` on, then open for writing.
+
+        `restart_lsn` is the LSN of a group (a `last_lsn`), 0 for the journal's very first;
+        `durable_lsn` an `end_lsn` that is known to have been durable. `report` is called once,
+        before anything is written. Raises StoreCorrupt (J7) or StoreVersion; then the records
+        handed over so far mean nothing.
+        """
+        geometry = Geometry(store_id, segment_bytes, page_size)
+        check_geometry(geometry)
+        numbers = list_segments(env, directory)
+        first = restart_lsn // segment_bytes
+        check_contiguous(directory, numbers, first)
+        chain = Chain(env, directory, geometry, restart_lsn, set(numbers))
+        records = _apply_chain(chain, apply)
+        if restart_lsn and not chain.groups:
+            raise _no_restart(directory, geometry, restart_lsn)
+        check_end(env, directory, chain, geometry, numbers, durable_lsn)
+        report(describe_end(directory, chain, geometry, records))
+        current = (chain.end_lsn - 1) // segment_bytes
+        # The last group may be whole only in the page cache, and names only in memory, if the
+        # process died and not the machine: nothing may be built on them before they are durable.
+        _sync_segment(env, directory, current)
+        segments = SegmentSet(
+            env,
+            directory,
+            geometry,
+            current=current,
+            existing=numbers,
+            max_spares=max_spares,
+            direct=direct,
+        )
+        segments.adopt_leftovers()
+        env.sync_directory(directory)
+        journal = cls(
+            env,
+            directory,
+            geometry,
+            segments,
+            end_lsn=chain.end_lsn,
+            last_lsn=chain.last_lsn,
+            generation=_next_generation(env, chain.generation),
+        )
+        journal._begin_generation()
+        return journal
+
+    # Writing
+
+    def write_group(self, records: Sequence[bytes | bytearray]) -> int:
+        """Make the records durable, all or none (J1, J2); the address of the first one.
+
+        Each record is a header (`RECORD_HEADER`, with its own length) and its bytes; the next one
+        begins at the next multiple of 8. Raises InvalidArgument for records that can never be
+        written, DiskFull if a new segment is needed and there is no room (nothing has changed
+        then), StoreFailed after a failed write or sync (J6).
+        """
+        if self._refusal is not None:
+            self._refuse()
+        end = GROUP_HEADER_BYTES
+        for record in records:
+            end += (len(record) + 7) & -8
+        if end > self._room or end == GROUP_HEADER_BYTES:
+            buffer = self._make_room(end)
+        else:
+            buffer = self._buffer
+        position = GROUP_HEADER_BYTES
+        for record in records:
+            length = len(record)
+            if length < RECORD_HEADER_BYTES or RECORD_LENGTH.unpack_from(record)[0] != length:
+                raise InvalidArgument(
+                    f"a record of {length} bytes: it must begin with its header, which says its"
+                    " length"
+                )
+            next_position = position + length
+            buffer[position:next_position] = record
+            position = (next_position + 7) & -8
+            if position != next_position:
+                buffer[next_position:position] = self._zeros[: position - next_position]
+        group_bytes = (end + self._round) & ~self._round
+        buffer[end:group_bytes] = self._zeros[: group_bytes - end]
+        offset = self._offset
+        if offset + group_bytes > self._segment_bytes:
+            self._advance()
+            offset = self._offset
+        lsn = self._base + offset
+        GROUP_FIELDS.pack_into(
+            buffer, 8, GROUP_MAGIC, VERSION, 0, self._generation, self._store_id, lsn,
+            self._last_lsn, end - GROUP_HEADER_BYTES, len(records), 0,
+        )  # fmt: skip
+        CHECKSUM.pack_into(buffer, 0, checksum(buffer[8:end]))
+        try:
+            self._write(offset, buffer[:group_bytes])
+            self._sync()
+        except BaseException as error:
+            self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
+            raise
+        self._offset = offset + group_bytes
+        self._last_lsn = lsn
+        return lsn + GROUP_HEADER_BYTES
+
+    def prepare_next(self) -> bool:
+        """Make the next segment ready ahead (in the background); whether one was made.
+
+        Raises DiskFull if there is no room for it: nothing has changed then.
+        """
+        if self._refusal is not None:
+            self._refuse()
+        try:
+            return self._segments.prepare_next()
+        except OSError as error:
+            if _no_room(error):
+                raise
+            self._fail(error, "making the next segment")
+            raise
+
+    def release(self, before_lsn: int) -> list[int]:
+        """Recycle or remove segments wholly below an LSN, but for pinned ones; the numbers gone."""
+        if self._refusal is not None:
+            self._refuse()
+        if before_lsn > self.end_lsn:
+            raise InvalidArgument(
+                f"release before LSN {before_lsn:#x}: the journal ends at {self.end_lsn:#x}"
+            )
+        try:
+            gone = self._segments.release(before_lsn // self._segment_bytes)
+        except OSError as error:
+            self._fail(error, "releasing segments")
+            raise
+        for number in gone:
+            self._handles.drop(number)
+        return gone
+
+    def pin(self, segment_number: int) -> None:
+        """Keep a segment readable until as many `unpin` calls. PositionLost if it is gone."""
+        self._segments.pin(segment_number)
+
+    def unpin(self, segment_number: int) -> None:
+        """Undo one `pin`; the segment goes with the next `release` call that covers it."""
+        self._segments.unpin(segment_number)
+
+    def close(self) -> None:
+        """Give up the files; twice is once. What was acknowledged is durable already."""
+        if not isinstance(self._refusal, StoreClosed):
+            self._refusal = StoreClosed("the journal was closed; open the store again")
+            self._file.close()
+            self._handles.close()
+
+    # Reading
+
+    def read(self, address: int, length: int) -> bytes:
+        """Bytes that were written, from within one segment. The caller checks their checksum."""
+        number, offset = check_range(self._segment_bytes, address, length)
+        if address + length > self.end_lsn:
+            raise InvalidArgument(
+                f"journal range at {address:#x}, {length} bytes ends beyond the journal's end,"
+                f" {self.end_lsn:#x}"
+            )
+        if isinstance(self._refusal, StoreClosed):
+            self._refuse()
+        try:
+            if self._segments.holds(number):
+                data = self._handles.read(number, offset, length)
+                if self._segments.holds(number):  # R1: after the read
+                    if len(data) != length:
+                        raise StoreCorrupt(
+                            f"{segment_path(self._directory, number)}: offset {offset}: the file"
+                            f" ends before {length} bytes; restore it from a copy"
+                        )
+                    return data
+                self._handles.drop(number)
+        except FileNotFoundError:
+            pass  # released between the look and the opening
+        raise PositionLost(
+            f"journal address {address:#x} was released and is not in the store any more; pin its"
+            " segment while you need it"
+        )
+
+    @property
+    def end_lsn(self) -> int:
+        """The first byte after the last group; one that does not fit here goes beyond."""
+        return self._base + self._offset
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last group; as `restart_lsn` it makes recovery read that group again."""
+        return self._last_lsn
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def max_group_bytes(self) -> int:
+        """The most bytes of records that one group takes, each rounded up to a multiple of 8."""
+        return self._segment_bytes - self._page_size - GROUP_HEADER_BYTES
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync failed (J6)."""
+        return isinstance(self._refusal, StoreFailed)
+
+    @property
+    def next_is_ready(self) -> bool:
+        """Whether the next segment is there, so that no write has to wait for its making."""
+        return self._segments.ready > 0
+
+    def segment_of(self, address: int) -> int:
+        return address // self._segment_bytes
+
+    def bytes_since(self, lsn: int) -> int:
+        """How much a recovery that restarts at `lsn` reads, segment ends included."""
+        return self.end_lsn - lsn
+
+    def status(self) -> JournalStatus:
+        segments = self._segments
+        return JournalStatus(
+            end_lsn=self.end_lsn,
+            last_lsn=self._last_lsn,
+            generation=self._generation,
+            segments=segments.numbers,
+            pinned=segments.pinned,
+            ready=segments.ready,
+            spares=segments.spares,
+            segment_bytes=self._segment_bytes,
+        )
+
+    # Inside
+
+    def _begin_generation(self) -> None:
+        record = pack_generation_record(self._generation, self._env.now_us())
+        assert len(record) == GENERATION_RECORD_BYTES
+        self.write_group([record])
+
+    def _make_room(self, end: int) -> memoryview:
+        """A buffer for a group of `end` bytes: the kept one, made larger, or one for this group."""
+        if end == GROUP_HEADER_BYTES:
+            raise InvalidArgument("a group needs at least one record")
+        if end - GROUP_HEADER_BYTES > self.max_group_bytes:
+            raise InvalidArgument(
+                f"a group of {end - GROUP_HEADER_BYTES} bytes of records: the journal's segments"
+                f" take {self.max_group_bytes}; write less at once, or larger segments"
+            )
+        if end > KEPT_BUFFER_BYTES:
+            return self._env.aligned_buffer((end + self._round) & ~self._round)
+        room = self._room
+        while room < end:
+            room *= 2
+        self._buffer = self._env.aligned_buffer(room)
+        self._room = room
+        return self._buffer
+
+    def _advance(self) -> None:
+        """Go on in the next segment, on page 1."""
+        try:
+            file = self._segments.advance()
+        except OSError as error:
+            if _no_room(error):
+                raise
+            self._fail(error, "making the next segment")
+            raise
+        self._file.close()
+        self._file = file
+        self._write = file.write
+        self._sync = file.sync
+        # end_lsn is read by other threads: between the two lines it is too low, never too high.
+        self._offset = self._page_size - self._segment_bytes
+        self._base += self._segment_bytes
+        self._offset = self._page_size
+
+    def _fail(self, error: BaseException, doing: str) -> None:
+        """Poison the journal (J6), whatever went wrong: what is on disk is unknown.
+
+        Raises StoreFailed for an OSError; anything else is for the caller to raise again.
+        """
+        self._refusal = StoreFailed(
+            f"journal {self._directory}: {doing} failed ({error!r}); the store refuses commits:"
+            " close it and open it again to recover"
+        )
+        if isinstance(error, OSError):
+            raise self._refusal from error
+
+    def _refuse(self) -> NoReturn:
+        refusal = self._refusal
+        assert refusal is not None
+        raise type(refusal)(*refusal.args) from refusal.__cause__
+
+
+def _apply_chain(chain: Chain, apply: Apply) -> int:
+    """Hand the caller's records over; their number."""
+    records = 0
+    for group in chain:
+        for record in group.records():
+            if record.kind != KIND_GENERATION:
+                apply(record.kind, record.sequence, record.address, record.body)
+                records += 1
+    return records
+
+
+def _next_generation(env: Env, highest: int) -> int:
+    return (((highest >> 32) + 1) << 32) | (env.random_u64() & 0xFFFFFFFF)
+
+
+def _no_room(error: OSError) -> bool:
+    return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
+
+
+def _no_restart(directory: str, geometry: Geometry, restart_lsn: int) -> StoreCorrupt:
+    number, offset = divmod(restart_lsn, geometry.segment_bytes)
+    return StoreCorrupt(
+        f"{segment_path(directory, number)}: page {offset // geometry.page_size}, offset {offset}:"
+        f" no valid group at the restart LSN {restart_lsn:#x}; restore the file from a copy"
+    )
+
+
+def _sync_segment(env: Env, directory: str, number: int) -> None:
+    # Not as a direct file: its sync would have nothing to do with what is in the page cache.
+    file = env.open_file(segment_path(directory, number))
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _remove_unused(env: Env, directory: str) -> None:
+    """Remove what an unfinished creation left; InvalidArgument if records were written."""
+    numbers = list_segments(env, directory)
+    for number in numbers:
+        reader = SegmentReader(env, directory, number)
+        file = env.open_file(reader.path, read_only=True)
+        try:
+            header = read_header(file)
+        finally:
+            file.close()
+            reader.close()
+        geometry = Geometry(header.store_id, header.segment_bytes, header.page_size)
+        for group in search_groups(env, directory, geometry, [number], header.base_lsn):
+            if any(record.kind != KIND_GENERATION for record in group.records()):
+                raise InvalidArgument(
+                    f"{directory} holds a journal with records already; open it, or choose another"
+                    " place"
+                )
+    for number in numbers:
+        env.remove(segment_path(directory, number))

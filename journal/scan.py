@@ -1,0 +1,367 @@
+"""Following the chain of groups, and telling where and why it ends.
+
+Invariants:
+
+C1  A group belongs to the chain only if its checksum, its place (LSN), its store, its predecessor's
+    LSN and its generation are right; the chain ends at the first place where no such group is.
+C2  Where the chain ends and a later group of the same or a newer generation is valid, or a
+    watermark lies beyond the end, something that was durable is damaged: StoreCorrupt. Otherwise
+    what is at the end was never acknowledged: it is cut, and reported.
+C3  Nothing of a group is shown before the whole group was verified.
+
+Why an intact later group proves damage: groups are written one at a time, and each is synced before
+the next is written. So a group that is not whole has nothing of its generation behind it, unless it
+was whole once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from quire.checksum import checksum
+from quire.env import Env
+from quire.errors import StoreCorrupt, StoreVersion
+
+from .format import (
+    CHECKSUM,
+    GROUP_HEADER_BYTES,
+    GROUP_LSN_COLUMN,
+    GROUP_MAGIC,
+    GROUP_MAGIC_COLUMN,
+    RECORD_ALIGNMENT,
+    RECORD_HEADER,
+    RECORD_HEADER_BYTES,
+    VERSION,
+    Geometry,
+    GroupHeader,
+    round_up,
+    succeeds,
+    unpack_group_header,
+)
+from .segment import SegmentReader, list_segments, segment_path
+
+SEARCH_CHUNK_BYTES: Final = 4 << 20
+
+
+class Record(NamedTuple):
+    kind: int
+    sequence: int
+    address: int  # LSN of the record's header; its body begins RECORD_HEADER_BYTES further
+    body: memoryview
+
+
+class Group(NamedTuple):
+    header: GroupHeader
+    body: memoryview
+
+    def records(self) -> Iterator[Record]:
+        """The records, in order. Raises StoreCorrupt if the body is not exactly made of records."""
+        lsn, body = self.header.lsn, self.body
+        end = len(body)
+        offset = count = 0
+        while offset < end:
+            # body_length is a multiple of the alignment, but not yet known to hold a whole header
+            if offset + RECORD_HEADER_BYTES > end:
+                break
+            length, kind, _, sequence = RECORD_HEADER.unpack_from(body, offset)
+            if not RECORD_HEADER_BYTES <= length <= end - offset:
+                break
+            address = lsn + GROUP_HEADER_BYTES + offset
+            yield Record(
+                kind, sequence, address, body[offset + RECORD_HEADER_BYTES : offset + length]
+            )
+            offset += round_up(length, RECORD_ALIGNMENT)
+            count += 1
+        if offset != end or count != self.header.record_count:
+            raise StoreCorrupt(
+                f"journal group at LSN {lsn:#x}: its records do not add up (record {count} of"
+                f" {self.header.record_count}, byte {offset} of {end}) although its checksum is"
+                " right: it was written by faulty software; report it and restore from a copy"
+            )
+
+
+class Tail(Enum):
+    """What lies where the chain ends."""
+
+    CLEAN = "clean"  # nothing that was begun after the last group
+    TORN = "torn"  # a group that was being written when the power failed or the process died
+    STALE = "stale"  # a whole group of an older generation, cut off by an earlier recovery
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What a recovery read and what it dropped. LSNs, bytes and counts."""
+
+    first_lsn: int
+    last_lsn: int
+    end_lsn: int
+    generation: int
+    groups: int
+    records: int
+    segments: int
+    tail: Tail
+    tail_file: str
+    tail_offset: int  # in the file
+    dropped_bytes: int  # what the header of the torn or stale group says that it had
+    dropped_records: int
+
+
+class Chain:
+    """Iterates over the groups from a place on; afterwards tells how the chain ended.
+
+    `start_lsn` is the LSN of a group, or any place in page 0 of a segment (= its first group).
+    """
+
+    def __init__(
+        self, env: Env, directory: str, geometry: Geometry, start_lsn: int, segments: set[int]
+    ) -> None:
+        self._env = env
+        self._directory = directory
+        self._geometry = geometry
+        self._segments = segments
+        self._reader: SegmentReader | None = None
+        offset = start_lsn % geometry.segment_bytes
+        self.start_lsn = start_lsn - offset + max(offset, geometry.page_size)
+        self.end_lsn = self.start_lsn
+        self.last_lsn = 0
+        self.generation = 0
+        self.groups = 0
+        self.segments_read: set[int] = set()
+
+    def __iter__(self) -> Iterator[Group]:
+        try:
+            while (group := self._next()) is not None:
+                header = group.header
+                self.last_lsn = header.lsn
+                self.generation = header.generation
+                self.end_lsn = header.lsn + round_up(
+                    GROUP_HEADER_BYTES + header.body_length, self._geometry.page_size
+                )
+                self.groups += 1
+                yield group
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def admits(self, header: GroupHeader) -> bool:
+        """Whether a group that is valid in itself is the next one of the chain (C1)."""
+        if self.groups == 0:
+            return True
+        return header.previous_lsn == self.last_lsn and succeeds(header.generation, self.generation)
+
+    def whole_group_at(self, lsn: int) -> Group | None:
+        """The group at this place if it is valid in itself, whatever its predecessor."""
+        reader = self._reader_for(lsn // self._geometry.segment_bytes)
+        if reader is None:
+            return None
+        return read_group(reader, self._geometry, lsn)
+
+    def header_at(self, lsn: int) -> GroupHeader | None:
+        """A group's header that claims this place, whether the group is whole or not."""
+        reader = self._reader_for(lsn // self._geometry.segment_bytes)
+        if reader is None:
+            return None
+        data = reader.read(lsn % self._geometry.segment_bytes, GROUP_HEADER_BYTES)
+        if len(data) < GROUP_HEADER_BYTES:
+            return None
+        header = unpack_group_header(data)
+        own = header.magic == GROUP_MAGIC and header.store_id == self._geometry.store_id
+        return header if own and header.lsn == lsn else None
+
+    def places(self) -> list[int]:
+        """Where the next group can be: at the end, or on page 1 of the next segment."""
+        segment_bytes, page_size = self._geometry.segment_bytes, self._geometry.page_size
+        number, offset = divmod(self.end_lsn, segment_bytes)
+        if offset == 0:
+            return [self.end_lsn + page_size]
+        if self.groups == 0:
+            return [self.end_lsn]
+        return [self.end_lsn, (number + 1) * segment_bytes + page_size]
+
+    def _next(self) -> Group | None:
+        for lsn in self.places():
+            group = self.whole_group_at(lsn)
+            if group is not None and self.admits(group.header):
+                return group
+        return None
+
+    def _reader_for(self, number: int) -> SegmentReader | None:
+        if self._reader is not None and self._reader.number == number:
+            return self._reader
+        if number not in self._segments:
+            return None
+        reader = SegmentReader(self._env, self._directory, number)
+        try:
+            reader.check(self._geometry)
+        except StoreCorrupt:
+            reader.close()
+            raise
+        self.close()
+        self._reader = reader
+        self.segments_read.add(number)
+        return reader
+
+
+def read_group(reader: SegmentReader, geometry: Geometry, lsn: int) -> Group | None:
+    """The group at a place, verified but for its relation to its predecessor; None if none is."""
+    offset = lsn % geometry.segment_bytes
+    data = reader.read(offset, geometry.page_size)
+    if len(data) < geometry.page_size:
+        return None
+    header = unpack_group_header(data)
+    end = GROUP_HEADER_BYTES + header.body_length
+    if header.magic != GROUP_MAGIC or header.lsn != lsn or header.store_id != geometry.store_id:
+        return None
+    if offset + end > geometry.segment_bytes:
+        return None
+    if end > len(data):
+        data = reader.read(offset, end)
+        if len(data) < end:
+            return None
+    if checksum(data[8:end]) != CHECKSUM.unpack_from(data)[0]:
+        return None
+    if header.version != VERSION:
+        raise StoreVersion(
+            f"{reader.path}: page {offset // geometry.page_size}, offset {offset}: journal group of"
+            f" format version {header.version}; this release reads version {VERSION}: use the"
+            " release that wrote it"
+        )
+    return Group(header, data[GROUP_HEADER_BYTES:end])
+
+
+def search_groups(
+    env: Env, directory: str, geometry: Geometry, segments: list[int], from_lsn: int
+) -> Iterator[Group]:
+    """Every valid group at any page from a place on, in a chain or not.
+
+    Only pages that carry the magic and their own LSN are looked at by Python code.
+    """
+    segment_bytes, page_size = geometry.segment_bytes, geometry.page_size
+    for number in segments:
+        base = number * segment_bytes
+        if base + segment_bytes <= from_lsn:
+            continue
+        reader = SegmentReader(env, directory, number)
+        try:
+            reader.check(geometry)
+            for lsn in _candidates(reader, geometry, base, max(from_lsn - base, page_size)):
+                group = read_group(reader, geometry, lsn)
+                if group is not None:
+                    yield group
+        finally:
+            reader.close()
+
+
+def _candidates(reader: SegmentReader, geometry: Geometry, base: int, offset: int) -> Iterator[int]:
+    page_size = geometry.page_size
+    while offset < geometry.segment_bytes:
+        chunk = reader.read(offset, min(SEARCH_CHUNK_BYTES, geometry.segment_bytes - offset))
+        pages = len(chunk) // page_size
+        if pages == 0:
+            return
+        whole = chunk[: pages * page_size]
+        magic = np.frombuffer(whole, dtype="<u4")[GROUP_MAGIC_COLUMN :: page_size // 4]
+        lsns = np.frombuffer(whole, dtype="<u8")[GROUP_LSN_COLUMN :: page_size // 8]
+        places = np.arange(pages, dtype=np.uint64) * np.uint64(page_size) + np.uint64(base + offset)
+        yield from places[(magic == GROUP_MAGIC) & (lsns == places)].tolist()
+        offset += pages * page_size
+
+
+def place_text(directory: str, geometry: Geometry, lsn: int) -> str:
+    """A place as error messages name it: file, page, offset."""
+    number, offset = divmod(lsn, geometry.segment_bytes)
+    path = segment_path(directory, number)
+    return f"{path}: page {offset // geometry.page_size}, offset {offset}"
+
+
+def check_contiguous(directory: str, segments: list[int], first: int) -> None:
+    """Raise StoreCorrupt if a segment file is missing from `first` on."""
+    above = [number for number in segments if number >= first]
+    for expected, number in enumerate(above, start=first):
+        if number != expected:
+            raise StoreCorrupt(
+                f"{segment_path(directory, expected)}: page 0, offset 0: the segment is missing,"
+                " although a later one exists; restore it from a copy"
+            )
+    if not above:
+        raise StoreCorrupt(
+            f"{segment_path(directory, first)}: page 0, offset 0: the segment is missing; restore"
+            " it from a copy"
+        )
+
+
+def check_end(
+    env: Env,
+    directory: str,
+    chain: Chain,
+    geometry: Geometry,
+    segments: list[int],
+    durable_lsn: int,
+) -> None:
+    """Raise StoreCorrupt if something that was durable lies beyond the chain's end (C2)."""
+    where = place_text(directory, geometry, chain.end_lsn)
+    if durable_lsn > chain.end_lsn:
+        raise StoreCorrupt(
+            f"{where}: the journal ends here (LSN {chain.end_lsn:#x}), but it was durable up to"
+            f" LSN {durable_lsn:#x}: a group is damaged; restore the file from a copy"
+        )
+    for group in search_groups(env, directory, geometry, segments, chain.end_lsn):
+        if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
+            later = place_text(directory, geometry, group.header.lsn)
+            raise StoreCorrupt(
+                f"{where}: no valid group here (LSN {chain.end_lsn:#x}), but a later one is whole"
+                f" ({later}): a group is damaged; restore the file from a copy"
+            )
+
+
+def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int) -> RecoveryReport:
+    """What lies at the chain's end, once `check_end` has found no damage."""
+    tail, place, dropped, dropped_records = Tail.CLEAN, chain.end_lsn, 0, 0
+    for lsn in chain.places():
+        header = chain.header_at(lsn)
+        if header is not None:
+            tail = Tail.TORN if chain.whole_group_at(lsn) is None else Tail.STALE
+            place = lsn
+            dropped = GROUP_HEADER_BYTES + header.body_length
+            dropped_records = header.record_count
+            break
+    chain.close()
+    number, offset = divmod(place, geometry.segment_bytes)
+    return RecoveryReport(
+        first_lsn=chain.start_lsn if chain.groups else 0,
+        last_lsn=chain.last_lsn,
+        end_lsn=chain.end_lsn,
+        generation=chain.generation,
+        groups=chain.groups,
+        records=records,
+        segments=len(chain.segments_read),
+        tail=tail,
+        tail_file=segment_path(directory, number),
+        tail_offset=offset,
+        dropped_bytes=dropped,
+        dropped_records=dropped_records,
+    )
+
+
+__all__ = [
+    "Chain",
+    "Group",
+    "Record",
+    "RecoveryReport",
+    "Tail",
+    "check_contiguous",
+    "check_end",
+    "describe_end",
+    "list_segments",
+    "place_text",
+    "search_groups",
+]

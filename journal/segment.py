@@ -1,0 +1,135 @@
+"""One segment file: its names, its making, its header, and reading it in large pieces.
+
+Invariants:
+
+S1  A file with a segment's name always has a valid header and its full, preallocated size: both are
+    synced under another name before the rename, and the directory is synced before the first use.
+S2  The header of a recycled file is rewritten and synced before any other page of it is. So bytes
+    read from a file whose header, read afterwards, still says the old base LSN, are the old bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from quire.env import Env, File
+from quire.errors import StoreCorrupt, StoreVersion
+
+from .format import (
+    SEGMENT_HEADER_BYTES,
+    VERSION,
+    Geometry,
+    SegmentHeader,
+    pack_segment_header,
+    unpack_segment_header,
+)
+
+SEGMENT_SUFFIX: Final = ".log"
+SPARE_SUFFIX: Final = ".spare"  # a released segment that waits to become a later one
+UNFINISHED_SUFFIX: Final = ".tmp"  # a new segment in the making
+WINDOW_BYTES: Final = 1 << 20  # how much a scan reads at once; bounds its memory
+
+
+def segment_path(directory: str, number: int, suffix: str = SEGMENT_SUFFIX) -> str:
+    return f"{directory}/{number:016x}{suffix}"
+
+
+def segment_number(name: str, suffix: str = SEGMENT_SUFFIX) -> int | None:
+    """The number in a file's name; None if it is not the name of such a file."""
+    digits = name.removesuffix(suffix)
+    if len(digits) != 16 or len(name) != 16 + len(suffix):
+        return None
+    if not all(digit in "0123456789abcdef" for digit in digits):
+        return None
+    return int(digits, 16)
+
+
+def list_segments(env: Env, directory: str) -> list[int]:
+    """The numbers of the segments in the directory, ascending."""
+    numbers = (segment_number(name) for name in env.list_directory(directory))
+    return sorted(number for number in numbers if number is not None)
+
+
+def write_header(env: Env, file: File, geometry: Geometry, number: int) -> None:
+    page = env.aligned_buffer(geometry.page_size)
+    page[:] = bytes(geometry.page_size)
+    pack_segment_header(page, geometry, number, env.now_us())
+    file.write(0, page)
+
+
+def make_segment(
+    env: Env, directory: str, geometry: Geometry, number: int, *, spare: str | None, direct: bool
+) -> None:
+    """Make segment `number`, durably, from the file `spare` or from nothing (S1, S2)."""
+    path = spare or segment_path(directory, number, UNFINISHED_SUFFIX)
+    file = env.open_file(path, create=spare is None, direct=direct)
+    try:
+        if spare is None:
+            file.allocate(0, geometry.segment_bytes)
+        write_header(env, file, geometry, number)
+        file.sync()
+    finally:
+        file.close()
+    env.rename(path, segment_path(directory, number))
+    env.sync_directory(directory)
+
+
+def read_header(file: File) -> SegmentHeader:
+    """The file's header. Raises StoreCorrupt, or StoreVersion for one of another release."""
+    header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+    if header is None:
+        raise StoreCorrupt(
+            f"{file.path}: page 0, offset 0: the segment header is damaged; restore the file from"
+            " a copy"
+        )
+    if header.version != VERSION:
+        raise StoreVersion(
+            f"{file.path}: journal format version {header.version}; this release reads version"
+            f" {VERSION}: use the release that wrote it"
+        )
+    return header
+
+
+def check_header(file: File, header: SegmentHeader, geometry: Geometry, number: int) -> None:
+    """Raise StoreCorrupt unless the header is that of segment `number` of this journal."""
+    found = (header.store_id, header.segment_bytes, header.page_size, header.base_lsn)
+    expected = (*geometry, number * geometry.segment_bytes)
+    if found != expected:
+        raise StoreCorrupt(
+            f"{file.path}: page 0, offset 0: the segment header says store, segment bytes, page"
+            f" size, base LSN {found}, not {expected}: the file belongs elsewhere"
+        )
+
+
+class SegmentReader:
+    """Reads one segment through a window, so that small groups cost no read call each."""
+
+    def __init__(self, env: Env, directory: str, number: int) -> None:
+        self.number = number
+        self.path = segment_path(directory, number)
+        self._file = env.open_file(self.path, read_only=True)
+        self._window = b""
+        self._start = 0
+
+    def check(self, geometry: Geometry) -> None:
+        """Raise StoreCorrupt or StoreVersion unless header and size are as S1 says."""
+        check_header(self._file, read_header(self._file), geometry, self.number)
+        size = self._file.size()
+        if size != geometry.segment_bytes:
+            raise StoreCorrupt(
+                f"{self.path}: page 0, offset 0: the file has {size} bytes, not"
+                f" {geometry.segment_bytes}: restore it from a copy"
+            )
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Bytes from `offset`, fewer at the end of the file. They stay valid and unchanged."""
+        start = offset - self._start
+        if start < 0 or start + length > len(self._window):
+            self._window = self._file.read(offset, max(length, WINDOW_BYTES))
+            self._start = offset
+            start = 0
+        return memoryview(self._window)[start : start + length]
+
+    def close(self) -> None:
+        self._window = b""
+        self._file.close()
