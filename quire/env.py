@@ -56,7 +56,7 @@ class File(Protocol):
         """
 
     def sync(self) -> None:
-        """What was written before this call is durable when it returns. Never retried after failure.
+        """What was written before this call is durable when it returns. Never retry a failure.
 
         See E1 and E3. On a direct file there is nothing to do (E2).
         """

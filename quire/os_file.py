@@ -116,8 +116,12 @@ class OsFile:
             self._write_rest(offset, memoryview(data).cast("B"), written)
 
     def sync(self) -> None:
-        if not self.direct:
-            os.fdatasync(self._write_fd)
+        if self.direct:
+            return
+        fd = self._write_fd
+        if fd < 0:  # fdatasync itself would call this a ValueError
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        os.fdatasync(fd)
 
     def allocate(self, offset: int, length: int) -> None:
         """Make writes to the range need no more space; the file grows to its end, data stays.

@@ -1,0 +1,241 @@
+"""The simulated disk: directories and files, live and durable.
+
+D1. Names change in `entries` at once, and in `durable` when their directory is synced. At a power
+    failure every name change since is kept or lost, each on its own; a rename is one change.
+D2. A file whose own bytes were synced is lost with its name if the name was not synced.
+D3. Space is counted in pages of 4096 bytes, over all files that have a name.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from quire.testing.sim_inode import Outcome, SimInode
+
+
+@dataclass(eq=False)
+class SimDirectory:
+    """A directory: names to files and directories, as seen and as durable."""
+
+    entries: dict[str, Node] = field(default_factory=dict)
+    durable: dict[str, Node] = field(default_factory=dict)
+
+
+Node = SimDirectory | SimInode
+
+
+@dataclass(frozen=True, eq=False)
+class NameChange:
+    """Names set (or, with None, removed) in directories, all of them or none."""
+
+    kind: Literal["create", "remove", "rename"]
+    path: str
+    names: tuple[tuple[SimDirectory, str, Node | None], ...]
+
+
+@dataclass(frozen=True)
+class Survival:
+    """What a power failure did to one change that was not durable."""
+
+    path: str
+    change: str
+    outcome: Outcome
+
+
+class SimDisk:
+    """All directories and files of a simulated machine."""
+
+    def __init__(self) -> None:
+        self.root = SimDirectory()
+        self.pending: list[NameChange] = []
+
+    def find(self, path: str) -> Node | None:
+        node: Node = self.root
+        for name in split(path):
+            if not isinstance(node, SimDirectory) or name not in node.entries:
+                return None
+            node = node.entries[name]
+        return node
+
+    def get(self, path: str) -> Node:
+        node = self.find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return node
+
+    def directory(self, path: str) -> SimDirectory:
+        node = self.get(path)
+        if not isinstance(node, SimDirectory):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
+        return node
+
+    def file(self, path: str) -> SimInode:
+        node = self.get(path)
+        if isinstance(node, SimDirectory):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", path)
+        return node
+
+    def parent(self, path: str) -> tuple[SimDirectory, str]:
+        names = split(path)
+        if not names:
+            raise OSError(errno.EBUSY, "The root cannot be changed", path)
+        return self.directory("/" + "/".join(names[:-1])), names[-1]
+
+    def add(self, path: str, node: Node) -> NameChange:
+        directory, name = self.parent(path)
+        return NameChange("create", path, ((directory, name, node),))
+
+    def removal(self, path: str) -> NameChange:
+        node = self.get(path)
+        if isinstance(node, SimDirectory) and node.entries:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+        directory, name = self.parent(path)
+        return NameChange("remove", path, ((directory, name, None),))
+
+    def renaming(self, old: str, new: str) -> NameChange:
+        node = self.get(old)
+        target = self.find(new)
+        if isinstance(target, SimDirectory) and isinstance(node, SimInode):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", new)
+        if isinstance(target, SimInode) and isinstance(node, SimDirectory):
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", new)
+        if isinstance(target, SimDirectory) and target is not node and target.entries:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", new)
+        (old_directory, old_name), (new_directory, new_name) = self.parent(old), self.parent(new)
+        if target is node:
+            return NameChange("rename", new, ())
+        names = ((old_directory, old_name, None), (new_directory, new_name, node))
+        return NameChange("rename", new, names)
+
+    def change(self, change: NameChange) -> None:
+        """Make the names what the change says, for all who look; durable later."""
+        for directory, name, node in change.names:
+            set_name(directory.entries, name, node)
+        if change.names:
+            self.pending.append(change)
+
+    def covered_by(self, directory: SimDirectory) -> list[NameChange]:
+        """The pending changes that a sync of this directory makes durable.
+
+        A rename between directories takes with it all that came before, as a file system's
+        journal does, so that name changes of one directory never become durable out of order.
+        """
+        touching = [c for c in self.pending if any(d is directory for d, _, _ in c.names)]
+        crossing = [c for c in touching if any(d is not directory for d, _, _ in c.names)]
+        if not crossing:
+            return touching
+        last = self.pending.index(crossing[-1])
+        return [c for i, c in enumerate(self.pending) if i <= last or c in touching]
+
+    def make_durable(self, changes: list[NameChange]) -> None:
+        for change in changes:
+            if change in self.pending:
+                self.pending.remove(change)
+                for directory, name, node in change.names:
+                    set_name(directory.durable, name, node)
+
+    def drop_pending(self, changes: list[NameChange], random: Random) -> None:
+        """A failed sync of a directory: each change is durable or never will be."""
+        self.make_durable([change for change in changes if random.random() < 0.5])
+        self.pending = [change for change in self.pending if change not in changes]
+
+    def files(self) -> Iterator[tuple[str, SimInode]]:
+        """All files that have a name, by path."""
+        yield from walk(self.root, "")
+
+    def used_pages(self) -> int:
+        return sum(len(inode.pages) for _, inode in self.files())
+
+    def after_power_failure(
+        self, random: Random, mood: Outcome | None
+    ) -> tuple[SimDisk, list[Survival]]:
+        """A new disk with what survived. This one stays as it is, so that one run can be
+        followed by many different failures."""
+        report: list[Survival] = []
+        names: dict[SimDirectory, dict[str, Node]] = {}
+        for change in self.pending:
+            outcome = mood or draw_name_outcome(random)
+            if outcome == "kept":
+                for directory, name, node in change.names:
+                    _take_name(names, directory, name, node)
+            report.append(Survival(change.path, change.kind, outcome))
+        disk = SimDisk()
+        copies: dict[int, Node] = {id(self.root): disk.root}
+        self._copy(self.root, disk.root, "", names, copies, random, mood, report)
+        return disk, report
+
+    def _copy(
+        self,
+        old: SimDirectory,
+        new: SimDirectory,
+        path: str,
+        names: dict[SimDirectory, dict[str, Node]],
+        copies: dict[int, Node],
+        random: Random,
+        mood: Outcome | None,
+        report: list[Survival],
+    ) -> None:
+        for name, node in names.get(old, old.durable).items():
+            child = f"{path}/{name}"
+            if id(node) in copies:
+                continue  # the rename that would have taken the other name away was lost
+            if isinstance(node, SimDirectory):
+                directory = SimDirectory()
+                copies[id(node)] = directory
+                self._copy(node, directory, child, names, copies, random, mood, report)
+                new.entries[name] = directory
+            else:
+                inode, outcomes = node.after_power_failure(random, mood)
+                inode.path = child
+                copies[id(node)] = inode
+                new.entries[name] = inode
+                report += [
+                    Survival(child, f"{c.kind} {c.offset}+{c.length}", o) for c, o in outcomes
+                ]
+        new.durable = dict(new.entries)
+
+
+def _take_name(
+    names: dict[SimDirectory, dict[str, Node]],
+    directory: SimDirectory,
+    name: str,
+    node: Node | None,
+) -> None:
+    """Set a name in the copies of the durable entries, made when first needed."""
+    changed = names.setdefault(directory, dict(directory.durable))
+    if node is not None:
+        for entries in names.values():  # a file has one name: the last that survived
+            for other in [n for n, known in entries.items() if known is node]:
+                del entries[other]
+    set_name(changed, name, node)
+
+
+def set_name(entries: dict[str, Node], name: str, node: Node | None) -> None:
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+def draw_name_outcome(random: Random) -> Outcome:
+    return "kept" if random.random() < 0.5 else "lost"
+
+
+def split(path: str) -> list[str]:
+    """The names on the way to a path; a relative one begins at the root."""
+    normal = posixpath.normpath("/" + path)
+    return [name for name in normal.split("/") if name]
+
+
+def walk(directory: SimDirectory, path: str) -> Iterator[tuple[str, SimInode]]:
+    for name, node in sorted(directory.entries.items()):
+        child = f"{path}/{name}"
+        if isinstance(node, SimDirectory):
+            yield from walk(node, child)
+        else:
+            yield child, node

@@ -1,0 +1,365 @@
+"""A simulated machine: a disk that crashes, tears, fails and fills up on a seed, and a clock.
+
+S1. `SimEnv` keeps every promise of `quire.env` (E1 to E8), and no promise beyond them: what is not
+    durable by E1, E2 and E4 is kept, lost or torn at a `crash`, on the seed.
+S2. The same workload on the same seed does the same, as long as one thread does it.
+S3. After a crash the environment and all its handles raise `SimulatedCrash`, and go on raising.
+S4. Nothing passes but what is asked for: time goes on by a microsecond per look, and by `sleep`
+    and `advance`.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Literal
+
+from quire.errors import StoreLocked
+from quire.os_file import aligned_buffer, raise_if_full
+from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
+from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
+from quire.testing.sim_file import SimFile
+from quire.testing.sim_inode import PAGE_BYTES, Outcome, SimInode, pages_of
+
+START_US = 1_700_000_000_000_000
+STEP_US = 1
+
+
+class SimLock:
+    """A held lock of a `SimEnv` (see `quire.env.FileLock`)."""
+
+    def __init__(self, env: SimEnv, path: str) -> None:
+        self._env = env
+        self._path = path
+        self._held = True
+
+    def release(self) -> None:
+        with self._env.guard:
+            self._env.check_alive()
+            if self._held:
+                self._held = False
+                del self._env.locks[self._path]
+
+
+class SimEnv:
+    """A machine in memory (see `quire.env.Env`).
+
+    `crash_at` is the number of the call (see `CallLog`) in whose middle the power fails, and may
+    be set at any time. `before_call` is called before each numbered call, without any lock, so
+    that a test can hold one thread there and let another go on. `direct` says whether the disk
+    grants direct files. `survivals` tells what the crash that this environment comes from did.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        capacity_bytes: int | None = None,
+        crash_at: int | None = None,
+        direct: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.capacity_bytes = capacity_bytes
+        self.crash_at = crash_at
+        self.direct = direct
+        self.random = Random(seed)
+        self.calls = CallLog()
+        self.crashed = False
+        self.before_call: Callable[[Call], None] | None = None
+        self.survivals: list[Survival] = []
+        self.guard = threading.RLock()
+        self.clock_us = START_US
+        self.wall_offset_us = 0
+        self.locks: dict[str, str] = {}
+        self.disk = SimDisk()
+        self._faults: list[Fault] = []
+        self._forbidden: list[str] = []
+
+    # What a test does to the machine.
+
+    def crash(self, *, seed: int = 0, outcome: Literal["kept", "lost"] | None = None) -> SimEnv:
+        """The machine after a power failure: a new one; this one is dead from now on.
+
+        What was not durable is kept, lost or torn, drawn from both seeds, or all `kept` or all
+        `lost` if asked for. May be called again with other seeds, for other fates of one run.
+        """
+        with self.guard:
+            self.crashed = True
+            random = Random(f"{self.seed}/{self.calls.last_number}/{seed}")
+            mood: Outcome | None = outcome
+            if mood is None:
+                moods: tuple[Outcome | None, ...] = ("kept", "lost", None, None, None, None)
+                mood = random.choice(moods)
+            disk, survivals = self.disk.after_power_failure(random, mood)
+            env = self._restarted(disk, random.getrandbits(63))
+            env.survivals = survivals
+            return env
+
+    def kill(self) -> SimEnv:
+        """The machine after its process was killed: all that was written is still there.
+
+        What was not durable is still not durable; locks and handles are gone.
+        """
+        with self.guard:
+            self.crashed = True
+            return self._restarted(self.disk, self.seed + 1)
+
+    def fail(
+        self,
+        kind: str,
+        pattern: str = "*",
+        nth: int = 1,
+        error: BaseException | None = None,
+        forever: bool = False,
+    ) -> Fault:
+        """Let the nth call of this kind from now on, on a path or file name that matches, fail.
+
+        Kinds are those of `sim_calls`, or "*". The error is EIO unless given. A failed sync drops
+        the writes that it should have made durable; they stay readable (E3).
+        """
+        fault = Fault(kind, pattern, nth, error or io_error(), forever)
+        self._faults.append(fault)
+        return fault
+
+    def fail_at(
+        self, number: int, error: BaseException | None = None, forever: bool = False
+    ) -> Fault:
+        """Let the call with this number fail; with `forever` all numbered calls from there on."""
+        fault = Fault("*", "*", 1, error or io_error(), forever, at_number=number)
+        self._faults.append(fault)
+        return fault
+
+    def forbid_overwrite(self, pattern: str) -> None:
+        """From now on AssertionError for a write over a synced page that is not zero.
+
+        Renaming the file, cutting it, or punching the page declares the space to be free again.
+        """
+        self._forbidden.append(pattern)
+
+    def corrupt(self, path: str, offset: int, mask: int | bytes = 0x01) -> None:
+        """Flip the mask's bits in the file, as seen and as durable."""
+        flips = mask if isinstance(mask, bytes) else bytes([mask])
+        with self.guard:
+            inode = self.disk.file(path)
+            for content in (inode.cache, inode.durable):
+                for index, flip in enumerate(flips, offset):
+                    if index < len(content):
+                        content[index] ^= flip
+
+    def contents(self, path: str) -> bytes:
+        """What the file holds, as reads see it. Not a call."""
+        with self.guard:
+            return bytes(self.disk.file(path).cache)
+
+    def durable_contents(self, path: str) -> bytes:
+        """What the file is sure to hold after a power failure, if its name is durable."""
+        with self.guard:
+            return bytes(self.disk.file(path).durable)
+
+    def files(self) -> list[str]:
+        """The paths of all files."""
+        with self.guard:
+            return [path for path, _ in self.disk.files()]
+
+    def used_bytes(self) -> int:
+        """The space in use, by pages that are written or allocated."""
+        with self.guard:
+            return self.disk.used_pages() * PAGE_BYTES
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for both clocks."""
+        with self.guard:
+            self.clock_us += round(seconds * 1e6)
+
+    def jump_wall_clock(self, seconds: float) -> None:
+        """Set the wall clock forward or back; `monotonic` does not notice."""
+        with self.guard:
+            self.wall_offset_us += round(seconds * 1e6)
+
+    # The environment itself.
+
+    def open_file(
+        self,
+        path: str,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        read_only: bool = False,
+        direct: bool = False,
+    ) -> SimFile:
+        with self.guard:
+            self.check_alive()
+            node = self.disk.find(path)
+        if exclusive and node is not None:
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        if node is None and (create or exclusive):
+            self._change_names(
+                "create", path, lambda: self.disk.add(path, SimInode(path, b"", self.clock_us))
+            )
+        else:
+            self.raise_fault(self.begin("open", path))
+        with self.guard:
+            inode = self.disk.file(path)
+            return SimFile(self, inode, path, read_only, direct and self.direct and not read_only)
+
+    def exists(self, path: str) -> bool:
+        with self.guard:
+            self.check_alive()
+            return self.disk.find(path) is not None
+
+    def list_directory(self, path: str) -> Sequence[str]:
+        self.raise_fault(self.begin("list_directory", path))
+        with self.guard:
+            return sorted(self.disk.directory(path).entries)
+
+    def make_directory(self, path: str) -> None:
+        with self.guard:
+            self.check_alive()
+            node = self.disk.find(path)
+        if isinstance(node, SimDirectory):
+            return
+        if node is not None:
+            raise FileExistsError(errno.EEXIST, "File exists", path)
+        self._change_names("make_directory", path, lambda: self.disk.add(path, SimDirectory()))
+
+    def remove(self, path: str) -> None:
+        self._change_names("remove", path, lambda: self.disk.removal(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self._change_names("rename", new, lambda: self.disk.renaming(old, new))
+        with self.guard:
+            node = self.disk.get(new)
+            if isinstance(node, SimInode):
+                node.path = new
+                node.protected.clear()
+            else:
+                for path, inode in walk(node, new):
+                    inode.path = path
+
+    def sync_directory(self, path: str) -> None:
+        with self.guard:
+            self.check_alive()
+            covered = self.disk.covered_by(self.disk.directory(path))
+        call = self.begin("sync_directory", path)
+        with self.guard:
+            error = self.fault(call)
+            if error is not None:
+                self.disk.drop_pending(covered, self.random)
+                raise error
+            self.crash_point(call)
+            self.disk.make_durable(covered)
+
+    def modified_us(self, path: str) -> int:
+        with self.guard:
+            self.check_alive()
+            return self.disk.file(path).modified_us
+
+    def lock(self, path: str, owner: str) -> SimLock:
+        with self.guard:
+            self.check_alive()
+            if path in self.locks:
+                raise StoreLocked(
+                    f"{path} is locked by this simulated machine, by {self.locks[path]};"
+                    " close the store there, or share the open one"
+                )
+            if self.disk.find(path) is None:
+                self.disk.change(self.disk.add(path, SimInode(path, b"", self.clock_us)))
+            self.locks[path] = owner
+            return SimLock(self, path)
+
+    def now_us(self) -> int:
+        return self._tick() + self.wall_offset_us
+
+    def monotonic(self) -> float:
+        return self._tick() / 1e6
+
+    def sleep(self, seconds: float) -> None:
+        self.check_alive()
+        self.advance(seconds)
+
+    def random_u64(self) -> int:
+        with self.guard:
+            self.check_alive()
+            return self.random.getrandbits(64)
+
+    def aligned_buffer(self, size: int) -> memoryview:
+        return aligned_buffer(size)
+
+    # What handles ask of it.
+
+    def check_alive(self) -> None:
+        if self.crashed:
+            raise SimulatedCrash("the simulated machine has crashed; go on with what crash() gave")
+
+    def begin(self, kind: str, path: str, offset: int = 0, length: int = 0) -> Call:
+        """Count a call. Called without the guard, so that `before_call` can wait."""
+        with self.guard:
+            self.check_alive()
+            call = self.calls.record(kind, path, offset, length)
+        if self.before_call is not None and call.number:
+            self.before_call(call)
+        self.check_alive()
+        return call
+
+    def fault(self, call: Call) -> BaseException | None:
+        """The error planned for this call, if any."""
+        self.check_alive()
+        struck = [fault for fault in self._faults if fault.strikes(call)]
+        return struck[0].make_error() if struck else None
+
+    def raise_fault(self, call: Call) -> None:
+        with self.guard:
+            error = self.fault(call)
+        if error is not None:
+            raise error
+
+    def crash_point(self, call: Call) -> None:
+        """In the middle of a call: its change is made, and not durable."""
+        if call.number == self.crash_at:
+            self.crashed = True
+            raise SimulatedCrash(f"the simulated power failed in call {call.number}: {call}")
+
+    def check_room(self, inode: SimInode, offset: int, length: int) -> None:
+        if self.capacity_bytes is None:
+            return
+        more = sum(1 for page in pages_of(offset, length) if page not in inode.pages)
+        if more and (self.disk.used_pages() + more) * PAGE_BYTES > self.capacity_bytes:
+            full = OSError(errno.ENOSPC, "the simulated disk is full")
+            raise_if_full(full, inode.path, f"add {length} bytes at {offset}")
+
+    def forbids_overwrite(self, path: str) -> bool:
+        return any(matches(path, pattern) for pattern in self._forbidden)
+
+    def check_overwrite(self, inode: SimInode, offset: int, length: int) -> None:
+        if not inode.protected or not self.forbids_overwrite(inode.path):
+            return
+        hit = inode.protected.intersection(pages_of(offset, length))
+        if hit:
+            raise AssertionError(
+                f"write of {length} bytes at {offset} of {inode.path} overwrites synced pages"
+                f" {sorted(hit)} in place"
+            )
+
+    def _change_names(self, kind: str, path: str, make: Callable[[], NameChange]) -> None:
+        call = self.begin(kind, path)
+        with self.guard:
+            change = make()
+            self.raise_fault(call)
+            self.disk.change(change)
+            self.crash_point(call)
+
+    def _restarted(self, disk: SimDisk, seed: int) -> SimEnv:
+        env = SimEnv(seed, capacity_bytes=self.capacity_bytes, direct=self.direct)
+        env.disk = disk
+        env.clock_us = self.clock_us + 1_000_000
+        env.wall_offset_us = self.wall_offset_us
+        env._forbidden = list(self._forbidden)
+        return env
+
+    def _tick(self) -> int:
+        with self.guard:
+            self.check_alive()
+            self.clock_us += STEP_US
+            return self.clock_us

@@ -1,0 +1,150 @@
+"""A handle of a simulated file (see `quire.env.File`)."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quire.errors import InvalidArgument
+from quire.os_file import DIRECT_ALIGNMENT
+from quire.testing.sim_inode import SECTOR_BYTES, Change, SimInode, pages_of
+
+if TYPE_CHECKING:
+    from quire.testing.sim_env import SimEnv
+
+
+class SimFile:
+    """An open file of a `SimEnv`; dead with its environment."""
+
+    def __init__(self, env: SimEnv, inode: SimInode, path: str, read_only: bool, direct: bool):
+        self.path = path
+        self.direct = direct
+        self._env = env
+        self._inode = inode
+        self._read_only = read_only
+        self._open = True
+
+    def read(self, offset: int, length: int) -> bytes:
+        self._begin_read("read", offset, length)
+        with self._env.guard:
+            self._check_open(writing=False)
+            return bytes(memoryview(self._inode.cache)[offset : offset + length])
+
+    def view(self, offset: int, length: int) -> memoryview:
+        if offset < 0 or length < 0:
+            raise ValueError(f"a view needs an offset and a length >= 0, got {offset}, {length}")
+        self._begin_read("view", offset, length)
+        with self._env.guard:
+            self._check_open(writing=False)
+            end, size = offset + length, len(self._inode.cache)
+            if end > size:
+                raise ValueError(f"a view of {self.path} up to {end} ends beyond its size, {size}")
+            return self._inode.view(offset, length)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        written = bytes(data)
+        if self.direct:
+            self._check_aligned(offset, data, len(written))
+        call = self._env.begin("write", self._inode.path, offset, len(written))
+        with self._env.guard:
+            self._check_open()
+            self._env.check_overwrite(self._inode, offset, len(written))
+            self._env.check_room(self._inode, offset, len(written))
+            error = self._env.fault(call)
+            if error is not None:
+                # Some of it may have reached the disk: that stays undecided until a crash.
+                part = self._env.random.randrange(len(written) + 1) // SECTOR_BYTES * SECTOR_BYTES
+                self._inode.change("write", offset, part, written[:part])
+                raise error
+            self._changed(self._inode.change("write", offset, len(written), written))
+            self._env.crash_point(call)
+            self._settle()
+
+    def sync(self) -> None:
+        with self._env.guard:
+            self._check_open()
+            covered = self._inode.last_change  # only what had returned before the sync (E1)
+        if self.direct:
+            return
+        call = self._env.begin("sync", self._inode.path)
+        with self._env.guard:
+            self._check_open()
+            error = self._env.fault(call)
+            if error is not None:
+                self._inode.drop_pending(covered, self._env.random)
+                raise error
+            self._env.crash_point(call)
+            self._make_durable(covered)
+
+    def allocate(self, offset: int, length: int) -> None:
+        if length <= 0:
+            return
+        call = self._env.begin("allocate", self._inode.path, offset, length)
+        with self._env.guard:
+            self._check_open()
+            self._env.check_room(self._inode, offset, length)
+            self._env.raise_fault(call)
+            size = max(len(self._inode.cache), offset + length)
+            self._changed(self._inode.change("grow", 0, size))
+            self._inode.pages.update(pages_of(offset, length))
+            self._env.crash_point(call)
+            self._settle()
+
+    def punch(self, offset: int, length: int) -> None:
+        if length <= 0:
+            return
+        call = self._env.begin("punch", self._inode.path, offset, length)
+        with self._env.guard:
+            self._check_open()
+            self._env.raise_fault(call)
+            self._changed(self._inode.change("punch", offset, length))
+            self._env.crash_point(call)
+            self._settle()
+
+    def truncate(self, length: int) -> None:
+        call = self._env.begin("truncate", self._inode.path, length)
+        with self._env.guard:
+            self._check_open()
+            self._env.raise_fault(call)
+            self._changed(self._inode.change("truncate", 0, length))
+            self._env.crash_point(call)
+            self._settle()
+
+    def size(self) -> int:
+        with self._env.guard:
+            self._check_open(writing=False)
+            return len(self._inode.cache)
+
+    def close(self) -> None:
+        self._open = False
+
+    def _begin_read(self, kind: str, offset: int, length: int) -> None:
+        self._env.raise_fault(self._env.begin(kind, self._inode.path, offset, length))
+
+    def _check_open(self, writing: bool = True) -> None:
+        self._env.check_alive()
+        if not self._open or (writing and self._read_only):
+            raise OSError(errno.EBADF, "Bad file descriptor", self.path)
+
+    def _check_aligned(self, offset: int, data: bytes | bytearray | memoryview, size: int) -> None:
+        address = np.frombuffer(data, np.uint8).ctypes.data if size else 0
+        if (offset | size | address) % DIRECT_ALIGNMENT:
+            raise InvalidArgument(
+                f"a direct write to {self.path} needs an offset, a length and a buffer address"
+                f" that are multiples of {DIRECT_ALIGNMENT}; got offset {offset}, length {size}"
+            )
+
+    def _changed(self, change: Change) -> None:
+        self._inode.modified_us = self._env.clock_us
+
+    def _settle(self) -> None:
+        """A direct file's changes are durable when the call returns (E2)."""
+        if self.direct:
+            self._make_durable(self._inode.last_change)
+
+    def _make_durable(self, up_to: int) -> None:
+        written = self._inode.make_durable(up_to)
+        if self._env.forbids_overwrite(self._inode.path):
+            self._inode.protect(written)

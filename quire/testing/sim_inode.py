@@ -1,0 +1,228 @@
+"""One file of the simulated disk: what reads see, what is durable, and what lies between.
+
+I1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
+    `pending` are the changes since, in order, that a sync makes durable.
+I2. At a power failure every pending change is kept, lost or (a write) torn by sectors of 512
+    bytes, each on its own. Writes to the same sector in another order give no further outcome:
+    the earlier write last is the same as the later one lost.
+I3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
+    writes go to the older buffers too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+
+Outcome = Literal["kept", "lost", "torn"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a file. `data` for a write; `length` is the new size for grow and truncate."""
+
+    number: int
+    kind: Literal["write", "punch", "grow", "truncate"]
+    offset: int
+    length: int
+    data: bytes = b""
+
+
+class CacheBuffer(bytearray):
+    """A bytearray that can be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
+class SimInode:
+    """A file without its names."""
+
+    def __init__(self, path: str, content: bytes = b"", modified_us: int = 0) -> None:
+        self.path = path
+        self.modified_us = modified_us
+        self.cache = CacheBuffer(content)
+        self.durable = bytearray(content)
+        self.pending: list[Change] = []
+        self.pages: set[int] = set(pages_of(0, len(content)))
+        self.protected: set[int] = set()  # synced pages that must not be overwritten in place
+        self._older: list[weakref.ref[CacheBuffer]] = []
+        self._changes = 0
+
+    @property
+    def last_change(self) -> int:
+        return self._changes
+
+    def view(self, offset: int, length: int) -> memoryview:
+        return memoryview(self.cache)[offset : offset + length].toreadonly()
+
+    def change(
+        self,
+        kind: Literal["write", "punch", "grow", "truncate"],
+        offset: int,
+        length: int,
+        data: bytes = b"",
+    ) -> Change:
+        """Change what reads see; durable only after `make_durable`."""
+        self._changes += 1
+        change = Change(self._changes, kind, offset, length, data)
+        if kind == "truncate" and length < len(self.cache):
+            self._shrink(length)
+        else:
+            self._grow(end_of(change))
+            for buffer in self._buffers():
+                apply_within(buffer, change)
+        self.pending.append(change)
+        self._account(change)
+        return change
+
+    def make_durable(self, up_to: int) -> set[int]:
+        """Make the pending changes up to this number durable; returns the pages written."""
+        written: set[int] = set()
+        while self.pending and self.pending[0].number <= up_to:
+            change = self.pending.pop(0)
+            apply(self.durable, change)
+            if change.kind == "write":
+                written.update(pages_of(change.offset, change.length))
+        return written
+
+    def protect(self, pages: set[int]) -> None:
+        """From now on nobody may overwrite those of the pages that are durable and not zero."""
+        for page in pages:
+            content = self.durable[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]
+            if content.count(0) < len(content):
+                self.protected.add(page)
+
+    def drop_pending(self, up_to: int, random: Random) -> None:
+        """A failed sync: each change became durable, or not, or in part, and never will."""
+        while self.pending and self.pending[0].number <= up_to:
+            survive(self.durable, self.pending.pop(0), random, draw_outcome(random))
+
+    def after_power_failure(
+        self, random: Random, mood: Outcome | None
+    ) -> tuple[SimInode, list[tuple[Change, Outcome]]]:
+        """A new inode with what survived, and what became of each pending change."""
+        content = bytearray(self.durable)
+        outcomes: list[tuple[Change, Outcome]] = []
+        for change in self.pending:
+            outcome = survive(content, change, random, mood or draw_outcome(random))
+            outcomes.append((change, outcome))
+        inode = SimInode(self.path, bytes(content), self.modified_us)
+        end = -(-len(content) // PAGE_BYTES)
+        inode.pages = {page for page in self.pages if page < end}
+        inode.protected = {page for page in self.protected if page < end}
+        return inode, outcomes
+
+    def _shrink(self, length: int) -> None:
+        for buffer in self._buffers():
+            if len(buffer) > length:
+                buffer.append(0)  # raises BufferError if there are views
+                del buffer[length:]
+
+    def _grow(self, end: int) -> None:
+        missing = end - len(self.cache)
+        if missing <= 0:
+            return
+        try:
+            self.cache.extend(bytes(missing))
+        except BufferError:
+            self._older.append(weakref.ref(self.cache))
+            self.cache = CacheBuffer(bytes(self.cache) + bytes(missing))
+
+    def _buffers(self) -> Iterator[CacheBuffer]:
+        yield self.cache
+        self._older = [reference for reference in self._older if reference() is not None]
+        for reference in self._older:
+            buffer = reference()
+            if buffer is not None:
+                yield buffer
+
+    def _account(self, change: Change) -> None:
+        if change.kind == "write":
+            self.pages.update(pages_of(change.offset, change.length))
+        elif change.kind == "punch":
+            gone = range(
+                -(-change.offset // PAGE_BYTES), (change.offset + change.length) // PAGE_BYTES
+            )
+            self.pages.difference_update(gone)
+            self.protected.difference_update(gone)
+        elif change.kind == "truncate":
+            end = -(-change.length // PAGE_BYTES)
+            self.pages = {page for page in self.pages if page < end}
+            self.protected = {page for page in self.protected if page < end}
+
+
+def pages_of(offset: int, length: int) -> range:
+    """The numbers of the pages that a range touches."""
+    return range(offset // PAGE_BYTES, -(-(offset + length) // PAGE_BYTES) if length else 0)
+
+
+def end_of(change: Change) -> int:
+    """The size that a file has at least after the change."""
+    if change.kind == "punch":
+        return 0
+    if change.kind == "write":
+        return change.offset + change.length
+    return change.length
+
+
+def apply(content: bytearray, change: Change) -> None:
+    """Make the change to `content`, its size included."""
+    if change.kind == "truncate" and change.length < len(content):
+        del content[change.length :]
+    missing = end_of(change) - len(content)
+    if missing > 0:
+        content.extend(bytes(missing))
+    apply_within(content, change)
+
+
+def apply_within(content: bytearray, change: Change) -> None:
+    """The bytes of a write or punch as far as they lie within `content`, whose size stays."""
+    if change.kind not in ("write", "punch"):
+        return
+    room = max(min(change.length, len(content) - change.offset), 0)
+    data = change.data[:room] if change.kind == "write" else bytes(room)
+    # Through a memoryview, which never resizes: views of the buffer may be about.
+    memoryview(content)[change.offset : change.offset + room] = data
+
+
+def draw_outcome(random: Random) -> Outcome:
+    outcomes: tuple[Outcome, ...] = ("kept", "lost", "torn")
+    return random.choice(outcomes)
+
+
+def survive(content: bytearray, change: Change, random: Random, outcome: Outcome) -> Outcome:
+    """Apply to durable `content` what is left of the change; returns what happened to it."""
+    if outcome == "torn" and (change.kind != "write" or not change.length):
+        outcome = random.choice(("kept", "lost"))
+    if outcome == "kept":
+        apply(content, change)
+    elif outcome == "torn":
+        tear(content, change, random)
+    return outcome
+
+
+def tear(content: bytearray, change: Change, random: Random) -> None:
+    """Write some of the sectors: a prefix, a suffix or any of them, on the seed.
+
+    The size may have become durable although the sectors at the end did not: they are zeros then.
+    """
+    end = change.offset + change.length
+    second = (change.offset // SECTOR_BYTES + 1) * SECTOR_BYTES
+    starts = [change.offset, *range(second, end, SECTOR_BYTES)]
+    cut = random.randrange(len(starts) + 1)
+    shape = random.randrange(3)
+    for index, start in enumerate(starts):
+        kept = (index < cut, index >= cut, random.random() < 0.5)[shape]
+        if not kept:
+            continue
+        stop = starts[index + 1] if index + 1 < len(starts) else end
+        data = change.data[start - change.offset : stop - change.offset]
+        apply(content, Change(change.number, "write", start, len(data), data))
+    if random.random() < 0.25:
+        apply(content, Change(change.number, "grow", 0, end))

@@ -1,0 +1,493 @@
+"""The environment seam: one behaviour suite over the real machine and the simulated one.
+
+Names in brackets (E1, ...) are the guarantees that `quire.env` states.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from quire.env import Env, File, OsEnv
+from quire.errors import DiskFull, InvalidArgument, StoreLocked
+from quire.os_file import OsFile, raise_if_full
+from quire.testing import SimEnv
+
+PAGE = 4096
+
+
+@dataclass
+class Machine:
+    """An environment and an empty directory in it."""
+
+    env: Env
+    directory: str
+
+    def path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def create(self, name: str = "file", *, direct: bool = False) -> File:
+        return self.env.open_file(self.path(name), create=True, direct=direct)
+
+    def page(self, fill: int) -> memoryview:
+        page = self.env.aligned_buffer(PAGE)
+        page[:] = bytes([fill]) * PAGE
+        return page
+
+
+@pytest.fixture(params=["os", "sim"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+    """Each environment in turn, with an empty directory."""
+    if request.param == "os":
+        return Machine(OsEnv(), str(tmp_path))
+    env = SimEnv(seed=1)
+    env.make_directory("/store")
+    return Machine(env, "/store")
+
+
+class TestFiles:
+    def test_read_gives_what_was_written(self, machine: Machine) -> None:
+        """A positioned write is read back; a read ends at the end of the file."""
+        file = machine.create()
+        file.write(3, b"abc")
+        assert file.read(0, 100) == b"\0\0\0abc"
+        assert file.read(4, 1) == b"b"
+        assert file.read(6, 1) == b""
+        assert file.size() == 6
+
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_write_takes_bytes_of_every_kind(
+        self, machine: Machine, kind: Callable[[bytes], bytes | bytearray | memoryview]
+    ) -> None:
+        """bytes, bytearray and memoryview."""
+        file = machine.create()
+        file.write(0, kind(b"abc"))
+        file.sync()
+        assert file.read(0, 3) == b"abc"
+
+    def test_create_and_exclusive(self, machine: Machine) -> None:
+        """Opening makes no file unless asked; exclusive wants a free name."""
+        env = machine.env
+        with pytest.raises(FileNotFoundError):
+            env.open_file(machine.path("x"))
+        env.open_file(machine.path("x"), exclusive=True).write(0, b"1")
+        with pytest.raises(FileExistsError):
+            env.open_file(machine.path("x"), exclusive=True)
+        with pytest.raises(FileExistsError):
+            env.open_file(machine.path("x"), create=True, exclusive=True)
+        assert env.open_file(machine.path("x"), create=True).read(0, 9) == b"1"
+
+    def test_parent_must_exist(self, machine: Machine) -> None:
+        """A file in a directory that is not there is FileNotFoundError."""
+        with pytest.raises(FileNotFoundError):
+            machine.create("nowhere/file")
+
+    def test_read_only_refuses_writes(self, machine: Machine) -> None:
+        """A handle for reading cannot change the file, and is never direct."""
+        machine.create().write(0, b"abc")
+        file = machine.env.open_file(machine.path("file"), read_only=True, direct=True)
+        assert not file.direct
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.write(0, b"x")
+        assert file.read(0, 3) == b"abc"
+
+    def test_closed_handle_refuses_everything(self, machine: Machine) -> None:
+        """After close, which may come twice, each call is OSError."""
+        file = machine.create()
+        file.write(0, b"abc")
+        file.close()
+        file.close()
+        calls: list[Callable[[], object]] = [
+            lambda: file.read(0, 1),
+            lambda: file.write(0, b"x"),
+            lambda: file.view(0, 1),
+            file.sync,
+            file.size,
+            lambda: file.truncate(0),
+            lambda: file.allocate(0, 1),
+        ]
+        for call in calls:
+            with pytest.raises(OSError, match="Bad file descriptor|is closed"):
+                call()
+
+    def test_truncate_cuts_and_grows(self, machine: Machine) -> None:
+        """Bytes beyond the cut are gone; growing shows zeros (E5)."""
+        file = machine.create()
+        file.write(0, b"abcdef")
+        file.truncate(2)
+        file.truncate(4)
+        assert file.read(0, 9) == b"ab\0\0"
+
+    def test_allocate_keeps_data_and_reads_zeros(self, machine: Machine) -> None:
+        """[E5] Allocated space is zeros, data in the range stays, the size covers it."""
+        for direct in (False, True):
+            file = machine.create(f"file-{direct}", direct=direct)
+            file.write(PAGE, machine.page(7))
+            file.allocate(0, 4 * PAGE)
+            assert file.size() == 4 * PAGE
+            assert file.read(0, 9 * PAGE) == bytes(PAGE) + b"\7" * PAGE + bytes(2 * PAGE)
+            file.allocate(PAGE, PAGE)
+            assert file.size() == 4 * PAGE
+
+    def test_punch_zeros_and_keeps_the_size(self, machine: Machine) -> None:
+        """The punched range reads as zeros, its neighbours stay."""
+        for direct in (False, True):
+            file = machine.create(f"file-{direct}", direct=direct)
+            for n in range(3):
+                file.write(n * PAGE, machine.page(n + 1))
+            file.sync()
+            file.punch(PAGE, PAGE)
+            assert file.read(0, 9 * PAGE) == b"\1" * PAGE + bytes(PAGE) + b"\3" * PAGE
+
+    def test_direct_file(self, machine: Machine) -> None:
+        """[E2] Aligned writes work and need no sync; others are refused and change nothing."""
+        file = machine.create(direct=True)
+        if not file.direct:
+            pytest.skip("the file system grants no direct writes")
+        file.allocate(0, 2 * PAGE)
+        file.write(PAGE, machine.page(5))
+        file.sync()
+        with pytest.raises(InvalidArgument):
+            file.write(100, machine.page(6))
+        with pytest.raises(InvalidArgument):
+            file.write(0, machine.page(6)[:100])
+        with pytest.raises(InvalidArgument):
+            file.write(0, bytearray(2 * PAGE + 1)[1:])
+        assert file.read(0, 2 * PAGE) == bytes(PAGE) + b"\5" * PAGE
+
+    def test_direct_not_granted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file system that refuses direct writes gives a plain file that works."""
+
+        def refuse(*_: object) -> int:
+            raise OSError(errno.EINVAL, "refused")
+
+        monkeypatch.setattr("quire.os_file.os.preadv", refuse)
+        (tmp_path / "file").write_bytes(b"abc")
+        sim = SimEnv(direct=False)
+        for file in (
+            OsEnv().open_file(str(tmp_path / "file"), direct=True),
+            sim.open_file("/file", create=True, direct=True),
+        ):
+            assert not file.direct
+            file.write(1, b"x")
+            file.sync()
+            assert file.read(1, 1) == b"x"
+
+
+class TestViews:
+    def test_view_is_read_only_and_checked(self, machine: Machine) -> None:
+        """A view shows the bytes, cannot be written, and must lie within the file."""
+        file = machine.create()
+        file.write(0, b"abcdef")
+        view = file.view(2, 3)
+        assert bytes(view) == b"cde"
+        assert view.readonly
+        assert bytes(file.view(6, 0)) == b""
+        for offset, length in [(0, 7), (7, 0), (-1, 2), (0, -1)]:
+            with pytest.raises(ValueError, match="a view"):
+                file.view(offset, length)
+
+    def test_view_of_an_empty_file(self, machine: Machine) -> None:
+        """Nothing can be viewed, and that is allowed."""
+        assert bytes(machine.create().view(0, 0)) == b""
+
+    def test_view_shows_later_writes(self, machine: Machine) -> None:
+        """[E6] A view is the file, not a copy, for plain and direct files."""
+        for direct in (False, True):
+            file = machine.create(f"file-{direct}", direct=direct)
+            file.write(0, machine.page(1))
+            view = file.view(0, PAGE)
+            file.write(0, machine.page(2))
+            assert bytes(view) == b"\2" * PAGE
+
+    def test_view_survives_growth_and_close(self, machine: Machine) -> None:
+        """[E6] Old views stay, and stay current, when the file grows; they outlive the handle."""
+        file = machine.create()
+        file.write(0, b"a" * PAGE)
+        old = file.view(0, PAGE)
+        for n in range(1, 20):
+            file.write(n * PAGE, bytes([n]) * PAGE)
+            assert file.view(n * PAGE, PAGE) == bytes([n]) * PAGE
+        file.write(0, b"b")
+        assert bytes(old[:2]) == b"ba"
+        file.close()
+        assert bytes(old[:2]) == b"ba"
+
+    def test_no_cut_under_a_view(self, machine: Machine) -> None:
+        """[E6] A file is not cut while viewed beyond; when the view is gone it is."""
+        file = machine.create()
+        file.write(0, b"abcdef")
+        view = file.view(2, 3)
+        with pytest.raises(BufferError):
+            file.truncate(3)
+        assert file.size() == 6
+        view.release()
+        file.truncate(3)
+        with pytest.raises(ValueError, match="beyond its size"):
+            file.view(2, 3)
+        assert bytes(file.view(0, 3)) == b"abc"
+
+    def test_view_of_a_removed_file(self, machine: Machine) -> None:
+        """Removing the name harms neither handle nor view."""
+        file = machine.create()
+        file.write(0, b"abc")
+        view = file.view(0, 3)
+        machine.env.remove(machine.path("file"))
+        assert bytes(view) == b"abc"
+        assert file.read(0, 3) == b"abc"
+
+
+class TestDirectories:
+    def test_names(self, machine: Machine) -> None:
+        """Directories are made once or twice, listed in order, and removed when empty."""
+        env = machine.env
+        sub = machine.path("sub")
+        env.make_directory(sub)
+        env.make_directory(sub)
+        machine.create("sub/b").close()
+        machine.create("sub/a").close()
+        assert list(env.list_directory(sub)) == ["a", "b"]
+        assert env.exists(sub)
+        assert env.exists(f"{sub}/a")
+        assert not env.exists(f"{sub}/c")
+        with pytest.raises(OSError, match="not empty"):
+            env.remove(sub)
+        env.remove(f"{sub}/a")
+        env.remove(f"{sub}/b")
+        env.remove(sub)
+        assert list(env.list_directory(machine.directory)) == []
+        with pytest.raises(FileNotFoundError):
+            env.remove(sub)
+        with pytest.raises(FileNotFoundError):
+            env.list_directory(sub)
+        with pytest.raises(FileNotFoundError):
+            env.make_directory(machine.path("x/y"))
+
+    def test_rename_replaces(self, machine: Machine) -> None:
+        """The new name means the renamed file; handles go on."""
+        env = machine.env
+        old = machine.create("old")
+        old.write(0, b"old")
+        machine.create("new").write(0, b"new file")
+        env.rename(machine.path("old"), machine.path("new"))
+        env.sync_directory(machine.directory)
+        assert list(env.list_directory(machine.directory)) == ["new"]
+        assert env.open_file(machine.path("new")).read(0, 9) == b"old"
+        old.write(0, b"OLD")
+        assert env.open_file(machine.path("new")).read(0, 9) == b"OLD"
+        with pytest.raises(FileNotFoundError):
+            env.rename(machine.path("old"), machine.path("new"))
+
+    def test_rename_of_a_directory_takes_its_files_along(self, machine: Machine) -> None:
+        """Files are found under the directory's new name."""
+        env = machine.env
+        env.make_directory(machine.path("a"))
+        machine.create("a/file").write(0, b"x")
+        env.rename(machine.path("a"), machine.path("b"))
+        assert env.open_file(machine.path("b/file")).read(0, 1) == b"x"
+
+    def test_a_file_is_no_directory(self, machine: Machine) -> None:
+        """Listing, syncing or entering a file is NotADirectoryError."""
+        machine.create("file").close()
+        with pytest.raises(NotADirectoryError):
+            machine.env.list_directory(machine.path("file"))
+        with pytest.raises(NotADirectoryError):
+            machine.env.sync_directory(machine.path("file"))
+        with pytest.raises(FileExistsError):
+            machine.env.make_directory(machine.path("file"))
+
+    def test_modified_us(self, machine: Machine) -> None:
+        """The time of the last write, in the same microseconds as the clock (to a tick)."""
+        before = machine.env.now_us()
+        machine.create().write(0, b"x")
+        modified = machine.env.modified_us(machine.path("file"))
+        assert before - 20_000 <= modified <= machine.env.now_us()
+
+
+class TestLocks:
+    def test_one_holder_per_machine(self, machine: Machine) -> None:
+        """[E8] A second lock names the first's owner; after release (twice) it is free."""
+        env = machine.env
+        lock = env.lock(machine.path("lock"), "the first owner")
+        with pytest.raises(StoreLocked, match="the first owner"):
+            env.lock(machine.path("lock"), "the second")
+        lock.release()
+        lock.release()
+        env.lock(machine.path("lock"), "the third").release()
+
+    def test_a_refused_lock_leaves_the_held_one(self, tmp_path: Path) -> None:
+        """[E8] POSIX drops a lock when its process closes any descriptor: not here."""
+        path = str(tmp_path / "lock")
+        lock = OsEnv().lock(path, "parent")
+        with pytest.raises(StoreLocked):
+            OsEnv().lock(path, "again")
+        answer = in_child(path)
+        assert "parent" in answer
+        assert str(os.getpid()) in answer
+        lock.release()
+        assert in_child(path) == "locked"
+
+    def test_the_lock_dies_with_its_process(self, tmp_path: Path) -> None:
+        """[E8] A killed holder leaves nothing behind, but for its name in the file."""
+        path = str(tmp_path / "lock")
+        assert in_child(path) == "locked"  # it ended without releasing
+        OsEnv().lock(path, "next").release()
+
+
+def in_child(path: str) -> str:
+    """What another process gets when it locks the path and dies with it."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lock_and_die, args=(path, sender))
+    child.start()
+    sender.close()
+    answer = str(receiver.recv())
+    child.join()
+    receiver.close()
+    return answer
+
+
+def lock_and_die(path: str, sender: Connection) -> None:
+    """Say what became of the lock, and end without any clean-up."""
+    try:
+        OsEnv().lock(path, "child")
+        sender.send("locked")
+    except StoreLocked as error:
+        sender.send(str(error))
+    os._exit(0)
+
+
+class TestClocksAndBuffers:
+    def test_clocks_go_on(self, machine: Machine) -> None:
+        """Neither clock goes back; sleep lets time pass."""
+        env = machine.env
+        wall, steady = env.now_us(), env.monotonic()
+        env.sleep(0.002)
+        assert env.monotonic() - steady >= 0.002
+        assert env.now_us() - wall >= 1_000
+
+    def test_random_u64(self, machine: Machine) -> None:
+        """64 bits, not the same twice."""
+        drawn = {machine.env.random_u64() for _ in range(50)}
+        assert len(drawn) == 50
+        assert all(0 <= number < 1 << 64 for number in drawn)
+
+    def test_aligned_buffer(self, machine: Machine) -> None:
+        """Writable, of the size asked for, zeros, on a page boundary."""
+        np = pytest.importorskip("numpy")
+        for size in (0, 1, PAGE, 3 * PAGE + 5):
+            buffer = machine.env.aligned_buffer(size)
+            assert len(buffer) == size
+            assert not buffer.readonly
+            assert bytes(buffer) == bytes(size)
+            if size:
+                assert np.frombuffer(buffer, np.uint8).ctypes.data % PAGE == 0
+
+    def test_threads_share_a_file(self, machine: Machine) -> None:
+        """Positioned reads and writes of threads do not disturb each other."""
+        file = machine.create()
+        wrong: list[int] = []
+
+        def work(n: int) -> None:
+            for round_number in range(50):
+                data = bytes([n, round_number]) * 50
+                file.write(n * 100, data)
+                if file.read(n * 100, 100) != data:
+                    wrong.append(n)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+
+
+class TestTheRealMachine:
+    def test_modes(self, tmp_path: Path) -> None:
+        """Files are 0600, directories 0700, whatever the process's mask allows more."""
+        env = OsEnv()
+        env.make_directory(str(tmp_path / "d"))
+        env.open_file(str(tmp_path / "d/f"), create=True).close()
+        env.lock(str(tmp_path / "d/lock"), "me").release()
+        assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "d/f").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "d/lock").stat().st_mode & 0o777 == 0o600
+
+    def test_descriptors_are_closed(self, tmp_path: Path) -> None:
+        """Closing gives all descriptors back, also those that were for direct writes."""
+        before = len(os.listdir("/proc/self/fd"))
+        for n in range(5):
+            file = OsEnv().open_file(str(tmp_path / f"{n}"), create=True, direct=True)
+            file.allocate(0, PAGE)
+            file.view(0, PAGE).release()
+            file.close()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    @pytest.mark.parametrize("step", [1, 7, PAGE])
+    def test_short_writes_and_reads_are_continued(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    ) -> None:
+        """The kernel may take or give less than asked for: the rest follows."""
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True)
+        real_write, real_read = os.pwrite, os.pread
+        monkeypatch.setattr(
+            "quire.os_file.os.pwrite",
+            lambda fd, data, offset: real_write(fd, memoryview(data)[:step], offset),
+        )
+        monkeypatch.setattr(
+            "quire.os_file.os.pread",
+            lambda fd, length, offset: real_read(fd, min(length, step), offset),
+        )
+        data = bytes(range(256)) * 2
+        file.write(10, data)
+        assert file.read(10, 1000) == data
+
+    def test_disk_full_says_what_to_do(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[E7] ENOSPC becomes DiskFull; a failed allocate leaves the size as it was."""
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True)
+        file.write(0, b"abc")
+
+        def full(fd: int, *_: object) -> int:
+            os.ftruncate(fd, 100)  # half of the work was done
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("quire.os_file.os.posix_fallocate", full)
+        with pytest.raises(DiskFull, match="free space") as caught:
+            file.allocate(0, 10_000)
+        assert caught.value.errno == errno.ENOSPC
+        assert file.read(0, 200) == b"abc"
+
+        def full_write(*_: object) -> int:
+            raise OSError(errno.EDQUOT, "Quota exceeded")
+
+        monkeypatch.setattr("quire.os_file.os.pwrite", full_write)
+        with pytest.raises(DiskFull, match="cannot write 1 bytes at 3"):
+            file.write(3, b"x")
+
+    def test_other_errors_stay_what_they_are(self) -> None:
+        """Only a lack of room is DiskFull."""
+        raise_if_full(OSError(errno.EIO, "broken"), "file", "write")
+
+    def test_direct_space_is_written_not_reserved(self, tmp_path: Path) -> None:
+        """A direct file's allocated space is data to the file system: no write needs metadata."""
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True, direct=True)
+        assert isinstance(file, OsFile)
+        if not file.direct:
+            pytest.skip("the file system grants no direct writes")
+        file.allocate(0, 8 * PAGE)
+        fd = os.open(tmp_path / "file", os.O_RDONLY)
+        try:
+            assert os.lseek(fd, 0, os.SEEK_HOLE) == 8 * PAGE
+        finally:
+            os.close(fd)
