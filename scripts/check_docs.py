@@ -112,7 +112,11 @@ def promises_of(expression: ast.expr) -> set[int]:
             return {number for element in elements for number in promises_of(element)}
         case ast.Call(func=ast.Attribute(attr="promise"), args=args):
             values = [arg.value for arg in args if isinstance(arg, ast.Constant)]
-            return {value for value in values if isinstance(value, int)}
+            numbers = {value for value in values if isinstance(value, int)}
+            if len(numbers) < len(args):
+                line = f"line {expression.lineno}: {ast.unparse(expression)}"
+                raise ValueError(f"{line}: write the numbers out, this is read without being run")
+            return numbers
     return set()
 
 
@@ -190,6 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     tests = tests_by_promise(ROOT)
     if options.write:
         CONFORMANCE.write_text(written(CONFORMANCE.read_text(), tests))
+        return 0
     targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
     errors = [error for document in documents(ROOT) for error in link_errors(document, ROOT)]
     for name in ("README.md", "CONTRIBUTING.md"):

@@ -74,6 +74,14 @@ def test_marks_are_found_wherever_pytest_takes_them(tmp_path: Path) -> None:
     assert check_docs.tests_by_promise(tmp_path) == {1: [f, g, model], 2: [f], 3: [f], 4: [g]}
 
 
+def test_a_computed_mark_is_refused(tmp_path: Path) -> None:
+    """The checker does not run the tests' code, so it says that it cannot read `*range(...)`."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_a.py").write_text("pytestmark = pytest.mark.promise(*range(3))\n")
+    with pytest.raises(ValueError, match="write the numbers out"):
+        check_docs.tests_by_promise(tmp_path)
+
+
 def test_a_complete_table_passes() -> None:
     """Tests under every promise, and a plan where there is none yet."""
     assert check_docs.conformance_errors(table(), all_tested()) == []
