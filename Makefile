@@ -51,7 +51,7 @@ check: $(STAMP) ## Check format, lint, types, layers and documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/check_docs.py
 
 format: $(STAMP) ## Format the code and sort its imports
