@@ -1,0 +1,16 @@
+"""Blocks: runs of consecutive messages of one transaction in one queue, stored as columns."""
+
+from .block import Block
+from .builder import BlockBuilder
+from .encode import EncodedBlock, encode_one
+from .pack import Part, pack, slices_to_arrow
+
+__all__ = [
+    "Block",
+    "BlockBuilder",
+    "EncodedBlock",
+    "Part",
+    "encode_one",
+    "pack",
+    "slices_to_arrow",
+]

@@ -1,0 +1,161 @@
+"""Blocks to Arrow: batches of `MESSAGE_SCHEMA`, without work per message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from quire.message import MESSAGE_SCHEMA
+
+from .columns import Attributes, Buffer, Headers, Strings, base_zero
+from .format import ABSENT_TIME, Column
+
+_TIME = pa.timestamp("us", "UTC")
+_MAP = MESSAGE_SCHEMA.field("attributes").type
+_CACHED_ROWS = 1 << 16
+
+
+@lru_cache(maxsize=1024)
+def schema_of(queue: str) -> pa.Schema:
+    """`MESSAGE_SCHEMA` with the queue in its metadata."""
+    return MESSAGE_SCHEMA.with_metadata({"queue": queue})
+
+
+def to_record_batch(
+    headers: Headers,
+    offsets: NDArray[np.int32],
+    payload: memoryview,
+    *,
+    ids: NDArray[np.int64],
+    times: NDArray[np.int64],
+    delivery_count: int | NDArray[np.int32],
+    queue: str,
+    copy: bool,
+) -> pa.RecordBatch:
+    """A batch of the messages whose payloads lie in `payload` at `offsets`."""
+    count = len(offsets) - 1
+    strings, fixed = headers.strings, headers.fixed
+    arrays = [
+        _fixed(pa.int64(), ids),
+        _small(fixed.get(Column.PRIORITY), count),
+        _small(fixed.get(Column.GROUP), count),
+        _fixed(_TIME, times),
+        _string(strings.get(Column.SENDER), count),
+        _string(strings.get(Column.CORRELATION_ID), count),
+        _string(strings.get(Column.REPLY_TO), count),
+        _string(strings.get(Column.CONTENT_TYPE), count),
+        _optional_time(fixed.get(Column.EXPIRES_AT), count),
+        _optional_time(fixed.get(Column.DELIVER_AT), count),
+        _count_column(delivery_count, count),
+        _map(headers.attributes, count),
+        _binary(pa.binary(), None, offsets, payload, copy=copy),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
+
+
+class _Constant:
+    """An array of one value, made once and handed out in slices."""
+
+    __slots__ = ("_array", "_make")
+
+    def __init__(self, make: Callable[[int], pa.Array]) -> None:
+        self._make = make
+        self._array: pa.Array | None = None
+
+    def rows(self, count: int) -> pa.Array:
+        if count > _CACHED_ROWS:
+            return self._make(count)
+        if self._array is None:
+            self._array = self._make(_CACHED_ROWS)
+        return self._array.slice(0, count)
+
+
+def _int32(value: int) -> Callable[[int], pa.Array]:
+    return lambda count: pa.array(np.full(count, value, np.int32))
+
+
+def _empty_maps(count: int) -> pa.Array:
+    nothing = pa.array([], pa.string())
+    return pa.MapArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), nothing, nothing, _MAP)
+
+
+_ZEROS = _Constant(_int32(0))
+_ONES = _Constant(_int32(1))
+_NO_STRINGS = _Constant(lambda count: pa.nulls(count, pa.string()))
+_NO_TIMES = _Constant(lambda count: pa.nulls(count, _TIME))
+_NO_MAPS = _Constant(_empty_maps)
+
+
+def _fixed(type_: pa.DataType, values: NDArray[Any]) -> pa.Array:
+    """An array over the values; a view of a block's memory is copied."""
+    if not values.flags.owndata:
+        values = values.copy()
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+
+
+def _small(values: NDArray[Any] | None, count: int) -> pa.Array:
+    if values is None:
+        return _ZEROS.rows(count)
+    return _fixed(pa.int32(), values.astype(np.int32))
+
+
+def _count_column(values: int | NDArray[np.int32], count: int) -> pa.Array:
+    if isinstance(values, int):
+        if values == 1:
+            return _ONES.rows(count)
+        values = np.full(count, values, np.int32)
+    return _fixed(pa.int32(), values)
+
+
+def _bitmap(valid: NDArray[Any]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _optional_time(values: NDArray[Any] | None, count: int) -> pa.Array:
+    if values is None:
+        return _NO_TIMES.rows(count)
+    valid = _bitmap(values != ABSENT_TIME)
+    return pa.Array.from_buffers(_TIME, count, [valid, pa.py_buffer(values.copy())])
+
+
+def _binary(
+    type_: pa.DataType,
+    valid: NDArray[np.uint8] | None,
+    offsets: NDArray[Any],
+    data: Buffer,
+    *,
+    copy: bool = True,
+) -> pa.Array:
+    """Rows of bytes: the offsets counted from 0, the bytes copied or not."""
+    content: Buffer = memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+    if copy:
+        content = bytes(content)
+    buffers: Sequence[pa.Buffer | None] = [
+        None if valid is None else _bitmap(valid),
+        pa.py_buffer(base_zero(offsets)),
+        pa.py_buffer(content),
+    ]
+    return pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
+
+
+def _string(text: Strings | None, count: int) -> pa.Array:
+    if text is None:
+        return _NO_STRINGS.rows(count)
+    return _binary(pa.string(), text.valid, text.offsets, text.data)
+
+
+def _map(attributes: Attributes | None, count: int) -> pa.Array:
+    if attributes is None:
+        return _NO_MAPS.rows(count)
+    pairs = len(attributes.keys.offsets) - 1
+    return pa.MapArray.from_arrays(
+        pa.array(base_zero(attributes.starts)),
+        _string(attributes.keys, pairs),
+        _string(attributes.values, pairs),
+        _MAP,
+    )

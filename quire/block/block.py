@@ -1,0 +1,222 @@
+"""Blocks as read: verified views over their bytes.
+
+B1. `Block.parse` accepts only bytes whose checksum, lengths, offsets and UTF-8 all agree; whatever
+    a block returns afterwards lies within its buffer.
+B2. A block never copies its buffer; what is handed out as `bytes` or by `to_arrow(copy=True)` does
+    not refer to it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from quire.checksum import checksum
+from quire.errors import StoreCorrupt, StoreVersion
+from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.message import NO_ATTRIBUTES, Message
+
+from .arrow import to_record_batch
+from .columns import Buffer, Headers
+from .format import (
+    ABSENT_TIME,
+    ALL_COLUMNS,
+    CHECKSUM_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    TABLE_ENTRY_BYTES,
+    VERSION,
+    Column,
+    padded,
+    section_count,
+)
+from .sections import check_offsets, read_headers
+
+_unpack_header = HEADER.unpack_from
+_NO_HEADERS = Headers()
+
+
+class Block:
+    """`count` messages; the payload of message `i` lies at `offsets[i]` to `offsets[i + 1]`."""
+
+    __slots__ = ("checksum", "columns", "count", "headers", "length", "offsets", "payload")
+
+    checksum: int
+    columns: int
+    count: int
+    length: int
+    headers: Headers
+    offsets: NDArray[np.int32]
+    payload: memoryview
+
+    @classmethod
+    def parse(cls, buffer: Buffer, where: str) -> Block:
+        """The block at the beginning of the buffer, verified; bytes beyond its length are ignored.
+
+        Raises `StoreCorrupt` or `StoreVersion`, whose message names `where`.
+        """
+        view = memoryview(buffer)
+        if view.nbytes < HEADER_BYTES:
+            raise StoreCorrupt(f"{where}: {view.nbytes} bytes are too few for a block")
+        stored_checksum, magic, version, flags, columns, count, length, payload_bytes = (
+            _unpack_header(view)
+        )
+        if magic != MAGIC:
+            raise StoreCorrupt(f"{where}: there is no block here (magic {magic!r})")
+        if not HEADER_BYTES <= length <= view.nbytes or length & 7:
+            raise StoreCorrupt(
+                f"{where}: the block claims {length} bytes, there are {view.nbytes} here"
+            )
+        if checksum(view[CHECKSUM_BYTES:length]) != stored_checksum:
+            raise StoreCorrupt(f"{where}: the block's checksum does not match its bytes")
+        if version != VERSION or flags or columns & ~ALL_COLUMNS:
+            raise StoreVersion(
+                f"{where}: the block has version {version}, flags {flags}, columns {columns:#x}; "
+                "this release cannot read it: use a newer one"
+            )
+        self = cls.__new__(cls)
+        self.checksum = stored_checksum
+        self.columns = columns
+        self.count = count
+        self.length = length
+        offsets_at = HEADER_BYTES
+        if columns:
+            offsets_at += TABLE_ENTRY_BYTES * section_count(columns)
+        sections_at = offsets_at + padded(4 * (count + 1))
+        payload_at = length - padded(payload_bytes)
+        if not count or not sections_at <= payload_at:
+            raise StoreCorrupt(f"{where}: the block's sections do not fit its {length} bytes")
+        self.offsets = np.frombuffer(view, "<i4", count + 1, offsets_at)
+        self.payload = view[payload_at : payload_at + payload_bytes]
+        check_offsets(self.offsets, payload_bytes, where)
+        self.headers = _NO_HEADERS
+        if columns:
+            self.headers = read_headers(view[:payload_at], columns, count, sections_at, where)
+        elif sections_at != payload_at:
+            raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
+        return self
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.payload.nbytes
+
+    @property
+    def charge_bytes(self) -> int:
+        """What the messages count against their queue's capacity."""
+        return self.charge(0, self.count)
+
+    def charge(self, start: int, stop: int) -> int:
+        """What the messages from `start` to `stop` count against their queue's capacity."""
+        charge = int(self.offsets[stop] - self.offsets[start])
+        charge += MESSAGE_OVERHEAD_BYTES * (stop - start)
+        for text in self.headers.strings.values():
+            charge += int(text.offsets[stop] - text.offsets[start])
+        attributes = self.headers.attributes
+        if attributes is not None:
+            first, last = attributes.starts[start], attributes.starts[stop]
+            for text in (attributes.keys, attributes.values):
+                charge += int(text.offsets[last] - text.offsets[first])
+        return charge
+
+    def ids(self, first_id: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """The ids of the messages from `start` to `stop`; a packed block has its own."""
+        stop = self.count if stop is None else stop
+        if self.columns & Column.ID:
+            return self.headers.fixed[Column.ID][start:stop]
+        return np.arange(first_id + start, first_id + stop, dtype=np.int64)
+
+    def times(self, time_us: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """The times of the messages from `start` to `stop`; a packed block has its own."""
+        stop = self.count if stop is None else stop
+        if self.columns & Column.TIME:
+            return self.headers.fixed[Column.TIME][start:stop]
+        return np.full(stop - start, time_us, np.int64)
+
+    def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
+        """The payloads of the messages from `start` to `stop`."""
+        stop = self.count if stop is None else stop
+        if stop - start == 1:
+            return [self._payload(start)]
+        bounds = self.offsets[start : stop + 1].tolist()
+        first = bounds[0]
+        region = bytes(self.payload[first : bounds[-1]])
+        if first:
+            bounds = [bound - first for bound in bounds]
+        return [region[low:high] for low, high in pairwise(bounds)]
+
+    def message(
+        self, row: int, *, queue: str, first_id: int, time_us: int, delivery_count: int
+    ) -> Message:
+        """Message `row` of the block."""
+        if not self.columns:
+            return Message(
+                first_id + row,
+                queue,
+                self._payload(row),
+                time=time_us,
+                delivery_count=delivery_count,
+            )
+        fixed = self.headers.fixed
+        strings = self.headers.strings
+        attributes = self.headers.attributes
+        return Message(
+            int(fixed[Column.ID][row]) if Column.ID in fixed else first_id + row,
+            queue,
+            self._payload(row),
+            int(fixed[Column.PRIORITY][row]) if Column.PRIORITY in fixed else 0,
+            int(fixed[Column.GROUP][row]) if Column.GROUP in fixed else 0,
+            int(fixed[Column.TIME][row]) if Column.TIME in fixed else time_us,
+            strings[Column.SENDER].get(row) if Column.SENDER in strings else None,
+            strings[Column.CORRELATION_ID].get(row) if Column.CORRELATION_ID in strings else None,
+            strings[Column.REPLY_TO].get(row) if Column.REPLY_TO in strings else None,
+            strings[Column.CONTENT_TYPE].get(row) if Column.CONTENT_TYPE in strings else None,
+            _time(fixed, Column.EXPIRES_AT, row),
+            _time(fixed, Column.DELIVER_AT, row),
+            delivery_count,
+            NO_ATTRIBUTES if attributes is None else attributes.get(row),
+        )
+
+    def to_arrow(
+        self,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        queue: str,
+        first_id: int,
+        time_us: int,
+        delivery_count: int | NDArray[np.int32],
+        copy: bool = True,
+    ) -> pa.RecordBatch:
+        """The messages from `start` to `stop` as a batch of `MESSAGE_SCHEMA`.
+
+        With `copy`, nothing of the batch refers to the block's buffer; without it, the payload
+        does, and the buffer must stay as it is while the batch lives.
+        """
+        stop = self.count if stop is None else stop
+        return to_record_batch(
+            self.headers if not self.columns else self.headers.slice(start, stop),
+            self.offsets[start : stop + 1],
+            self.payload,
+            ids=self.ids(first_id, start, stop),
+            times=self.times(time_us, start, stop),
+            delivery_count=delivery_count,
+            queue=queue,
+            copy=copy,
+        )
+
+    def _payload(self, row: int) -> bytes:
+        if self.count == 1:
+            return bytes(self.payload)
+        return bytes(self.payload[int(self.offsets[row]) : int(self.offsets[row + 1])])
+
+
+def _time(fixed: dict[Column, NDArray[Any]], column: Column, row: int) -> int | None:
+    if column not in fixed:
+        return None
+    value = int(fixed[column][row])
+    return None if value == ABSENT_TIME else value

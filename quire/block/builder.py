@@ -1,0 +1,115 @@
+"""Collecting the messages of one transaction for one queue, and building their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.message import Fields, check_payload
+
+from .arrow_input import runs_of_arrow
+from .columns import Headers
+from .encode import EncodedBlock, Run, encode_one, encode_runs, run_of_rows
+
+
+class BlockBuilder:
+    """Messages in put order. An add that raises `InvalidArgument` has changed nothing.
+
+    `payload_bytes` and `charge_bytes` are those of all messages so far.
+    """
+
+    __slots__ = ("_fields", "_payloads", "_runs", "charge_bytes", "count", "payload_bytes")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        self.count = 0
+        self.payload_bytes = 0
+        self.charge_bytes = 0
+        self._runs: list[Run] = []
+        # Rows that were added one by one since the last run.
+        self._payloads: list[bytes] = []
+        self._fields: list[Fields | None] = []
+
+    def add(self, payload: bytes | bytearray | memoryview, fields: Fields | None = None) -> None:
+        """Add one message."""
+        content = check_payload(payload)
+        self._payloads.append(content)
+        self._fields.append(fields)
+        self.count += 1
+        size = len(content)
+        self.payload_bytes += size
+        self.charge_bytes += size + MESSAGE_OVERHEAD_BYTES
+        if fields is not None:
+            self.charge_bytes += fields.extra_bytes
+
+    def add_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> int:
+        """Add plain messages; how many they were. Their bytes are copied once."""
+        if isinstance(payloads, (str, bytes, bytearray, memoryview)):
+            raise InvalidArgument("payloads must be a list of bytes: use put for one payload")
+        rows = payloads if isinstance(payloads, (list, tuple)) else list(payloads)
+        if not rows:
+            return 0
+        try:
+            content = b"".join(rows)
+            lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        except (TypeError, BufferError) as error:
+            raise InvalidArgument(
+                f"every payload must be bytes: encode it first ({error})"
+            ) from None
+        if int(lengths.sum()) != len(content):
+            raise InvalidArgument(
+                "payloads that are memoryviews must be of single bytes: cast them"
+            )
+        if int(lengths.max()) > MAX_PAYLOAD_BYTES:
+            check_payload(rows[int(lengths.argmax())])
+        self._extend([Run(lengths, [content], Headers(), region=True)])
+        return len(rows)
+
+    def add_arrow(self, source: object) -> int:
+        """Add an array of payloads, or a batch with header columns; how many messages they were.
+
+        The Arrow memory is referred to, not copied, until the blocks are built.
+        """
+        runs = runs_of_arrow(source)
+        self._extend(runs)
+        return sum(run.count for run in runs)
+
+    def blocks(self, max_block_bytes: int) -> Iterator[EncodedBlock]:
+        """The blocks one after another; none is above the size unless by a single message."""
+        if self.count == 1 and self._payloads and self._fields[0] is None:
+            payload = self._payloads[0]
+            yield EncodedBlock(encode_one(payload), 1, self.charge_bytes, self.payload_bytes)
+        elif self.count:
+            yield from encode_runs(self._all_runs(), max_block_bytes)
+
+    def build(self, max_block_bytes: int) -> list[EncodedBlock]:
+        """All blocks; none is above the size unless by a single message. Keeps the messages."""
+        return list(self.blocks(max_block_bytes))
+
+    def _all_runs(self) -> Sequence[Run]:
+        self._close_rows()
+        return self._runs
+
+    def _close_rows(self) -> None:
+        if self._payloads:
+            self._runs.append(run_of_rows(self._payloads, self._fields))
+            self._payloads = []
+            self._fields = []
+
+    def _extend(self, runs: Sequence[Run]) -> None:
+        if not runs:
+            return
+        self._close_rows()
+        for run in runs:
+            self._runs.append(run)
+            size = int(run.lengths.sum())
+            self.count += run.count
+            self.payload_bytes += size
+            self.charge_bytes += size + MESSAGE_OVERHEAD_BYTES * run.count
+            self.charge_bytes += run.headers.charge_bytes()

@@ -1,0 +1,237 @@
+"""Encoding: runs of messages to the bytes of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.checksum import checksum
+from quire.errors import InvalidArgument
+from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.message import Fields
+
+from .columns import Attributes, Buffer, Headers, Strings, join_headers, offsets_of
+from .format import (
+    ABSENT_TIME,
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    FIXED_COLUMNS,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    PADDING,
+    PLAIN_ONE,
+    STRING_COLUMNS,
+    TABLE_ENTRY_BYTES,
+    VERSION,
+    Column,
+    padded,
+    section_count,
+)
+
+# Above this, a payload is copied once and the checksum patched in, not twice.
+_COPY_TWICE_BYTES = 16 << 10
+
+_pack_plain = PLAIN_ONE.pack
+_pack_checksum = CHECKSUM.pack
+
+
+class EncodedBlock:
+    """The bytes of a block, how many messages it holds and what they count against capacity."""
+
+    __slots__ = ("charge_bytes", "count", "data", "payload_bytes")
+
+    def __init__(
+        self, data: bytes | bytearray, count: int, charge_bytes: int, payload_bytes: int
+    ) -> None:
+        self.data = data
+        self.count = count
+        self.charge_bytes = charge_bytes
+        self.payload_bytes = payload_bytes
+
+
+class Run:
+    """Messages in memory: lengths of the payloads, their bytes in pieces, and header columns.
+
+    `pieces` is either one buffer per message (`region` False) or one buffer with all of them.
+    """
+
+    __slots__ = ("count", "headers", "lengths", "pieces", "region")
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64],
+        pieces: Sequence[Buffer],
+        headers: Headers,
+        *,
+        region: bool,
+    ) -> None:
+        self.count = len(lengths)
+        self.lengths = lengths
+        self.pieces = pieces
+        self.headers = headers
+        self.region = region
+
+
+def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearray:
+    """A block of one message. The payload's size must have been checked (`check_payload`)."""
+    if fields is not None:
+        return next(encode_runs([run_of_rows([payload], [fields])], MAX_BLOCK_BYTES)).data
+    size = len(payload)
+    length = (HEADER_BYTES + 8 + 7 + size) & ~7
+    head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
+    if size > _COPY_TWICE_BYTES:
+        return _seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
+    body = head + payload + PADDING[size & 7]
+    return _pack_checksum(checksum(body)) + body
+
+
+def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> Run:
+    """A run of messages that were added one by one."""
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    return Run(lengths, payloads, headers_of_rows(fields), region=False)
+
+
+def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
+    """The header columns of messages that were added one by one."""
+    headers = Headers()
+    present = 0
+    for row in fields:
+        if row is not None:
+            present |= row.columns
+    count = len(fields)
+    for column, (dtype, absent) in FIXED_COLUMNS.items():
+        if present & column:
+            name = str(column.name).lower()
+            headers.fixed[column] = np.fromiter(
+                (absent if row is None else _or_absent(getattr(row, name)) for row in fields),
+                dtype,
+                count,
+            )
+    for column in STRING_COLUMNS:
+        if present & column:
+            name = str(column.name).lower()
+            values = [None if row is None else getattr(row, name) for row in fields]
+            headers.strings[column] = Strings.of(
+                [None if value is None else value.encode() for value in values]
+            )
+    if present & Column.ATTRIBUTES:
+        headers.attributes = Attributes.of(
+            [
+                []
+                if row is None
+                else [(key.encode(), value.encode()) for key, value in row.attributes.items()]
+                for row in fields
+            ]
+        )
+    return headers
+
+
+def _or_absent(value: int | None) -> int:
+    return ABSENT_TIME if value is None else value
+
+
+def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBlock]:
+    """The blocks of the runs' messages in order; none above the size but by a single message."""
+    if len(runs) == 1:
+        lengths, headers = runs[0].lengths, runs[0].headers
+    else:
+        lengths = np.concatenate([run.lengths for run in runs])
+        headers = join_headers([(run.headers, run.count) for run in runs])
+    count = len(lengths)
+    offsets = offsets_of(lengths)
+    columns = headers.columns()
+    charges = stored = offsets
+    stored_end = int(offsets[-1]) + 4 * count
+    if columns:
+        charges = offsets_of(lengths + headers.charges(count))
+        stored = offsets_of(lengths + headers.stored(count) + 4)
+        stored_end = int(stored[-1])
+    fixed_bytes = HEADER_BYTES + 24 + (TABLE_ENTRY_BYTES + 16) * section_count(columns)
+    room_bytes = min(max_block_bytes, MAX_BLOCK_BYTES) - fixed_bytes
+    if stored_end <= room_bytes:
+        ends = [count]
+    else:
+        if not columns:
+            stored = offsets + 4 * np.arange(count + 1)
+        ends = _split(stored, room_bytes)
+    start = 0
+    for stop in ends:
+        part = headers if not columns or stop - start == count else headers.slice(start, stop)
+        payload_bytes = int(offsets[stop] - offsets[start])
+        data = _assemble(
+            part,
+            columns,
+            offsets[start : stop + 1],
+            payload_bytes,
+            _pieces(runs, start, stop),
+        )
+        charge_bytes = int(charges[stop] - charges[start]) + MESSAGE_OVERHEAD_BYTES * (stop - start)
+        yield EncodedBlock(data, stop - start, charge_bytes, payload_bytes)
+        start = stop
+
+
+def _split(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
+    """Where blocks end, so that each holds as many messages as fit, but at least one."""
+    ends = []
+    start, count = 0, len(stored) - 1
+    while start < count:
+        fitting = int(np.searchsorted(stored, stored[start] + room_bytes, side="right")) - 1
+        start = max(fitting, start + 1)
+        ends.append(start)
+    return ends
+
+
+def _pieces(runs: Sequence[Run], start: int, stop: int) -> list[Buffer]:
+    """The payload bytes of the messages from `start` to `stop`, in order."""
+    pieces: list[Buffer] = []
+    first = 0
+    for run in runs:
+        low, high = max(start - first, 0), min(stop - first, run.count)
+        if low < high:
+            if not run.region:
+                pieces.extend(run.pieces[low:high])
+            elif high - low == run.count:
+                pieces.append(run.pieces[0])
+            else:
+                begin = int(run.lengths[:low].sum())
+                end = begin + int(run.lengths[low:high].sum())
+                pieces.append(memoryview(run.pieces[0])[begin:end])
+        first += run.count
+    return pieces
+
+
+def _assemble(
+    headers: Headers,
+    columns: int,
+    offsets: NDArray[np.int64],
+    payload_bytes: int,
+    payload_pieces: Sequence[Buffer],
+) -> bytearray:
+    count = len(offsets) - 1
+    payload_offsets = (offsets - offsets[0]).astype("<i4").tobytes()
+    parts: list[Buffer] = [b"", payload_offsets, PADDING[len(payload_offsets) & 7]]
+    length = HEADER_BYTES + padded(len(payload_offsets)) + padded(payload_bytes)
+    if columns:
+        table = []
+        for section in headers.sections():
+            table.append(len(section))
+            parts += (section, PADDING[len(section) & 7])
+        length += TABLE_ENTRY_BYTES * len(table) + sum(map(padded, table))
+        parts[0] = np.array(table, "<u8").tobytes()
+    if length > MAX_BLOCK_BYTES:
+        raise InvalidArgument(
+            f"the messages make a block of {length} bytes; at most {MAX_BLOCK_BYTES} are possible: "
+            "take fewer messages at a time"
+        )
+    head = HEADER.pack(0, MAGIC, VERSION, 0, columns, count, length, payload_bytes)
+    return _seal([head, *parts, *payload_pieces, PADDING[payload_bytes & 7]])
+
+
+def _seal(parts: Sequence[Buffer]) -> bytearray:
+    """The parts as one buffer with its checksum put in its first bytes."""
+    data = bytearray().join(parts)
+    CHECKSUM.pack_into(data, 0, checksum(memoryview(data)[CHECKSUM_BYTES:]))
+    return data

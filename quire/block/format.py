@@ -1,0 +1,116 @@
+"""The format of a block, version 1. Little endian; every section begins on a multiple of 8 bytes.
+
+A block holds `count` consecutive messages of one transaction in one queue, as columns.
+
+    offset  size  field
+    0       8     checksum, xxh3_64 of bytes [8, length)
+    8       4     magic, "QBLK"
+    12      2     version, 1
+    14      2     flags, 0
+    16      4     columns, the bits of `Column` that are present
+    20      4     count of messages, at least 1
+    24      8     length of the whole block in bytes, a multiple of 8
+    32      8     payload_bytes, the sum of the payloads' lengths
+    40      24    reserved, 0
+    64            section table: u64 length in bytes of each section of each present column,
+                  in the order of `Column`; no bytes at all for a plain block (columns = 0)
+                  payload offsets, int32[count + 1]
+                  the sections of the present columns, in the same order
+                  payload bytes
+
+The first 8 fields up to `length` keep their places in all versions. Sections follow each other, each
+padded with zeros to a multiple of 8, so that the places of all follow from the table.
+
+    column                               sections
+    priority, group                      u16[count]; absent value 0
+    expires_at, deliver_at               i64[count], microseconds since the epoch; absent value -2**63
+    id, time                             i64[count]; only in packed blocks. Elsewhere message i has the
+                                         id first_id + i, and the one time of its transaction, both
+                                         kept by what refers to the block
+    sender, correlation_id, reply_to,    validity u8[count] (1 present, 0 absent; no bytes if all are
+    content_type                         present), int32 offsets[count + 1], UTF-8 bytes
+    attributes                           int32 list offsets[count + 1] counting pairs, int32 key
+                                         offsets[pairs + 1], UTF-8 keys, int32 value offsets[pairs + 1],
+                                         UTF-8 values
+
+Offsets begin with 0, never fall, and end with the length of what they point into; an absent string is
+empty. A block is valid when its checksum matches and all the lengths and offsets above agree.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntFlag
+
+MAGIC = b"QBLK"
+VERSION = 1
+HEADER = struct.Struct("<Q4sHHIIQQ24x")
+HEADER_BYTES = 64
+CHECKSUM = struct.Struct("<Q")
+CHECKSUM_BYTES = 8
+TABLE_ENTRY_BYTES = 8
+PLAIN_ONE = struct.Struct("<4sHHIIQQ24xii")
+"""Everything of a plain block of one message between the checksum and the payload."""
+
+ABSENT_TIME = -(1 << 63)
+
+PADDING = tuple(bytes(-size % 8) for size in range(8))
+
+
+class Column(IntFlag):
+    """The header columns in the order of their sections."""
+
+    PRIORITY = 1 << 0
+    GROUP = 1 << 1
+    EXPIRES_AT = 1 << 2
+    DELIVER_AT = 1 << 3
+    ID = 1 << 4
+    TIME = 1 << 5
+    SENDER = 1 << 6
+    CORRELATION_ID = 1 << 7
+    REPLY_TO = 1 << 8
+    CONTENT_TYPE = 1 << 9
+    ATTRIBUTES = 1 << 10
+
+
+FIXED_COLUMNS: dict[Column, tuple[str, int]] = {
+    Column.PRIORITY: ("<u2", 0),
+    Column.GROUP: ("<u2", 0),
+    Column.EXPIRES_AT: ("<i8", ABSENT_TIME),
+    Column.DELIVER_AT: ("<i8", ABSENT_TIME),
+    Column.ID: ("<i8", 0),
+    Column.TIME: ("<i8", 0),
+}
+"""Fixed-width columns: numpy type and absent value."""
+
+STRING_COLUMNS = (
+    Column.SENDER,
+    Column.CORRELATION_ID,
+    Column.REPLY_TO,
+    Column.CONTENT_TYPE,
+)
+STRING_SECTIONS = 3
+ATTRIBUTES_SECTIONS = 5
+
+ALL_COLUMNS = (1 << 11) - 1
+
+
+def section_count(columns: int) -> int:
+    """How many sections, and so table entries, the columns have."""
+    fixed = sum(1 for column in FIXED_COLUMNS if columns & column)
+    strings = sum(1 for column in STRING_COLUMNS if columns & column)
+    return (
+        fixed
+        + STRING_SECTIONS * strings
+        + (ATTRIBUTES_SECTIONS if columns & Column.ATTRIBUTES else 0)
+    )
+
+
+def padded(size_bytes: int) -> int:
+    """The size rounded up to a multiple of 8."""
+    return (size_bytes + 7) & ~7
+
+
+assert HEADER.size == HEADER_BYTES
+assert PLAIN_ONE.size == HEADER_BYTES - CHECKSUM_BYTES + 8
+assert sum(Column) == ALL_COLUMNS

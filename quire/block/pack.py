@@ -1,0 +1,115 @@
+"""Packing: slices of many blocks into one block, whose messages keep their ids and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_BLOCK_BYTES
+
+from .arrow import schema_of
+from .block import Block
+from .columns import Buffer, Headers
+from .encode import EncodedBlock, Run, encode_runs
+from .format import Column
+
+if TYPE_CHECKING:
+    from quire.message import Delivered
+
+
+class Part(NamedTuple):
+    """A slice of a block. Message `i` of the block has the id `first_id + i`."""
+
+    block: Block
+    start: int
+    stop: int
+    first_id: int
+    time_us: int
+
+
+def pack(parts: Sequence[Part]) -> EncodedBlock:
+    """One block of all the parts' messages in order, with columns of ids and times.
+
+    Raises `InvalidArgument` when there is no message, or more than a block can hold.
+    """
+    runs: list[Run] = []
+    singles: list[Part] = []
+    for part in parts:
+        block = part[0]
+        if block.count == 1 and not block.columns:
+            if part.start < part.stop:
+                singles.append(part)
+            continue
+        if singles:
+            runs.append(_run_of_singles(singles))
+            singles = []
+        if part.start < part.stop:
+            runs.append(_run_of_part(part))
+    if singles:
+        runs.append(_run_of_singles(singles))
+    if not runs:
+        raise InvalidArgument("there are no messages to pack")
+    blocks = list(encode_runs(runs, MAX_BLOCK_BYTES))
+    if len(blocks) > 1:
+        raise InvalidArgument(
+            f"the messages take more than the {MAX_BLOCK_BYTES} bytes of the largest block: "
+            "take fewer at a time"
+        )
+    return blocks[0]
+
+
+def _run_of_singles(parts: Sequence[Part]) -> Run:
+    """A run of plain blocks of one message each."""
+    pieces = [part[0].payload for part in parts]
+    headers = Headers()
+    count = len(parts)
+    headers.fixed[Column.ID] = np.fromiter([part[3] for part in parts], np.int64, count)
+    headers.fixed[Column.TIME] = np.fromiter([part[4] for part in parts], np.int64, count)
+    lengths = np.fromiter(map(len, pieces), np.int64, count)
+    return Run(lengths, pieces, headers, region=False)
+
+
+def _run_of_part(part: Part) -> Run:
+    block, start, stop, first_id, time_us = part
+    headers = block.headers.slice(start, stop)
+    headers.fixed[Column.ID] = block.ids(first_id, start, stop)
+    headers.fixed[Column.TIME] = block.times(time_us, start, stop)
+    offsets = block.offsets[start : stop + 1]
+    piece: Buffer = block.payload[int(offsets[0]) : int(offsets[-1])]
+    return Run(np.diff(offsets).astype(np.int64), [piece], headers, region=True)
+
+
+def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:
+    """One batch of all the slices' messages, with its own memory."""
+    if not slices:
+        return schema_of(queue).empty_table().to_batches()[0]
+    if len(slices) == 1:
+        block, start, stop, first_id, time_us, delivery_count = slices[0]
+        return block.to_arrow(
+            start,
+            stop,
+            queue=queue,
+            first_id=first_id,
+            time_us=time_us,
+            delivery_count=delivery_count,
+        )
+    packed = Block.parse(pack([Part(*part[:5]) for part in slices]).data, "packed messages")
+    return packed.to_arrow(
+        queue=queue,
+        first_id=0,
+        time_us=0,
+        delivery_count=_delivery_counts(slices),
+        copy=False,
+    )
+
+
+def _delivery_counts(slices: Sequence[Delivered]) -> int | NDArray[np.int32]:
+    counts = np.fromiter([part.delivery_count for part in slices], np.int32, len(slices))
+    if (counts == 1).all():
+        return 1
+    return np.repeat(counts, [part.stop - part.start for part in slices])

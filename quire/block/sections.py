@@ -1,0 +1,108 @@
+"""Reading the sections of a block's header columns, with every bound checked."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.errors import StoreCorrupt
+
+from .columns import Attributes, Headers, Strings
+from .format import (
+    FIXED_COLUMNS,
+    HEADER_BYTES,
+    STRING_COLUMNS,
+    Column,
+    padded,
+    section_count,
+)
+
+
+def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
+    """Offsets must begin with 0, never fall and end with `end`."""
+    if offsets[0] != 0 or offsets[-1] != end:
+        raise StoreCorrupt(f"{where}: a block's offsets do not span its bytes")
+    if len(offsets) > 2 and (offsets[1:] < offsets[:-1]).any():
+        raise StoreCorrupt(f"{where}: a block's offsets fall")
+
+
+class _Sections:
+    """Hands out the sections one after another. `view` ends where the payload begins."""
+
+    __slots__ = ("_lengths", "_place", "_view", "_where")
+
+    def __init__(self, view: memoryview, columns: int, place: int, where: str) -> None:
+        table = np.frombuffer(view, "<u8", section_count(columns), HEADER_BYTES)
+        self._lengths = iter(table.tolist())
+        self._view = view
+        self._place = place
+        self._where = where
+
+    def next(self) -> memoryview:
+        start, length = self._place, next(self._lengths)
+        self._place = start + padded(length)
+        if self._place > len(self._view):
+            raise self.wrong("reach beyond it")
+        return self._view[start : start + length]
+
+    def array(self, dtype: str, count: int) -> NDArray[np.int64]:
+        section = self.next()
+        if len(section) != count * np.dtype(dtype).itemsize:
+            raise self.wrong("have a wrong length")
+        return np.frombuffer(section, dtype)
+
+    def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
+        offsets = self.array("<i4", count + 1)
+        content = self.next()
+        check_offsets(offsets.view("<i4"), len(content), self._where)
+        try:
+            str(content, "utf-8")
+        except UnicodeDecodeError:
+            raise self.wrong("hold text that is not UTF-8") from None
+        # Where a string begins inside a character, two strings are not UTF-8 though their sum is.
+        octets = np.frombuffer(content, np.uint8)
+        starts = offsets[offsets < len(content)]
+        if ((octets[starts] & 0xC0) == 0x80).any():
+            raise self.wrong("hold text that is not UTF-8")
+        return Strings(valid, offsets, content)
+
+    def strings(self, count: int) -> Strings:
+        validity = self.next()
+        if len(validity) not in (0, count):
+            raise self.wrong("have a wrong length")
+        valid = np.frombuffer(validity, np.uint8) if len(validity) else None
+        text = self.text(valid, count)
+        if valid is not None and ((valid > 1) | ((valid == 0) & (text.lengths() != 0))).any():
+            raise self.wrong("have a wrong validity")
+        return text
+
+    def attributes(self, count: int) -> Attributes:
+        starts = self.array("<i4", count + 1)
+        pairs = int(starts[-1])
+        if pairs < 0:
+            raise self.wrong("have offsets that fall")
+        check_offsets(starts.view("<i4"), pairs, self._where)
+        return Attributes(starts, self.text(None, pairs), self.text(None, pairs))
+
+    def end(self) -> None:
+        if self._place != len(self._view):
+            raise self.wrong("do not fill it")
+
+    def wrong(self, what: str) -> StoreCorrupt:
+        return StoreCorrupt(f"{self._where}: the sections of the block {what}")
+
+
+def read_headers(view: memoryview, columns: int, count: int, place: int, where: str) -> Headers:
+    """The header columns whose sections lie in `view` from `place` to its end."""
+    sections = _Sections(view, columns, place, where)
+    headers = Headers()
+    for column, (dtype, _) in FIXED_COLUMNS.items():
+        if columns & column:
+            headers.fixed[column] = sections.array(dtype, count)
+    for column in STRING_COLUMNS:
+        if columns & column:
+            headers.strings[column] = sections.strings(count)
+    if columns & Column.ATTRIBUTES:
+        headers.attributes = sections.attributes(count)
+    sections.end()
+    return headers

@@ -1,0 +1,428 @@
+"""Messages: what a put may set, what a get returns, and their Arrow schema."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import pyarrow as pa
+
+from quire.errors import InvalidArgument
+from quire.limits import (
+    MAX_ATTRIBUTES,
+    MAX_ATTRIBUTES_BYTES,
+    MAX_GROUP,
+    MAX_PAYLOAD_BYTES,
+    MAX_PRIORITY,
+    MAX_STRING_BYTES,
+    MAX_TIME_US,
+)
+
+if TYPE_CHECKING:
+    from quire.block import Block
+
+MESSAGE_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("priority", pa.int32(), nullable=False),
+        pa.field("group", pa.int32(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("sender", pa.string()),
+        pa.field("correlation_id", pa.string()),
+        pa.field("reply_to", pa.string()),
+        pa.field("content_type", pa.string()),
+        pa.field("expires_at", pa.timestamp("us", "UTC")),
+        pa.field("deliver_at", pa.timestamp("us", "UTC")),
+        pa.field("delivery_count", pa.int32(), nullable=False),
+        pa.field("attributes", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""The columns of a batch of messages. Their queue is the schema's metadata `queue`."""
+
+NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+
+class Message:
+    """One delivered message. Immutable.
+
+    `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC. `delivery_count` is
+    1 at the first delivery.
+    """
+
+    __slots__ = (
+        "attributes",
+        "content_type",
+        "correlation_id",
+        "deliver_at",
+        "delivery_count",
+        "expires_at",
+        "group",
+        "id",
+        "payload",
+        "priority",
+        "queue",
+        "reply_to",
+        "sender",
+        "time",
+    )
+
+    id: int
+    queue: str
+    payload: bytes
+    priority: int
+    group: int
+    time: int
+    sender: str | None
+    correlation_id: str | None
+    reply_to: str | None
+    content_type: str | None
+    expires_at: int | None
+    deliver_at: int | None
+    delivery_count: int
+    attributes: Mapping[str, str]
+
+    def __init__(
+        self,
+        id: int,
+        queue: str,
+        payload: bytes,
+        priority: int = 0,
+        group: int = 0,
+        time: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        delivery_count: int = 1,
+        attributes: Mapping[str, str] = NO_ATTRIBUTES,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "id", id)
+        put(self, "queue", queue)
+        put(self, "payload", payload)
+        put(self, "priority", priority)
+        put(self, "group", group)
+        put(self, "time", time)
+        put(self, "sender", sender)
+        put(self, "correlation_id", correlation_id)
+        put(self, "reply_to", reply_to)
+        put(self, "content_type", content_type)
+        put(self, "expires_at", expires_at)
+        put(self, "deliver_at", deliver_at)
+        put(self, "delivery_count", delivery_count)
+        if attributes is not NO_ATTRIBUTES:
+            attributes = MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
+        put(self, "attributes", attributes)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a message is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a message is immutable: {name} cannot be deleted")
+
+    def _astuple(self) -> tuple[Any, ...]:
+        return (
+            self.id,
+            self.queue,
+            self.payload,
+            self.priority,
+            self.group,
+            self.time,
+            self.sender,
+            self.correlation_id,
+            self.reply_to,
+            self.content_type,
+            self.expires_at,
+            self.deliver_at,
+            self.delivery_count,
+            dict(self.attributes),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._astuple() == other._astuple() if isinstance(other, Message) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.queue, self.id))
+
+    def __reduce__(self) -> tuple[type[Message], tuple[Any, ...]]:
+        return Message, self._astuple()
+
+    def __repr__(self) -> str:
+        shown = self.payload if len(self.payload) <= 40 else self.payload[:37] + b"..."
+        return f"Message(id={self.id}, queue={self.queue!r}, payload={shown!r})"
+
+
+class Fields:
+    """What a put may set besides the payload. Construction checks everything; immutable by habit.
+
+    `columns` has the bits of the block columns that differ from their absent value, `extra_bytes`
+    is what the strings and attributes count against the queue's capacity.
+    """
+
+    __slots__ = (
+        "attributes",
+        "columns",
+        "content_type",
+        "correlation_id",
+        "deliver_at",
+        "expires_at",
+        "extra_bytes",
+        "group",
+        "priority",
+        "reply_to",
+        "sender",
+    )
+
+    def __init__(
+        self,
+        *,
+        priority: int = 0,
+        group: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> None:
+        self.priority = _check_int("priority", priority, MAX_PRIORITY)
+        self.group = _check_int("group", group, MAX_GROUP)
+        self.expires_at = _check_time("expires_at", expires_at)
+        self.deliver_at = _check_time("deliver_at", deliver_at)
+        self.sender = sender
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.content_type = content_type
+        # The bits are those of quire.block.format.Column; a test holds the two together.
+        columns = (
+            (1 if priority else 0)
+            | (2 if group else 0)
+            | (0 if expires_at is None else 4)
+            | (0 if deliver_at is None else 8)
+        )
+        extra_bytes = 0
+        if sender is not None:
+            extra_bytes += _check_string("sender", sender)
+            columns |= 64
+        if correlation_id is not None:
+            extra_bytes += _check_string("correlation_id", correlation_id)
+            columns |= 128
+        if reply_to is not None:
+            extra_bytes += _check_string("reply_to", reply_to)
+            columns |= 256
+        if content_type is not None:
+            extra_bytes += _check_string("content_type", content_type)
+            columns |= 512
+        self.attributes = NO_ATTRIBUTES
+        if attributes is not None:
+            self.attributes, attributes_bytes = _check_attributes(attributes)
+            extra_bytes += attributes_bytes
+            columns |= 1024 if self.attributes else 0
+        self.columns = columns
+        self.extra_bytes = extra_bytes
+
+    @classmethod
+    def of(cls, **values: Any) -> Fields | None:
+        """The fields given, or None when none differs from its absent value."""
+        try:
+            fields = cls(**values)
+        except TypeError as error:
+            raise InvalidArgument(
+                f"{error}; a put may set priority, group, sender, correlation_id, reply_to, "
+                "content_type, expires_at, deliver_at and attributes"
+            ) from None
+        return fields if fields.columns else None
+
+
+def check_payload(payload: object) -> bytes:
+    """The payload as bytes, or `InvalidArgument`."""
+    if type(payload) is not bytes:
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise InvalidArgument(
+                f"a payload must be bytes, bytearray or memoryview, not {type(payload).__name__}; "
+                "encode it first"
+            )
+        payload = bytes(payload)
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidArgument(
+            f"a payload of {len(payload)} bytes is above the limit of {MAX_PAYLOAD_BYTES}; "
+            "split it, or put a pointer to where it is kept"
+        )
+    return payload
+
+
+def _check_int(name: str, value: object, maximum: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be an int, not {type(value).__name__}")
+    if not 0 <= value <= maximum:
+        raise InvalidArgument(f"{name} must be from 0 to {maximum}, not {value}")
+    return value
+
+
+def _check_time(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(
+            f"{name} must be an int, microseconds since the epoch, not {type(value).__name__}"
+        )
+    if not 0 <= value <= MAX_TIME_US:
+        raise InvalidArgument(
+            f"{name} must be microseconds since the epoch, from 0 to {MAX_TIME_US}, not {value}"
+        )
+    return value
+
+
+def _check_string(name: str, value: object) -> int:
+    """The size of the string in UTF-8."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be a str, not {type(value).__name__}")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name} has lone surrogates, which UTF-8 cannot hold") from None
+    if size > MAX_STRING_BYTES:
+        raise InvalidArgument(
+            f"{name} has {size} bytes; at most {MAX_STRING_BYTES} are possible: "
+            "put long text in the payload"
+        )
+    return size
+
+
+def _check_attributes(attributes: object) -> tuple[Mapping[str, str], int]:
+    if not isinstance(attributes, Mapping):
+        raise InvalidArgument(
+            f"attributes must be a mapping of str to str, not {type(attributes).__name__}"
+        )
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise InvalidArgument(
+            f"{len(attributes)} attributes are above the limit of {MAX_ATTRIBUTES}: "
+            "put them in the payload"
+        )
+    size = 0
+    for key, value in attributes.items():
+        size += _check_string("the key of an attribute", key)
+        size += _check_string(f"attribute {key!r}", value)
+    if size > MAX_ATTRIBUTES_BYTES:
+        raise InvalidArgument(
+            f"the attributes have {size} bytes; at most {MAX_ATTRIBUTES_BYTES} are possible: "
+            "put them in the payload"
+        )
+    return (MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES), size
+
+
+class Delivered(NamedTuple):
+    """A slice of a block that was delivered. Message `i` of the block has the id `first_id + i`."""
+
+    block: Block
+    start: int
+    stop: int
+    first_id: int
+    time_us: int
+    delivery_count: int
+
+
+class Messages(Sequence[Message]):
+    """Messages of one queue in delivery order; `Message` objects are made when asked for."""
+
+    __slots__ = ("_ends", "_slices", "queue")
+
+    def __init__(self, queue: str, slices: Sequence[Delivered] = ()) -> None:
+        self.queue = queue
+        self._slices = [part for part in slices if part.start < part.stop]
+        self._ends = list(accumulate(part.stop - part.start for part in self._slices))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Messages: ...
+
+    def __getitem__(self, index: int | slice) -> Message | Messages:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return Messages(self.queue, self._narrow(start, stop))
+            rows = range(start, stop, step)
+            return Messages(self.queue, [self._narrow(row, row + 1)[0] for row in rows])
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(f"message {index} of {size}")
+        part = self._narrow(index % size, index % size + 1)[0]
+        return self._message(part, part.start)
+
+    def __iter__(self) -> Iterator[Message]:
+        for part in self._slices:
+            for row in range(part.start, part.stop):
+                yield self._message(part, row)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, (str, bytes)):
+            return NotImplemented
+        return list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Messages(queue={self.queue!r}, {len(self)} messages)"
+
+    @property
+    def slices(self) -> Sequence[Delivered]:
+        return self._slices
+
+    @property
+    def ids(self) -> list[int]:
+        ids: list[int] = []
+        for part in self._slices:
+            ids += part.block.ids(part.first_id, part.start, part.stop).tolist()
+        return ids
+
+    def payloads(self) -> list[bytes]:
+        payloads: list[bytes] = []
+        for part in self._slices:
+            payloads += part.block.payloads(part.start, part.stop)
+        return payloads
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """One batch of `MESSAGE_SCHEMA` with its own memory.
+
+        Raises `InvalidArgument` above 2 GiB, which one batch cannot hold.
+        """
+        # Blocks know messages, so the way back is taken at run time.
+        from quire.block import slices_to_arrow
+
+        return slices_to_arrow(self._slices, queue=self.queue)
+
+    def _narrow(self, start: int, stop: int) -> list[Delivered]:
+        """The slices of the messages from `start` to `stop`."""
+        parts = []
+        number = bisect_right(self._ends, start)
+        while start < stop:
+            part = self._slices[number]
+            first = self._ends[number] - (part.stop - part.start)
+            end = min(stop, self._ends[number])
+            parts.append(
+                part._replace(start=part.start + start - first, stop=part.start + end - first)
+            )
+            start = end
+            number += 1
+        return parts
+
+    def _message(self, part: Delivered, row: int) -> Message:
+        return part.block.message(
+            row,
+            queue=self.queue,
+            first_id=part.first_id,
+            time_us=part.time_us,
+            delivery_count=part.delivery_count,
+        )
