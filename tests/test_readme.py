@@ -1,0 +1,24 @@
+"""The README does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.source_tree import ROOT
+
+
+def test_the_quickstart_works_as_printed(tmp_path: Path) -> None:
+    """The first Python block, run in an empty folder, prints what the README says after it."""
+    text = (ROOT / "README.md").read_text()
+    block = re.search(r"^## Quickstart$.*?^```python\n(.*?)^```$(.*?)^## ", text, re.M | re.S)
+    assert block is not None
+    printed = re.search(r"It prints `([^`]*)`", block[2])
+    assert printed is not None, "the README does not say what the quickstart prints"
+    result = subprocess.run(
+        [sys.executable, "-c", block[1]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip() == printed[1]
