@@ -115,7 +115,7 @@ class TestFiles:
             lambda: file.allocate(0, 1),
         ]
         for call in calls:
-            with pytest.raises(OSError, match="Bad file descriptor|is closed"):
+            with pytest.raises(OSError, match=r"Bad file descriptor|is closed"):
                 call()
 
     def test_truncate_cuts_and_grows(self, machine: Machine) -> None:

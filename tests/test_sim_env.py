@@ -1,0 +1,634 @@
+"""The simulated machine: what a crash may leave, and that planned faults come as planned.
+
+Names in brackets: guarantees of `quire.env` (E), `quire.testing.sim_env` (S), `sim_calls` (C).
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from quire.errors import DiskFull, StoreLocked
+from quire.testing import Call, SimEnv, SimFile, SimulatedCrash, enumerate_crashes
+
+PAGE = 4096
+SECTOR = 512
+
+
+def page(env: SimEnv, fill: int) -> memoryview:
+    """An aligned page of one byte."""
+    buffer = env.aligned_buffer(PAGE)
+    buffer[:] = bytes([fill]) * PAGE
+    return buffer
+
+
+def durable_file(env: SimEnv, path: str = "/file", content: bytes = b"") -> SimFile:
+    """A file whose name and content survive."""
+    file = env.open_file(path, create=True)
+    if content:
+        file.write(0, content)
+    file.sync()
+    env.sync_directory(path.rpartition("/")[0] or "/")
+    return file
+
+
+class TestCrash:
+    def test_unsynced_write_is_kept_lost_or_torn(self) -> None:
+        """[E1] Over seeds all three are seen, and torn means whole sectors of 512 bytes."""
+        seen: Counter[str] = Counter()
+        for seed in range(60):
+            env = SimEnv(seed)
+            file = durable_file(env, content=b"a" * PAGE)
+            file.write(0, b"b" * PAGE)
+            after = env.crash()
+            content = after.contents("/file")
+            sectors = {content[n : n + SECTOR] for n in range(0, PAGE, SECTOR)}
+            assert sectors <= {b"a" * SECTOR, b"b" * SECTOR}
+            name = {b"a" * PAGE: "lost", b"b" * PAGE: "kept"}.get(content, "torn")
+            seen[name] += 1
+        assert set(seen) == {"kept", "lost", "torn"}
+        assert min(seen.values()) >= 5
+
+    def test_unsynced_writes_survive_in_any_combination(self) -> None:
+        """[E1] Of two writes the later may be kept and the earlier lost, and the other way."""
+        seen = set()
+        for seed in range(60):
+            env = SimEnv(seed)
+            file = durable_file(env, content=bytes(2 * SECTOR))
+            file.write(0, b"a" * SECTOR)
+            file.write(SECTOR, b"b" * SECTOR)
+            content = env.crash().contents("/file")
+            seen.add((content[:1], content[SECTOR : SECTOR + 1]))
+        assert seen == {(a, b) for a in (b"a", b"\0") for b in (b"b", b"\0")}
+
+    def test_synced_is_always_there(self) -> None:
+        """[E1] Synced bytes survive every crash, whatever comes after them."""
+        for seed in range(60):
+            env = SimEnv(seed)
+            file = durable_file(env, content=b"a" * 1000)
+            file.write(1000, b"b" * 1000)
+            content = env.crash(seed=seed).contents("/file")
+            assert content[:1000] == b"a" * 1000
+            assert set(content[1000:]) <= {0, ord("b")}
+
+    def test_one_run_many_fates(self) -> None:
+        """crash() may be asked again: each fate comes from the same run, repeatably."""
+        env = SimEnv(3)
+        file = durable_file(env)
+        file.write(0, bytes(range(256)) * 16)
+        fates = [env.crash(seed=n).contents("/file") for n in range(20)]
+        assert len(set(fates)) > 5
+        assert fates == [env.crash(seed=n).contents("/file") for n in range(20)]
+        assert env.crash(outcome="lost").contents("/file") == b""
+        assert env.crash(outcome="kept").contents("/file") == bytes(range(256)) * 16
+
+    def test_the_new_machine_says_what_survived(self) -> None:
+        """`survivals` lists each change that was not durable with its outcome."""
+        env = SimEnv()
+        durable_file(env).write(0, b"x")
+        env.open_file("/new", create=True)
+        outcomes = [(s.path, s.change, s.outcome) for s in env.crash(outcome="lost").survivals]
+        assert outcomes == [("/new", "create", "lost"), ("/file", "write 0+1", "lost")]
+
+    def test_truncate_and_punch_are_kept_or_lost(self) -> None:
+        """Unsynced cuts and holes may be undone by a crash."""
+        sizes, holes = set(), set()
+        for seed in range(30):
+            env = SimEnv(seed)
+            durable_file(env, "/cut", b"a" * 100).truncate(40)
+            durable_file(env, "/hole", b"a" * PAGE).punch(0, PAGE)
+            after = env.crash()
+            sizes.add(len(after.contents("/cut")))
+            holes.add(after.contents("/hole")[:1])
+        assert sizes == {40, 100}
+        assert holes == {b"a", b"\0"}
+
+    def test_allocated_space_reads_as_zeros(self) -> None:
+        """[E5] Also after a crash, whether the size survived or not."""
+        for seed in range(20):
+            env = SimEnv(seed)
+            durable_file(env).allocate(0, 3 * PAGE)
+            content = env.crash().contents("/file")
+            assert content == bytes(len(content))
+            assert len(content) in (0, 3 * PAGE)
+
+    def test_direct_write_is_durable_when_it_returns(self) -> None:
+        """[E2] Without any sync, and so are allocate, punch and truncate."""
+        for seed in range(20):
+            env = SimEnv(seed)
+            durable_file(env)
+            file = env.open_file("/file", direct=True)
+            assert file.direct
+            file.allocate(0, 4 * PAGE)
+            file.write(0, page(env, 1))
+            file.write(PAGE, page(env, 2))
+            file.punch(PAGE, PAGE)
+            file.truncate(3 * PAGE)
+            assert env.crash().contents("/file") == b"\1" * PAGE + bytes(2 * PAGE)
+
+    def test_crash_during_a_direct_write_tears_it(self) -> None:
+        """[E2, C2] The write that the power failure hit is kept, lost or torn; others stay."""
+        seen = set()
+        for seed in range(40):
+            env = SimEnv(seed)
+            durable_file(env)
+            file = env.open_file("/file", direct=True)
+            file.allocate(0, 2 * PAGE)
+            file.write(0, page(env, 1))
+            env.crash_at = env.calls.last_number + 1
+            with pytest.raises(SimulatedCrash):
+                file.write(PAGE, page(env, 2))
+            content = env.crash().contents("/file")
+            assert content[:PAGE] == b"\1" * PAGE
+            tail = content[PAGE:]
+            seen.add({bytes(PAGE): "lost", b"\2" * PAGE: "kept"}.get(tail, "torn"))
+        assert seen == {"kept", "lost", "torn"}
+
+    def test_old_handles_and_the_old_machine_are_dead(self) -> None:
+        """[S3] Everything of the crashed machine raises SimulatedCrash; the new one works."""
+        env = SimEnv()
+        file = durable_file(env, content=b"abc")
+        lock = env.lock("/lock", "me")
+        after = env.crash()
+        calls: list[Callable[[], object]] = [
+            lambda: file.read(0, 1),
+            lambda: file.write(0, b"x"),
+            lambda: file.view(0, 1),
+            file.sync,
+            file.size,
+            lock.release,
+            lambda: env.open_file("/file"),
+            lambda: env.exists("/file"),
+            lambda: env.lock("/lock", "other"),
+            env.now_us,
+            env.monotonic,
+            lambda: env.sleep(1),
+            env.random_u64,
+        ]
+        for call in calls:
+            with pytest.raises(SimulatedCrash):
+                call()
+        after.lock("/lock", "the next owner").release()
+        assert after.open_file("/file").read(0, 3) == b"abc"
+
+    def test_simulated_crash_is_no_exception(self) -> None:
+        """[C2] A handler of errors must not swallow a power failure."""
+        assert not issubclass(SimulatedCrash, Exception)
+
+    def test_kill_keeps_what_was_written(self) -> None:
+        """A process that dies loses its locks, not the kernel's cache; a later power cut does."""
+        env = SimEnv()
+        file = durable_file(env)
+        file.write(0, b"abc")
+        env.lock("/lock", "me")
+        after = env.kill()
+        assert after.contents("/file") == b"abc"
+        after.lock("/lock", "next")
+        with pytest.raises(SimulatedCrash):
+            file.read(0, 1)
+        assert after.crash(outcome="lost").contents("/file") == b""
+
+
+class TestNames:
+    def test_a_synced_file_may_vanish_with_its_name(self) -> None:
+        """[E4] Syncing the file is not enough for a new file."""
+        seen = set()
+        for seed in range(20):
+            env = SimEnv(seed)
+            file = env.open_file("/new", create=True)
+            file.write(0, b"abc")
+            file.sync()
+            after = env.crash()
+            seen.add(after.exists("/new"))
+            if after.exists("/new"):
+                assert after.contents("/new") == b"abc"
+        assert seen == {True, False}
+
+    def test_synced_names_stay(self) -> None:
+        """[E4] After sync_directory creation, rename and removal survive every crash."""
+        for seed in range(20):
+            env = SimEnv(seed)
+            env.make_directory("/d")
+            env.sync_directory("/")
+            for name in ("a", "b", "c"):
+                durable_file(env, f"/d/{name}", name.encode())
+            env.rename("/d/a", "/d/b")
+            env.remove("/d/c")
+            env.sync_directory("/d")
+            after = env.crash()
+            assert after.files() == ["/d/b"]
+            assert after.contents("/d/b") == b"a"
+
+    def test_rename_is_atomic(self) -> None:
+        """[E4] Unsynced, the new name means the old file or the new one; the file has one name."""
+        seen = set()
+        for seed in range(30):
+            env = SimEnv(seed)
+            durable_file(env, "/new", b"old content")
+            durable_file(env, "/temporary", b"new content")
+            env.rename("/temporary", "/new")
+            after = env.crash()
+            seen.add((after.contents("/new"), after.exists("/temporary")))
+        assert seen == {(b"old content", True), (b"new content", False)}
+
+    def test_chains_of_renames_leave_one_name(self) -> None:
+        """A file never has two names, whichever of its renames survive."""
+        for seed in range(60):
+            env = SimEnv(seed)
+            for directory in ("/x", "/y"):
+                env.make_directory(directory)
+            env.sync_directory("/")
+            durable_file(env, "/x/a", b"1")
+            env.rename("/x/a", "/x/b")
+            env.rename("/x/b", "/y/c")
+            env.rename("/y/c", "/y/d")
+            assert len(env.crash().files()) == 1
+
+    def test_directories_vanish_too(self) -> None:
+        """[E4] A directory whose parent was not synced takes all it holds with it."""
+        env = SimEnv()
+        env.make_directory("/d")
+        durable_file(env, "/d/file", b"x")
+        assert env.crash(outcome="lost").files() == []
+        assert env.crash(outcome="kept").files() == ["/d/file"]
+
+    def test_a_sync_between_directories_takes_what_came_before(self) -> None:
+        """A rename between two directories is durable as a whole when either is synced."""
+        env = SimEnv()
+        for directory in ("/x", "/y"):
+            env.make_directory(directory)
+        env.sync_directory("/")
+        durable_file(env, "/x/a", b"1")
+        env.rename("/x/a", "/y/a")
+        env.sync_directory("/y")
+        assert env.crash(outcome="lost").files() == ["/y/a"]
+
+
+class TestFaults:
+    def test_failed_sync_loses_the_writes(self) -> None:
+        """[E3] Readable ever after, durable or not by chance, and a second sync changes nothing."""
+        seen = set()
+        for seed in range(40):
+            env = SimEnv(seed)
+            file = durable_file(env, content=b"a" * SECTOR)
+            file.write(0, b"b" * SECTOR)
+            env.fail("sync")
+            with pytest.raises(OSError, match="simulated") as caught:
+                file.sync()
+            assert caught.value.errno == errno.EIO
+            file.sync()
+            assert file.read(0, SECTOR) == b"b" * SECTOR
+            seen.add(env.crash(outcome="kept").contents("/file")[:1])
+        assert seen == {b"a", b"b"}
+
+    def test_failed_sync_of_a_directory_loses_names(self) -> None:
+        """[E3] The same for directory entries."""
+        seen = set()
+        for seed in range(40):
+            env = SimEnv(seed)
+            env.open_file("/new", create=True)
+            env.fail("sync_directory")
+            with pytest.raises(OSError, match="simulated"):
+                env.sync_directory("/")
+            env.sync_directory("/")
+            assert env.exists("/new")
+            seen.add(env.crash(outcome="kept").exists("/new"))
+        assert seen == {True, False}
+
+    def test_failed_write_leaves_a_part_at_most(self) -> None:
+        """What a failed write left is a prefix, undecided until a crash."""
+        for seed in range(20):
+            env = SimEnv(seed)
+            file = durable_file(env, content=b"a" * PAGE)
+            env.fail("write", "file")
+            with pytest.raises(OSError, match="simulated"):
+                file.write(0, b"b" * PAGE)
+            content = env.contents("/file")
+            assert content == b"b" * content.count(b"b") + b"a" * content.count(b"a")
+
+    def test_faults_by_kind_pattern_and_count(self) -> None:
+        """The nth matching call fails, once; with forever all from there on, until cancelled."""
+        env = SimEnv()
+        one, two = durable_file(env, "/d-1"), durable_file(env, "/e-2")
+        fault = env.fail("write", "d-*", nth=2, error=OSError(errno.EROFS, "read-only"))
+        two.write(0, b"x")
+        one.write(0, b"x")
+        two.write(0, b"x")
+        with pytest.raises(OSError, match="read-only"):
+            one.write(0, b"x")
+        one.write(0, b"x")
+        assert fault.hits == 1
+        fault = env.fail("sync", forever=True)
+        for _ in range(3):
+            with pytest.raises(OSError, match="simulated"):
+                one.sync()
+        fault.cancel()
+        one.sync()
+
+    def test_faults_by_number(self) -> None:
+        """[C1] fail_at names a call, or with forever all from there on."""
+        env = SimEnv()
+        file = durable_file(env)
+        number = env.calls.last_number
+        env.fail_at(number + 2)
+        file.write(0, b"x")
+        with pytest.raises(OSError, match="simulated"):
+            file.write(0, b"x")
+        file.write(0, b"x")
+        env.fail_at(number + 5, forever=True)
+        file.write(0, b"x")
+        for _ in range(3):
+            with pytest.raises(OSError, match="simulated"):
+                file.sync()
+        assert file.read(0, 1) == b"x"
+
+    @pytest.mark.parametrize("kind", ["open", "read", "view", "list_directory"])
+    def test_reads_fail_too(self, kind: str) -> None:
+        """Damaged media fail when they are read."""
+        env = SimEnv()
+        file = durable_file(env, content=b"abc")
+        env.fail(kind)
+        calls: dict[str, Callable[[], object]] = {
+            "open": lambda: env.open_file("/file"),
+            "read": lambda: file.read(0, 3),
+            "view": lambda: file.view(0, 3),
+            "list_directory": lambda: env.list_directory("/"),
+        }
+        with pytest.raises(OSError, match="simulated"):
+            calls[kind]()
+        calls[kind]()
+
+    @pytest.mark.parametrize(
+        "kind", ["create", "remove", "rename", "make_directory", "allocate", "punch", "truncate"]
+    )
+    def test_failed_changes_change_nothing(self, kind: str) -> None:
+        """[E7] Names, sizes and bytes are as before."""
+        env = SimEnv()
+        file = durable_file(env, content=b"a" * PAGE)
+        env.fail(kind)
+        calls: dict[str, Callable[[], object]] = {
+            "create": lambda: env.open_file("/new", create=True),
+            "remove": lambda: env.remove("/file"),
+            "rename": lambda: env.rename("/file", "/new"),
+            "make_directory": lambda: env.make_directory("/new"),
+            "allocate": lambda: file.allocate(0, 9 * PAGE),
+            "punch": lambda: file.punch(0, PAGE),
+            "truncate": lambda: file.truncate(0),
+        }
+        with pytest.raises(OSError, match="simulated"):
+            calls[kind]()
+        assert env.list_directory("/") == ["file"]
+        assert env.contents("/file") == b"a" * PAGE
+        calls[kind]()
+
+    def test_full_disk(self) -> None:
+        """[E7] Writes that grow and allocations fail with DiskFull; others go on; space returns."""
+        env = SimEnv(capacity_bytes=4 * PAGE)
+        file = durable_file(env, content=b"a" * PAGE)
+        file.allocate(PAGE, 2 * PAGE)
+        with pytest.raises(DiskFull, match="free space"):
+            file.allocate(3 * PAGE, 2 * PAGE)
+        assert file.size() == 3 * PAGE
+        other = durable_file(env, "/other", b"b" * PAGE)
+        with pytest.raises(DiskFull) as caught:
+            other.write(PAGE, b"x")
+        assert caught.value.errno == errno.ENOSPC
+        file.write(2 * PAGE, b"allocated before")
+        assert env.used_bytes() == 4 * PAGE
+        file.punch(0, PAGE)
+        other.write(PAGE, b"x")
+        env.remove("/other")
+        assert env.used_bytes() == 2 * PAGE
+
+    def test_bit_flips(self) -> None:
+        """corrupt() changes what is read, in views too, and what survives."""
+        env = SimEnv()
+        file = durable_file(env, content=b"abc")
+        view = file.view(0, 3)
+        env.corrupt("/file", 1, 0x03)
+        env.corrupt("/file", 2, b"\x01\x01")
+        assert bytes(view) == b"aab"
+        assert file.read(0, 3) == b"aab"
+        assert env.crash().contents("/file") == b"aab"
+
+    def test_forbidden_overwrite(self) -> None:
+        """A synced page that is not zero must not be written again, until it is recycled."""
+        env = SimEnv()
+        env.forbid_overwrite("journal-*")
+        env.open_file("/journal-1", create=True).allocate(0, 4 * PAGE)
+        env.sync_directory("/")
+        file = env.open_file("/journal-1", direct=True)
+        file.write(0, page(env, 0))
+        file.write(0, page(env, 1))  # zeros may be overwritten
+        file.write(PAGE, page(env, 2))
+        with pytest.raises(AssertionError, match="overwrites synced pages"):
+            file.write(0, page(env, 1))
+        env.rename("/journal-1", "/journal-2")
+        file.write(0, page(env, 3))
+        with pytest.raises(AssertionError):
+            file.write(0, page(env, 3))
+        file.truncate(0)
+        file.write(0, page(env, 4))
+        other = durable_file(env, "/data", b"x" * PAGE)
+        other.write(0, b"y")
+        after = env.crash()
+        with pytest.raises(AssertionError):
+            after.open_file("/journal-2").write(0, b"z")
+
+    def test_unsynced_pages_may_be_overwritten(self) -> None:
+        """Only what was synced is forbidden."""
+        env = SimEnv()
+        env.forbid_overwrite("*")
+        file = env.open_file("/file", create=True)
+        file.write(0, b"a")
+        file.write(0, b"b")
+        file.sync()
+        with pytest.raises(AssertionError):
+            file.write(1, b"c")
+
+
+class TestSeam:
+    def test_calls_are_counted(self) -> None:
+        """[C1] A test can say: this costs one write and one sync of so many bytes."""
+        env = SimEnv()
+        file = durable_file(env)
+        number = env.calls.last_number
+        env.calls.clear()
+        file.write(0, b"abc")
+        file.sync()
+        file.read(0, 3)
+        assert env.calls.kinds() == ["write", "sync"]
+        assert env.calls.count("write") == 1
+        assert env.calls.count("sync", "/fi*") == 1
+        assert env.calls.count("sync", "other") == 0
+        assert env.calls.count("read") == 1
+        assert env.calls.bytes("write") == 3
+        assert env.calls.log[0] == Call(number + 1, "write", "/file", 0, 3)
+
+    def test_a_sync_covers_only_what_had_returned(self) -> None:
+        """[E1] A write that comes while a sync is under way is not covered by it."""
+        env = SimEnv()
+        file = durable_file(env)
+        file.write(0, b"a")
+        in_sync, go_on = threading.Event(), threading.Event()
+
+        def hold(call: Call) -> None:
+            if call.kind == "sync":
+                in_sync.set()
+                go_on.wait(10)
+
+        env.before_call = hold
+        thread = threading.Thread(target=file.sync)
+        thread.start()
+        assert in_sync.wait(10)
+        file.write(1, b"b")
+        go_on.set()
+        thread.join()
+        assert env.durable_contents("/file") == b"a"
+        assert env.contents("/file") == b"ab"
+
+    def test_time(self) -> None:
+        """[S4] The clocks move a little per look, by advance and by sleep, and over a crash."""
+        env = SimEnv()
+        start, steady = env.now_us(), env.monotonic()
+        assert env.now_us() - start < 10
+        env.advance(3600)
+        env.sleep(0.5)
+        assert env.now_us() - start == pytest.approx(3_600_500_000, abs=10)
+        env.jump_wall_clock(-7200)
+        assert env.now_us() < start
+        assert env.monotonic() - steady == pytest.approx(3600.5, abs=0.001)
+        assert env.crash().monotonic() > steady + 3600
+
+    def test_same_seed_same_machine(self) -> None:
+        """[S2] Randomness, times and calls repeat."""
+
+        def run(seed: int) -> tuple[int, int, bytes]:
+            env = SimEnv(seed)
+            durable_file(env).write(0, bytes(range(256)) * 30)
+            return env.random_u64(), env.now_us(), env.crash(seed=5).contents("/file")
+
+        assert run(7) == run(7)
+        assert run(7) != run(8)
+
+    def test_locks(self) -> None:
+        """[E8] One holder; the error names it."""
+        env = SimEnv()
+        env.lock("/lock", "pid 7")
+        with pytest.raises(StoreLocked, match="pid 7"):
+            env.lock("/lock", "pid 8")
+
+
+class Acknowledged(list[int]):
+    """The numbers whose append returned."""
+
+
+def append_log(env: SimEnv, done: Acknowledged, *, early: bool, name_synced: bool = True) -> None:
+    """Twelve records of 8 bytes in a file; `early` acknowledges before the sync."""
+    file = env.open_file("/log", create=True)
+    if name_synced:
+        env.sync_directory("/")
+    for number in range(1, 13):
+        file.write((number - 1) * 8, number.to_bytes(8, "little"))
+        if early:
+            done.append(number)
+        file.sync()
+        if not early:
+            done.append(number)
+
+
+def check_log(env: SimEnv, done: Acknowledged) -> None:
+    """All that was acknowledged is there, in order."""
+    content = env.contents("/log") if env.exists("/log") else b""
+    numbers = [int.from_bytes(content[n : n + 8], "little") for n in range(0, len(content), 8)]
+    assert numbers[: len(done)] == list(done)
+
+
+class TestEnumeration:
+    def test_a_right_log_passes_at_every_crash_point(self) -> None:
+        """Twelve writes, twelve syncs, a creation and a directory sync: 26 points, and the end."""
+        cases = enumerate_crashes(
+            lambda env, done: append_log(env, done, early=False), check_log, Acknowledged, rounds=3
+        )
+        assert cases == 27 * 5
+
+    def test_canary_acknowledges_before_the_sync(self) -> None:
+        """The enumeration catches it, and says at which call and how."""
+        with pytest.raises(AssertionError) as caught:
+            enumerate_crashes(
+                lambda env, done: append_log(env, done, early=True), check_log, Acknowledged
+            )
+        notes = " ".join(caught.value.__notes__)
+        assert "kind='sync'" in notes
+        assert "all lost" in notes
+
+    def test_canary_forgets_the_directory(self) -> None:
+        """A new file whose name was never synced is caught."""
+        with pytest.raises(AssertionError):
+            enumerate_crashes(
+                lambda env, done: append_log(env, done, early=False, name_synced=False),
+                check_log,
+                Acknowledged,
+            )
+
+    def test_canary_trusts_a_torn_record(self) -> None:
+        """Without a checksum a record over two sectors is caught half written."""
+
+        def write_pairs(env: SimEnv, done: Acknowledged) -> None:
+            file = durable_file(env, content=bytes(2 * SECTOR))
+            for number in range(1, 5):
+                file.write(0, bytes([number]) * 2 * SECTOR)
+                file.sync()
+                done.append(number)
+
+        def check_whole(env: SimEnv, done: Acknowledged) -> None:
+            if done:
+                assert len(set(env.contents("/file"))) == 1
+
+        with pytest.raises(AssertionError):
+            enumerate_crashes(write_pairs, check_whole, Acknowledged, rounds=8)
+
+    def test_crash_points_have_all_kinds(self) -> None:
+        """[C1] Every mutating call is a crash point, in its number's order."""
+        env = SimEnv()
+        env.make_directory("/d")
+        file = env.open_file("/d/a", create=True)
+        file.write(0, b"x")
+        file.sync()
+        file.allocate(0, PAGE)
+        file.punch(0, PAGE)
+        file.truncate(0)
+        env.rename("/d/a", "/d/b")
+        env.remove("/d/b")
+        env.sync_directory("/d")
+        assert [call.number for call in env.calls.log] == list(range(1, 11))
+        assert env.calls.kinds() == [
+            "make_directory",
+            "create",
+            "write",
+            "sync",
+            "allocate",
+            "punch",
+            "truncate",
+            "rename",
+            "remove",
+            "sync_directory",
+        ]
+
+    def test_crash_in_a_sync_makes_some_writes_durable(self) -> None:
+        """[C2] Some, none or all of the writes that the sync was to cover are there."""
+        counts = set()
+        for seed in range(40):
+            env = SimEnv(seed)
+            file = durable_file(env, content=bytes(8))
+            for n in range(8):
+                file.write(n, b"x")
+            env.crash_at = env.calls.last_number + 1
+            with pytest.raises(SimulatedCrash):
+                file.sync()
+            counts.add(env.crash().contents("/file").count(b"x"))
+        assert {0, 8} < counts
