@@ -13,7 +13,8 @@ from tests.source_tree import ROOT
 def test_the_quickstart_works_as_printed(tmp_path: Path) -> None:
     """The first Python block, run in an empty folder, prints what the README says after it."""
     text = (ROOT / "README.md").read_text()
-    block = re.search(r"^## Quickstart$.*?^```python\n(.*?)^```$(.*?)^## ", text, re.M | re.S)
+    pattern = r"^## Quickstart$.*?^```python\n(.*?)^```$(.*?)^## "
+    block = re.search(pattern, text, re.MULTILINE | re.DOTALL)
     assert block is not None
     printed = re.search(r"It prints `([^`]*)`", block[2])
     assert printed is not None, "the README does not say what the quickstart prints"
