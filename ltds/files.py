@@ -1,0 +1,51 @@
+"""The files of large transactions in their directory: names, ids, ages, removal."""
+
+from __future__ import annotations
+
+from quire.env import Env
+from quire.errors import InvalidArgument
+
+from .format import FOREIGN_BIT, ID_DIGITS, SUFFIX
+
+
+def new_id(env: Env, *, foreign: bool = False) -> int:
+    """A random id; `foreign` for a file that another process than the store's owner writes."""
+    return env.random_u64() & (FOREIGN_BIT - 1) | (FOREIGN_BIT if foreign else 0)
+
+
+def is_foreign(ltds_id: int) -> bool:
+    """Whether another process than the store's owner wrote the file."""
+    return bool(ltds_id & FOREIGN_BIT)
+
+
+def path_of(directory: str, ltds_id: int) -> str:
+    """The path of the file with this id."""
+    if not 0 <= ltds_id < 1 << 63:
+        raise InvalidArgument(f"the id of a large transaction must be of 63 bits, not {ltds_id}")
+    return f"{directory}/{ltds_id:0{ID_DIGITS}x}{SUFFIX}"
+
+
+def list_ids(env: Env, directory: str) -> list[int]:
+    """The ids of all files in the directory, finished or not, in the order of their names."""
+    ids = []
+    for name in env.list_directory(directory):
+        stem = name.removesuffix(SUFFIX)
+        if name == stem or len(stem) != ID_DIGITS or set(stem) - set("0123456789abcdef"):
+            continue
+        if int(stem, 16) < 1 << 63:
+            ids.append(int(stem, 16))
+    return ids
+
+
+def modified_us(env: Env, directory: str, ltds_id: int) -> int:
+    """When the file was last written, in microseconds since the epoch."""
+    return env.modified_us(path_of(directory, ltds_id))
+
+
+def remove(env: Env, directory: str, ltds_id: int) -> bool:
+    """Remove the file; False if there is none. Durable after a sync of the directory."""
+    try:
+        env.remove(path_of(directory, ltds_id))
+    except FileNotFoundError:
+        return False
+    return True

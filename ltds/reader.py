@@ -1,0 +1,150 @@
+"""Reading a large transaction's file; any process may, with or without the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.block import Block
+from quire.checksum import checksum
+from quire.env import Env
+from quire.errors import StoreCorrupt, StoreVersion
+
+from .files import path_of
+from .format import (
+    CHECKSUM_BYTES,
+    ENTRY,
+    HEADER,
+    HEADER_MAGIC,
+    PAGE_BYTES,
+    TRAILER,
+    TRAILER_MAGIC,
+    VERSION,
+    paged,
+)
+
+
+class LtdsReader:
+    """A finished file, open. Blocks are verified as they are read, and mapped, not copied.
+
+    `count` messages in `block_count` blocks. For any number of threads.
+    Raises `StoreCorrupt`, naming the file, if it is missing, unfinished or damaged.
+    """
+
+    def __init__(self, env: Env, directory: str, ltds_id: int, store_id: int) -> None:
+        self.id = ltds_id
+        self.path = path_of(directory, ltds_id)
+        self._store_id = store_id
+        try:
+            self._file = env.open_file(self.path, read_only=True)
+        except FileNotFoundError:
+            raise StoreCorrupt(f"{self.path}: the large transaction's file is missing") from None
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; blocks that were read stay valid."""
+        self._file.close()
+
+    def __enter__(self) -> LtdsReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[tuple[Block, int]]:
+        """All blocks in order, each with the index of its first message."""
+        return (self.block_at(number) for number in range(self.block_count))
+
+    def block_at(self, number: int) -> tuple[Block, int]:
+        """Block `number` and the index of its first message."""
+        entry = self._entries[number]
+        offset, length = int(entry["offset"]), int(entry["length"])
+        where = f"{self.path}: block {number} at {offset}"
+        block = Block.parse(self._file.view(offset, length), where)
+        if (block.checksum, block.count, block.length) != (
+            int(entry["checksum"]),
+            int(entry["count"]),
+            length,
+        ):
+            raise StoreCorrupt(f"{where} is not the one that the directory names")
+        return block, int(entry["first_index"])
+
+    def locate(self, message_index: int) -> int:
+        """The number of the block that holds the message."""
+        if not 0 <= message_index < self.count:
+            raise IndexError(f"message {message_index} of {self.count} in {self.path}")
+        first_indexes = self._entries["first_index"]
+        index = first_indexes.dtype.type(message_index)
+        return int(np.searchsorted(first_indexes, index, side="right")) - 1
+
+    def _open(self) -> None:
+        self.bytes = self._file.size()
+        if self.bytes < 2 * PAGE_BYTES or self.bytes % PAGE_BYTES:
+            raise StoreCorrupt(f"{self.path}: not finished ({self.bytes} bytes)")
+        self._page("header", 0, HEADER_MAGIC, HEADER)
+        fields = self._page("trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER)
+        (
+            self.block_count,
+            self.count,
+            self.payload_bytes,
+            self.charge_bytes,
+            directory_offset,
+            directory_checksum,
+        ) = fields
+        length = self.block_count * ENTRY.itemsize
+        if (
+            directory_offset % PAGE_BYTES
+            or directory_offset < PAGE_BYTES
+            or paged(directory_offset + length) + PAGE_BYTES != self.bytes
+        ):
+            raise StoreCorrupt(f"{self.path}: the directory does not fit the file")
+        directory = self._file.read(directory_offset, length)
+        if len(directory) != length or checksum(directory) != directory_checksum:
+            raise StoreCorrupt(f"{self.path}: the directory's checksum does not match its bytes")
+        self._entries: NDArray[Any] = np.frombuffer(directory, ENTRY)
+        check_entries(self._entries, self.count, directory_offset, self.path)
+
+    def _page(self, name: str, offset: int, magic: bytes, layout: Any) -> tuple[int, ...]:
+        """The page's fields after the store id, all before them verified."""
+        page = self._file.read(offset, PAGE_BYTES)
+        if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:
+            raise StoreCorrupt(f"{self.path}: not finished, or damaged: there is no {name}")
+        stored_checksum, _, version, ltds_id, store_id, *fields = layout.unpack(page)
+        if checksum(memoryview(page)[CHECKSUM_BYTES:]) != stored_checksum:
+            raise StoreCorrupt(f"{self.path}: the {name}'s checksum does not match its bytes")
+        if version != VERSION:
+            raise StoreVersion(
+                f"{self.path}: the {name} has version {version}; this release reads {VERSION}: "
+                "use a newer one"
+            )
+        if (ltds_id, store_id) != (self.id, self._store_id):
+            raise StoreCorrupt(
+                f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
+            )
+        return tuple(fields)
+
+
+def check_entries(entries: NDArray[Any], count: int, end: int, path: str) -> None:
+    """The blocks must follow each other in pages before `end` and hold `count` messages."""
+    offsets = entries["offset"].astype(np.uint64)
+    ends = offsets + entries["length"]
+    counts = entries["count"].astype(np.uint64)
+    starts = np.concatenate([np.array([PAGE_BYTES], np.uint64), ends])
+    firsts = np.concatenate([np.zeros(1, np.uint64), np.cumsum(counts)])
+    if (
+        (offsets % PAGE_BYTES).any()
+        or (offsets < starts[:-1]).any()
+        or (ends < offsets).any()
+        or starts[-1] > end
+        or (counts == 0).any()
+        or (entries["first_index"] != firsts[:-1]).any()
+        or firsts[-1] != count
+    ):
+        raise StoreCorrupt(f"{path}: the directory contradicts itself")

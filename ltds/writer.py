@@ -1,0 +1,168 @@
+"""Writing a large transaction's file.
+
+L1. A file that `finish` returned for is whole after any crash.
+L2. A file that was not finished is recognised: it has no valid trailer.
+L3. Memory holds one block and 40 bytes per block written; about `LTDS_SYNC_BYTES` at most wait for
+    a sync.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from quire.block import BlockBuilder, EncodedBlock
+from quire.checksum import checksum
+from quire.env import Env, File
+from quire.errors import InvalidArgument
+from quire.limits import LTDS_SYNC_BYTES, MAX_LTDS_BLOCK_BYTES
+
+from .files import path_of, remove
+from .format import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    ENTRY,
+    HEADER,
+    HEADER_MAGIC,
+    PAGE_BYTES,
+    TRAILER,
+    TRAILER_MAGIC,
+    VERSION,
+    paged,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LtdsInfo:
+    """A finished file: how many messages it holds and what they take."""
+
+    id: int
+    count: int
+    bytes: int
+    """The file's size."""
+    charge_bytes: int
+    payload_bytes: int
+
+
+class LtdsWriter:
+    """Writes one file, from its beginning to its end. For one thread.
+
+    The file is created by the first block. After an exception of `append`, `add` or `finish` all that
+    is left to do is `abort`.
+    """
+
+    def __init__(self, env: Env, directory: str, store_id: int, ltds_id: int) -> None:
+        self._env = env
+        self._directory = directory
+        self._store_id = store_id
+        self._path = path_of(directory, ltds_id)
+        self._file: File | None = None
+        self._created = False
+        self._closed = False
+        self._failed = False
+        self._end = PAGE_BYTES
+        self._synced_end = 0
+        self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(5))
+        self.id = ltds_id
+        self.count = 0
+        self.charge_bytes = 0
+        self.payload_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the file takes so far."""
+        return self._end if self._created else 0
+
+    def add(self, builder: BlockBuilder) -> None:
+        """Append the builder's messages, in blocks of up to `MAX_LTDS_BLOCK_BYTES`."""
+        self.append(builder.blocks(MAX_LTDS_BLOCK_BYTES))
+
+    def append(self, blocks: Iterable[EncodedBlock]) -> None:
+        """Append blocks as they are. Each takes a page at least, so they had better be large."""
+        self._check_usable()
+        self._failed = True
+        for block in blocks:
+            file = self._file or self._create()
+            offset = paged(self._end)
+            file.write(offset, block.data)
+            self._note(offset, block)
+            self._end = offset + len(block.data)
+            if self._end - self._synced_end >= LTDS_SYNC_BYTES:
+                file.sync()
+                self._synced_end = self._end
+        self._failed = False
+
+    def finish(self) -> LtdsInfo:
+        """Complete the file and make it durable."""
+        self._check_usable()
+        self._failed = True
+        file = self._file or self._create()
+        directory = self._directory_bytes()
+        directory_offset = paged(self._end)
+        trailer = TRAILER.pack(
+            0,
+            TRAILER_MAGIC,
+            VERSION,
+            self.id,
+            self._store_id,
+            len(self._entries[0]),
+            self.count,
+            self.payload_bytes,
+            self.charge_bytes,
+            directory_offset,
+            checksum(directory),
+        )
+        file.write(
+            directory_offset, directory + bytes(-len(directory) % PAGE_BYTES) + seal(trailer)
+        )
+        self._end = paged(directory_offset + len(directory)) + PAGE_BYTES
+        file.sync()
+        file.close()
+        self._env.sync_directory(self._directory)
+        self._closed, self._failed = True, False
+        return LtdsInfo(self.id, self.count, self._end, self.charge_bytes, self.payload_bytes)
+
+    def abort(self) -> None:
+        """Remove the file, unless it is finished; nothing happens the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
+        if self._created:
+            remove(self._env, self._directory, self.id)
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise InvalidArgument(f"{self._path} is finished or aborted: use a new writer")
+        if self._failed:
+            raise InvalidArgument(f"a write to {self._path} has failed: abort and begin anew")
+
+    def _create(self) -> File:
+        self._file = file = self._env.open_file(self._path, create=True, exclusive=True)
+        self._created = True
+        file.write(0, seal(HEADER.pack(0, HEADER_MAGIC, VERSION, self.id, self._store_id)))
+        return file
+
+    def _note(self, offset: int, block: EncodedBlock) -> None:
+        stored_checksum = CHECKSUM.unpack_from(block.data)[0]
+        row = (offset, self.count, len(block.data), block.count, stored_checksum)
+        for column, value in zip(self._entries, row, strict=True):
+            column.append(value)
+        self.count += block.count
+        self.charge_bytes += block.charge_bytes
+        self.payload_bytes += block.payload_bytes
+
+    def _directory_bytes(self) -> bytes:
+        entries = np.zeros(len(self._entries[0]), ENTRY)
+        for name, column in zip(ENTRY.names or (), self._entries, strict=True):
+            entries[name] = column
+        return entries.tobytes()
+
+
+def seal(page: bytes) -> bytes:
+    """The page with its checksum in its first bytes."""
+    return CHECKSUM.pack(checksum(memoryview(page)[CHECKSUM_BYTES:])) + page[CHECKSUM_BYTES:]
