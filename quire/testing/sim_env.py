@@ -196,7 +196,7 @@ class SimEnv:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         if node is None and (create or exclusive):
             self._change_names(
-                "create", path, lambda: self.disk.add(path, SimInode(path, b"", self.clock_us))
+                "create", path, lambda: self.disk.add(path, SimInode(path, self.clock_us))
             )
         else:
             self.raise_fault(self.begin("open", path))
@@ -265,7 +265,7 @@ class SimEnv:
                     " close the store there, or share the open one"
                 )
             if self.disk.find(path) is None:
-                self.disk.change(self.disk.add(path, SimInode(path, b"", self.clock_us)))
+                self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
             self.locks[path] = owner
             return SimLock(self, path)
 

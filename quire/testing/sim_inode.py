@@ -43,13 +43,13 @@ class CacheBuffer(bytearray):
 class SimInode:
     """A file without its names."""
 
-    def __init__(self, path: str, content: bytes = b"", modified_us: int = 0) -> None:
+    def __init__(self, path: str, modified_us: int = 0, durable: bytearray | None = None) -> None:
         self.path = path
         self.modified_us = modified_us
-        self.cache = CacheBuffer(content)
-        self.durable = bytearray(content)
+        self.durable = bytearray() if durable is None else durable
+        self.cache = CacheBuffer(self.durable)
         self.pending: list[Change] = []
-        self.pages: set[int] = set(pages_of(0, len(content)))
+        self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
         self._older: list[weakref.ref[CacheBuffer]] = []
         self._changes = 0
@@ -112,7 +112,7 @@ class SimInode:
         for change in self.pending:
             outcome = survive(content, change, random, mood or draw_outcome(random))
             outcomes.append((change, outcome))
-        inode = SimInode(self.path, bytes(content), self.modified_us)
+        inode = SimInode(self.path, self.modified_us, content)
         end = -(-len(content) // PAGE_BYTES)
         inode.pages = {page for page in self.pages if page < end}
         inode.protected = {page for page in self.protected if page < end}
