@@ -1,0 +1,483 @@
+"""One data file: pages that blocks are written to, and mapped views of them. Version 1.
+
+Header: the first 64 bytes of page 0, little-endian; the rest of page 0 is zero.
+
+    offset  size  field
+         0     8  checksum    XXH3-64 of bytes [8, 64)
+         8     4  magic       "QDAT"
+        12     2  version     1
+        14     2  flags       0
+        16     4  page_size   bytes: a power of two from 4096 to 65536
+        20     4  reserved    0
+        24     8  store_id    the store this file belongs to
+        32     8  created_us  when the header was written, microseconds since 1970
+        40    24  reserved    0
+
+Valid: checksum and magic right. A valid header of another version is refused; in every version the
+checksum covers bytes [8, 64), and magic and version stay where they are. All other pages are the
+engine's: this module knows neither what they hold nor which of them are in use.
+
+Invariants:
+
+- D1: creation is crash-safe: after a crash there is no file of the name, or one with its header.
+- D2: the header page is never written again.
+- D3: a write goes only to pages whose space is held, so that it cannot run out of room: `ensure`
+  and `write_extent` get the space first, and `DiskFull` from them has changed nothing.
+- D4: after a write, sync or change of size that failed, all of these raise `StoreFailed`; reads go
+  on. Only opening the file anew ends this.
+- D5: a view never reaches beyond the pages of the file, and the file is cut only where no view has
+  been given out, or at `close`, unless a view is still alive then. In between `shrink` gives the
+  space back and keeps the size: another process may have the file mapped too.
+- D6: memory for writing is bounded: `MAX_LENT_BUFFERS` of `MAX_WRITE_BYTES`, whatever is written.
+
+Which pages hold space is not recorded. A page that was there at opening may have been punched, so
+the first write to it costs an allocation (measured: 0.1 ms), later ones do not.
+
+Methods may be called by several threads; two writes to the same pages at once are the caller's bug.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from struct import Struct
+from threading import Lock, Semaphore
+from typing import Final
+
+from quire.checksum import checksum
+from quire.env import Env, File
+from quire.errors import (
+    DiskFull,
+    InvalidArgument,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFailed,
+    StoreVersion,
+)
+from quire.intervals import IntervalSet
+
+VERSION: Final = 1
+MAGIC: Final = int.from_bytes(b"QDAT", "little")
+CHECKSUM: Final = Struct("<Q")
+HEADER_FIELDS: Final = Struct("<IHHIIQQ24x")  # from offset 8
+HEADER_BYTES: Final = 64
+MIN_PAGE_SIZE_BYTES: Final = 4096
+MAX_PAGE_SIZE_BYTES: Final = 65536
+DEFAULT_GROW_BYTES: Final = 16 << 20
+MAX_WRITE_BYTES: Final = 8 << 20  # a longer extent takes several writes
+MIN_BUFFER_BYTES: Final = 64 << 10
+MAX_LENT_BUFFERS: Final = 4  # more disk writes at a time bring no more throughput
+MAX_IDLE_BUFFERS: Final = 2
+UNFINISHED_SUFFIX: Final = ".tmp"  # a file in the making; the next creation removes what is left
+
+assert CHECKSUM.size + HEADER_FIELDS.size == HEADER_BYTES
+assert MIN_BUFFER_BYTES % MAX_PAGE_SIZE_BYTES == MAX_WRITE_BYTES % MIN_BUFFER_BYTES == 0
+
+_ZEROS: Final = memoryview(bytes(MAX_PAGE_SIZE_BYTES))
+
+Piece = bytes | bytearray | memoryview
+
+
+class DataFile:
+    """An open data file. See the module for what it guarantees."""
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        *,
+        page_size: int = MIN_PAGE_SIZE_BYTES,
+        store_id: int,
+        create: bool = False,
+        grow_bytes: int = DEFAULT_GROW_BYTES,
+    ) -> None:
+        """Open the file; with `create`, make it if there is none (D1).
+
+        `pages` is then what the file's size says. After recovery, before the first `read` if
+        possible, call `shrink` with the page count that is in use: only then a file gets shorter
+        for certain; and `ensure`, as a file without direct writes may have lost its growth.
+
+        Raises StoreCorrupt when the file is missing, damaged, or of another store or page size,
+        StoreVersion for another format version, DiskFull when there is no room to create it.
+        """
+        _check_arguments(page_size, store_id, grow_bytes)
+        self.path = path
+        self.page_size = page_size
+        self._grow_pages = -(-grow_bytes // page_size)
+        self._size_lock = Lock()  # held over changes of size and space; taken before _lock
+        self._lock = Lock()  # covers the fields below; never held over I/O
+        self._held = IntervalSet()  # pages whose space is known to be held (D3)
+        self._viewed = False
+        self._closed = False
+        self._failure: OSError | None = None
+        self._buffers = _Buffers(env)
+        if create:
+            _make(env, path, page_size, store_id)
+        self._file = _open(env, path)
+        try:
+            _check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id)
+            self._pages = self._file.size() // page_size
+            if self._pages < 1:
+                raise StoreCorrupt(f"{path} ends within its header page; restore it from a copy")
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def pages(self) -> int:
+        """How many pages the file has, the header page included."""
+        return self._pages
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write, sync or change of size has failed (D4)."""
+        return self._failure is not None
+
+    def pages_for(self, length: int) -> int:
+        """How many pages `length` bytes take."""
+        if length < 0:
+            raise InvalidArgument(f"length {length}: give 0 or more bytes")
+        return -(-length // self.page_size)
+
+    # Content
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """A mapped, read-only view of `length` bytes at byte `offset`; it outlives the object.
+
+        Raises StoreCorrupt for bytes beyond the end: whatever points there is wrong.
+        """
+        if offset < 0 or length < 0:
+            raise InvalidArgument(f"cannot read {length} bytes at {offset}: give no negatives")
+        with self._lock:
+            if self._closed:
+                raise _closed(self.path)
+            end = self._pages * self.page_size
+            self._viewed = True
+        if offset + length > end:
+            raise StoreCorrupt(
+                f"{self.path} has {end} bytes: {length} bytes at {offset} are not in it"
+            )
+        return self._file.view(offset, length)
+
+    def write_extent(self, first_page: int, pieces: Sequence[Piece]) -> int:
+        """Write the pieces from `first_page` on, each from the beginning of a page; the page count.
+
+        A piece takes `pages_for(its length)` pages, padded with zeros. It is one write, or several
+        for more than `MAX_WRITE_BYTES`. Durable after `sync`.
+
+        Raises DiskFull when punched pages cannot be filled again (D3), StoreFailed when the write
+        fails, InvalidArgument for an empty piece or pages that the file does not have.
+        """
+        views = [memoryview(piece) for piece in pieces]
+        if not all(view.nbytes for view in views):
+            raise InvalidArgument("an empty piece cannot be written: leave it out")
+        count = sum(self.pages_for(view.nbytes) for view in views)
+        if not count:
+            return 0
+        self._hold_space(first_page, count)
+        size = count * self.page_size
+        with self._buffers.lend(size) as buffer, self._failing("write"):
+            offset = first_page * self.page_size
+            for filled in _gather(views, buffer, self.page_size):
+                self._file.write(offset, filled)
+                offset += len(filled)
+        return count
+
+    def sync(self) -> None:
+        """What `write_extent` wrote in calls that returned before this one is durable."""
+        self._check_usable()
+        with self._failing("sync"):
+            self._file.sync()
+
+    # Space
+
+    def ensure(self, pages: int) -> int:
+        """Let the file have at least `pages` pages, with space for all that are new; the count.
+
+        It grows to the next multiple of `grow_bytes`, or just as far as asked when there is no
+        room for that. Raises DiskFull, and nothing has changed.
+        """
+        self._check_usable()
+        if pages <= self._pages:
+            return self._pages
+        with self._size_lock:
+            old = self._pages
+            if pages > old:
+                generous = -(-pages // self._grow_pages) * self._grow_pages
+                try:
+                    self._allocate(old, generous)
+                except DiskFull:
+                    if generous == pages:
+                        raise
+                    generous = pages
+                    self._allocate(old, generous)
+                with self._lock:
+                    self._pages = generous
+                    self._held.add(old, generous)
+            return self._pages
+
+    def punch(self, first: int, pages: int) -> None:
+        """Give the space of these pages back; they read as zeros until they are written again.
+
+        The caller knows that nobody needs them: views show the zeros too.
+        """
+        self._check_pages(first, pages)
+        with self._size_lock:
+            self._punch(first, first + pages)
+
+    def shrink(self, pages: int) -> None:
+        """Cut the file down to `pages` pages; nobody may need what lies beyond.
+
+        Before the first `read` the file really gets shorter. Later its tail is punched, and cut
+        off by `close` if no view is alive then, or by this method after the next opening (D5).
+        """
+        self._check_usable()
+        with self._size_lock:
+            old = self._pages
+            if not 1 <= pages <= old:
+                raise InvalidArgument(f"cannot shrink {self.path} from {old} to {pages} pages")
+            if pages == old:
+                return
+            with self._lock:
+                self._pages = pages
+                viewed = self._viewed
+            if not viewed and self._cut():
+                with self._lock:
+                    self._held.remove(pages, old)
+            else:
+                self._punch(pages, old)
+
+    def close(self) -> None:
+        """Let go of the file, without a sync; twice is once. Views stay valid."""
+        with self._size_lock:
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+            try:
+                if self._failure is None and self._file.size() > self._pages * self.page_size:
+                    self._cut()
+            finally:
+                self._file.close()
+
+    # Within
+
+    def _hold_space(self, first: int, pages: int) -> None:
+        """Get the space of those of the pages that may have none (D3)."""
+        self._check_pages(first, pages)
+        end = first + pages
+        with self._lock:
+            if self._held.covers(first, end):
+                return
+        # One allocation at a time: one that fails sets the size back to what it was before it.
+        with self._size_lock:
+            with self._lock:
+                missing = list(self._held.gaps(first, end))
+            for lo, hi in missing:
+                self._allocate(lo, hi)
+                with self._lock:
+                    self._held.add(lo, hi)
+
+    def _allocate(self, first: int, end: int) -> None:
+        try:
+            with self._failing("allocate", unless=DiskFull):
+                self._file.allocate(first * self.page_size, (end - first) * self.page_size)
+        except DiskFull as error:
+            raise DiskFull(
+                f"no room on the file system for {end - first} more pages of {self.page_size} bytes"
+                f" in {self.path}; free space there, then repeat the operation"
+            ) from error
+
+    def _punch(self, first: int, end: int) -> None:
+        with self._lock:
+            self._held.remove(first, end)
+        with self._failing("punch"):
+            self._file.punch(first * self.page_size, (end - first) * self.page_size)
+
+    def _cut(self) -> bool:
+        """Cut the file to its page count; False if a view is in the way."""
+        try:
+            with self._failing("truncate"):
+                self._file.truncate(self._pages * self.page_size)
+        except BufferError:
+            return False
+        return True
+
+    def _check_pages(self, first: int, pages: int) -> None:
+        self._check_usable()
+        if pages < 1 or first < 1 or first + pages > self._pages:
+            raise InvalidArgument(
+                f"{self.path} has no {pages} pages from page {first} on: it has pages 1 to"
+                f" {self._pages - 1}; call ensure first"
+            )
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise _closed(self.path)
+        if self._failure is not None:
+            raise _failed(self.path, self._failure)
+
+    @contextmanager
+    def _failing(self, doing: str, unless: type[OSError] | None = None) -> Iterator[None]:
+        """An OSError inside, but for `unless`, makes the file unusable for writing (D4)."""
+        self._check_failure()
+        try:
+            yield
+        except OSError as error:
+            if unless is not None and isinstance(error, unless):
+                raise
+            error.add_note(f"in a {doing} of {self.path}")
+            if self._failure is None:
+                self._failure = error
+            raise _failed(self.path, error) from error
+        # What another thread's failure left undone must not count as done here.
+        self._check_failure()
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise _failed(self.path, self._failure)
+
+
+class _Buffers:
+    """Aligned buffers to gather extents in: a bounded number lent, a few kept for the next (D6)."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._lock = Lock()
+        self._free_to_lend = Semaphore(MAX_LENT_BUFFERS)
+        self._idle: list[memoryview] = []
+
+    @contextmanager
+    def lend(self, size: int) -> Iterator[memoryview]:
+        """A buffer of at least `size` bytes, or of `MAX_WRITE_BYTES` if that is less."""
+        size = min(max(size, MIN_BUFFER_BYTES), MAX_WRITE_BYTES)
+        with self._free_to_lend:
+            buffer = self._take(size)
+            try:
+                yield buffer
+            finally:
+                self._give_back(buffer)
+
+    def _take(self, size: int) -> memoryview:
+        with self._lock:
+            for index, buffer in enumerate(self._idle):
+                if len(buffer) >= size:
+                    return self._idle.pop(index)
+        return self._env.aligned_buffer(1 << (size - 1).bit_length())
+
+    def _give_back(self, buffer: memoryview) -> None:
+        with self._lock:
+            self._idle.append(buffer)
+            if len(self._idle) > MAX_IDLE_BUFFERS:
+                self._idle.sort(key=len)
+                del self._idle[0]
+
+
+def _gather(
+    views: Sequence[memoryview], buffer: memoryview, page_size: int
+) -> Iterator[memoryview]:
+    """Fill the buffer with the pieces, each from a page boundary on; yield it when it is full."""
+    filled = 0
+    for view in views:
+        data = view.cast("B")
+        done = 0
+        while done < len(data):
+            part = min(len(data) - done, len(buffer) - filled)
+            buffer[filled : filled + part] = data[done : done + part]
+            done += part
+            filled += part
+            padding = -filled % page_size if done == len(data) else 0
+            buffer[filled : filled + padding] = _ZEROS[:padding]
+            filled += padding
+            if filled == len(buffer):
+                yield buffer
+                filled = 0
+    if filled:
+        yield buffer[:filled]
+
+
+def _make(env: Env, path: str, page_size: int, store_id: int) -> None:
+    """Create the file if there is none, and make its name durable either way (D1)."""
+    # A file that is there may come from a creation that was killed right after the rename.
+    directory = os.path.split(path)[0] or "."
+    try:
+        if env.exists(path):
+            env.sync_directory(directory)
+            return
+        unfinished = path + UNFINISHED_SUFFIX
+        if env.exists(unfinished):
+            env.remove(unfinished)
+        file = env.open_file(unfinished, create=True, direct=True)
+        try:
+            file.write(0, _header_page(env, page_size, store_id))
+            file.sync()
+        finally:
+            file.close()
+        env.rename(unfinished, path)
+        try:
+            env.sync_directory(directory)
+        except OSError:
+            # The new name may never become durable, whatever is synced later: begin anew next time.
+            env.rename(path, unfinished)
+            raise
+    except DiskFull:
+        raise
+    except OSError as error:
+        raise StoreFailed(f"{path} could not be created ({error}); try again") from error
+
+
+def _open(env: Env, path: str) -> File:
+    try:
+        return env.open_file(path, direct=True)
+    except FileNotFoundError as error:
+        raise StoreCorrupt(f"the data file {path} is missing; restore it from a copy") from error
+
+
+def _header_page(env: Env, page_size: int, store_id: int) -> memoryview:
+    page = env.aligned_buffer(page_size)
+    HEADER_FIELDS.pack_into(page, 8, MAGIC, VERSION, 0, page_size, 0, store_id, env.now_us())
+    CHECKSUM.pack_into(page, 0, checksum(page[8:HEADER_BYTES]))
+    return page
+
+
+def _check_header(path: str, header: bytes, page_size: int, store_id: int) -> None:
+    if len(header) < HEADER_BYTES or CHECKSUM.unpack_from(header)[0] != checksum(header[8:]):
+        raise StoreCorrupt(f"the header of {path} (page 0) is damaged; restore it from a copy")
+    magic, version, _, its_page_size, _, its_store_id, _ = HEADER_FIELDS.unpack_from(header, 8)
+    if magic != MAGIC:
+        raise StoreCorrupt(f"{path} is not a data file of Quire")
+    if version != VERSION:
+        raise StoreVersion(
+            f"{path} has format version {version}; this release reads version {VERSION}:"
+            " open it with the release that wrote it"
+        )
+    if its_store_id != store_id:
+        raise StoreCorrupt(
+            f"{path} belongs to store {its_store_id:016x}, not to this one ({store_id:016x});"
+            " put the store's own file back"
+        )
+    if its_page_size != page_size:
+        raise StoreCorrupt(f"{path} has pages of {its_page_size} bytes, the store of {page_size}")
+
+
+def _check_arguments(page_size: int, store_id: int, grow_bytes: int) -> None:
+    if not MIN_PAGE_SIZE_BYTES <= page_size <= MAX_PAGE_SIZE_BYTES or page_size & (page_size - 1):
+        raise InvalidArgument(
+            f"page_size {page_size}: give a power of two from {MIN_PAGE_SIZE_BYTES} to"
+            f" {MAX_PAGE_SIZE_BYTES} bytes"
+        )
+    if not 0 <= store_id < 1 << 64:
+        raise InvalidArgument(f"store_id {store_id}: give an unsigned 64-bit number")
+    if grow_bytes < 1:
+        raise InvalidArgument(f"grow_bytes {grow_bytes}: give 1 byte or more")
+
+
+def _closed(path: str) -> StoreClosed:
+    return StoreClosed(f"{path} is closed; open the store again")
+
+
+def _failed(path: str, error: OSError) -> StoreFailed:
+    return StoreFailed(
+        f"writing to {path} has failed ({error}); close the store and open it again to recover"
+    )
