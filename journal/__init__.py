@@ -8,11 +8,14 @@ from .format import (
     RECORD_ALIGNMENT,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
+    Geometry,
     pack_record,
 )
 from .journal import Journal, JournalStatus
 from .reader import read_at
+from .recovery import Apply, Report
 from .scan import Group, Record, RecoveryReport, Tail
+from .verify import Finding, geometry_of, scan
 
 __all__ = [
     "GROUP_HEADER_BYTES",
@@ -20,12 +23,18 @@ __all__ = [
     "RECORD_ALIGNMENT",
     "RECORD_HEADER",
     "RECORD_HEADER_BYTES",
+    "Apply",
+    "Finding",
+    "Geometry",
     "Group",
     "Journal",
     "JournalStatus",
     "Record",
     "RecoveryReport",
+    "Report",
     "Tail",
+    "geometry_of",
     "pack_record",
     "read_at",
+    "scan",
 ]

@@ -7,7 +7,8 @@ J1  When `write_group` returns, its records are durable: recovery hands over eve
 J2  A group is all or nothing: recovery hands over all of its records or none. What was never
     acknowledged can come back only as the last group, and only whole.
 J3  A group is put down by exactly one write and one sync; it never straddles segments.
-J4  A page that was synced is not written again before its segment was released.
+J4  A page that was synced is not written again before its segment was released; but recovery may
+    write the last group again, byte for byte (V2).
 J5  Generations never decrease along the chain. Every open begins a new one, durable before any
     other record of it, so that what an earlier open left beyond the end never comes back.
 J6  After a failed write or sync nothing more is written and nothing is tried again: every later
@@ -17,13 +18,14 @@ J7  Damage of what was durable raises StoreCorrupt with file, page and offset; n
 J8  A crash at any point, those of creation, rotation and release included, leaves a directory that
     `recover` (or `create`, if creation was not finished) takes.
 
-Recovery reads from `restart_lsn` to the end, and looks through the rest of the last segment and
-through the ready ones for what J7 asks.
+Recovery reads from `restart_lsn` to the end, and for J7 looks through what is left of the last
+segment and through the ready one: its time depends on the journal since the checkpoint and on the
+size of a segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from errno import EDQUOT, ENOSPC
 from typing import Final, NamedTuple, NoReturn, Self
 
@@ -45,7 +47,6 @@ from .format import (
     GROUP_FIELDS,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
-    KIND_GENERATION,
     RECORD_HEADER_BYTES,
     RECORD_LENGTH,
     VERSION,
@@ -54,24 +55,13 @@ from .format import (
     pack_generation_record,
 )
 from .reader import ReadHandles, check_range
-from .scan import (
-    Chain,
-    RecoveryReport,
-    check_contiguous,
-    check_end,
-    describe_end,
-    search_groups,
-)
-from .segment import SegmentReader, list_segments, make_segment, read_header, segment_path
+from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
+from .segment import make_segment, segment_path
 from .segments import SegmentSet
 
 KEPT_BUFFER_BYTES: Final = 1 << 20  # larger groups get a buffer of their own, given back after
 FIRST_BUFFER_BYTES: Final = 1 << 16
 MAX_SPARES: Final = 2
-
-Apply = Callable[[int, int, int, memoryview], None]
-"""kind, sequence, address of the record's header, body. Copy what is kept: the body is a view."""
-Report = Callable[[RecoveryReport], None]
 
 
 class JournalStatus(NamedTuple):
@@ -99,10 +89,7 @@ class Journal:
         directory: str,
         geometry: Geometry,
         segments: SegmentSet,
-        *,
-        end_lsn: int,
-        last_lsn: int,
-        generation: int,
+        found: Recovered,
     ) -> None:
         self._env = env
         self._directory = directory
@@ -113,11 +100,10 @@ class Journal:
         self._zeros = memoryview(bytes(self._page_size))
         self._buffer = env.aligned_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
         self._room = len(self._buffer)
-        self._generation = generation
-        self._last_lsn = last_lsn
-        number = (end_lsn - 1) // self._segment_bytes
-        self._base = number * self._segment_bytes
-        self._offset = end_lsn - self._base
+        self._generation = _next_generation(env, found.generation)
+        self._last_lsn = found.last_lsn
+        self._base = found.current * self._segment_bytes
+        self._offset = found.end_lsn - self._base
         self._file: File = segments.open_current()
         self._write = self._file.write
         self._sync = self._file.sync
@@ -142,23 +128,10 @@ class Journal:
         geometry = Geometry(store_id, segment_bytes, page_size)
         check_geometry(geometry)
         env.make_directory(directory)
-        _remove_unused(env, directory)
+        remove_unused(env, directory)
         make_segment(env, directory, geometry, 0, spare=None, direct=direct)
-        segments = SegmentSet(
-            env, directory, geometry, current=0, existing=[0], max_spares=max_spares, direct=direct
-        )
-        segments.adopt_leftovers()
-        journal = cls(
-            env,
-            directory,
-            geometry,
-            segments,
-            end_lsn=page_size,
-            last_lsn=0,
-            generation=_next_generation(env, 0),
-        )
-        journal._begin_generation()
-        return journal
+        empty = Recovered([0], 0, end_lsn=page_size, last_lsn=0, generation=0)
+        return cls._begin(env, directory, geometry, empty, max_spares=max_spares, direct=direct)
 
     @classmethod
     def recover(
@@ -185,39 +158,40 @@ class Journal:
         """
         geometry = Geometry(store_id, segment_bytes, page_size)
         check_geometry(geometry)
-        numbers = list_segments(env, directory)
-        first = restart_lsn // segment_bytes
-        check_contiguous(directory, numbers, first)
-        chain = Chain(env, directory, geometry, restart_lsn, set(numbers))
-        records = _apply_chain(chain, apply)
-        if restart_lsn and not chain.groups:
-            raise _no_restart(directory, geometry, restart_lsn)
-        check_end(env, directory, chain, geometry, numbers, durable_lsn)
-        report(describe_end(directory, chain, geometry, records))
-        current = (chain.end_lsn - 1) // segment_bytes
-        # The last group may be whole only in the page cache, and names only in memory, if the
-        # process died and not the machine: nothing may be built on them before they are durable.
-        _sync_segment(env, directory, current)
+        found = recover_segments(
+            env,
+            directory,
+            geometry,
+            restart_lsn=restart_lsn,
+            durable_lsn=durable_lsn,
+            direct=direct,
+            apply=apply,
+            report=report,
+        )
+        return cls._begin(env, directory, geometry, found, max_spares=max_spares, direct=direct)
+
+    @classmethod
+    def _begin(
+        cls,
+        env: Env,
+        directory: str,
+        geometry: Geometry,
+        found: Recovered,
+        *,
+        max_spares: int,
+        direct: bool,
+    ) -> Self:
         segments = SegmentSet(
             env,
             directory,
             geometry,
-            current=current,
-            existing=numbers,
+            current=found.current,
+            existing=found.segments,
             max_spares=max_spares,
             direct=direct,
         )
         segments.adopt_leftovers()
-        env.sync_directory(directory)
-        journal = cls(
-            env,
-            directory,
-            geometry,
-            segments,
-            end_lsn=chain.end_lsn,
-            last_lsn=chain.last_lsn,
-            generation=_next_generation(env, chain.generation),
-        )
+        journal = cls(env, directory, geometry, segments, found)
         journal._begin_generation()
         return journal
 
@@ -462,59 +436,9 @@ class Journal:
         raise type(refusal)(*refusal.args) from refusal.__cause__
 
 
-def _apply_chain(chain: Chain, apply: Apply) -> int:
-    """Hand the caller's records over; their number."""
-    records = 0
-    for group in chain:
-        for record in group.records():
-            if record.kind != KIND_GENERATION:
-                apply(record.kind, record.sequence, record.address, record.body)
-                records += 1
-    return records
-
-
 def _next_generation(env: Env, highest: int) -> int:
     return (((highest >> 32) + 1) << 32) | (env.random_u64() & 0xFFFFFFFF)
 
 
 def _no_room(error: OSError) -> bool:
     return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
-
-
-def _no_restart(directory: str, geometry: Geometry, restart_lsn: int) -> StoreCorrupt:
-    number, offset = divmod(restart_lsn, geometry.segment_bytes)
-    return StoreCorrupt(
-        f"{segment_path(directory, number)}: page {offset // geometry.page_size}, offset {offset}:"
-        f" no valid group at the restart LSN {restart_lsn:#x}; restore the file from a copy"
-    )
-
-
-def _sync_segment(env: Env, directory: str, number: int) -> None:
-    # Not as a direct file: its sync would have nothing to do with what is in the page cache.
-    file = env.open_file(segment_path(directory, number))
-    try:
-        file.sync()
-    finally:
-        file.close()
-
-
-def _remove_unused(env: Env, directory: str) -> None:
-    """Remove what an unfinished creation left; InvalidArgument if records were written."""
-    numbers = list_segments(env, directory)
-    for number in numbers:
-        reader = SegmentReader(env, directory, number)
-        file = env.open_file(reader.path, read_only=True)
-        try:
-            header = read_header(file)
-        finally:
-            file.close()
-            reader.close()
-        geometry = Geometry(header.store_id, header.segment_bytes, header.page_size)
-        for group in search_groups(env, directory, geometry, [number], header.base_lsn):
-            if any(record.kind != KIND_GENERATION for record in group.records()):
-                raise InvalidArgument(
-                    f"{directory} holds a journal with records already; open it, or choose another"
-                    " place"
-                )
-    for number in numbers:
-        env.remove(segment_path(directory, number))

@@ -43,7 +43,7 @@ from .format import (
     succeeds,
     unpack_group_header,
 )
-from .segment import SegmentReader, list_segments, segment_path
+from .segment import SegmentReader, segment_path
 
 SEARCH_CHUNK_BYTES: Final = 4 << 20
 
@@ -350,18 +350,3 @@ def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int)
         dropped_bytes=dropped,
         dropped_records=dropped_records,
     )
-
-
-__all__ = [
-    "Chain",
-    "Group",
-    "Record",
-    "RecoveryReport",
-    "Tail",
-    "check_contiguous",
-    "check_end",
-    "describe_end",
-    "list_segments",
-    "place_text",
-    "search_groups",
-]

@@ -1,0 +1,184 @@
+"""Reading a whole journal without owning it, for `verify` and for dumps: damage is a finding.
+
+Invariants:
+
+D1  Nothing is written, and no damage raises: every valid group of every chain is handed out, and
+    every place where a chain breaks is named by one finding.
+D2  What was never acknowledged is no damage: a torn tail is a finding with `damage` False, a clean
+    end is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quire.env import Env
+from quire.errors import StoreCorrupt, StoreVersion
+
+from .format import Geometry, succeeds
+from .scan import Chain, Group, Tail, describe_end, search_groups
+from .segment import SegmentReader, list_segments, read_header, segment_path
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a place of the journal that its reader should know."""
+
+    file: str
+    offset: int  # in the file
+    lsn: int
+    damage: bool  # False: a tail that was never acknowledged
+    message: str
+
+
+class _Place(NamedTuple):
+    """What all parts of one scan share."""
+
+    env: Env
+    directory: str
+    geometry: Geometry
+
+    def finding(self, lsn: int, message: str, *, damage: bool = True) -> Finding:
+        number, offset = divmod(lsn, self.geometry.segment_bytes)
+        return Finding(segment_path(self.directory, number), offset, lsn, damage, message)
+
+
+def scan(
+    env: Env,
+    directory: str,
+    geometry: Geometry,
+    *,
+    restart_lsn: int = 0,
+    durable_lsn: int = 0,
+    until_lsn: int | None = None,
+) -> Iterator[Group | Finding]:
+    """Every group, from the oldest segment on, and what is wrong between and after them.
+
+    `restart_lsn`: a segment missing from there on is damage; below only pinned segments remain.
+    `durable_lsn`: the end must not lie before it. `until_lsn`: stop there, the end being known (for
+    a scan beside a writer, whose group in the making would look like a torn tail).
+    """
+    place = _Place(env, directory, geometry)
+    segment_bytes = geometry.segment_bytes
+    numbers = [
+        number
+        for number in list_segments(env, directory)
+        if until_lsn is None or number * segment_bytes < until_lsn
+    ]
+    bad = []
+    for number in numbers:
+        fault = _segment_fault(place, number)
+        if fault is not None:
+            bad.append(number)
+            yield place.finding(number * segment_bytes, fault)
+    first = restart_lsn // segment_bytes
+    for number in range(first, max(numbers, default=first) + 1):
+        if number not in numbers:
+            yield place.finding(number * segment_bytes, "the segment is missing")
+    least_end = durable_lsn if until_lsn is None else until_lsn
+    runs = _runs([number for number in numbers if number not in bad])
+    for index, run in enumerate(runs):
+        is_last = index == len(runs) - 1
+        yield from _scan_run(place, run, until_lsn, least_end if is_last else None)
+
+
+def geometry_of(env: Env, directory: str) -> Geometry:
+    """The geometry that the journal's oldest readable segment header states.
+
+    Raises StoreCorrupt if there is none.
+    """
+    for number in list_segments(env, directory):
+        file = env.open_file(segment_path(directory, number), read_only=True)
+        try:
+            header = read_header(file)
+        except StoreCorrupt:
+            continue
+        finally:
+            file.close()
+        return Geometry(header.store_id, header.segment_bytes, header.page_size)
+    raise StoreCorrupt(f"{directory}: no segment has a valid header; restore it from a copy")
+
+
+def _segment_fault(place: _Place, number: int) -> str | None:
+    reader = SegmentReader(place.env, place.directory, number)
+    try:
+        reader.check(place.geometry)
+    except (StoreCorrupt, StoreVersion) as error:
+        return str(error)
+    finally:
+        reader.close()
+    return None
+
+
+def _runs(numbers: list[int]) -> list[list[int]]:
+    """Ascending numbers, cut where one is missing."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def _scan_run(
+    place: _Place, run: list[int], until_lsn: int | None, least_end: int | None
+) -> Iterator[Group | Finding]:
+    """The groups of contiguous segments; after a break, from the next valid group on.
+
+    `least_end` is None unless the journal ends in this run.
+    """
+    start = run[0] * place.geometry.segment_bytes
+    while True:
+        chain = Chain(place.env, place.directory, place.geometry, start, set(run))
+        try:
+            for group in chain:
+                if until_lsn is not None and group.header.lsn >= until_lsn:
+                    return
+                yield group
+                fault = _records_fault(group)
+                if fault is not None:
+                    yield place.finding(group.header.lsn, fault)
+            later = _later_group(place, chain, run, until_lsn)
+        except StoreVersion as error:
+            yield place.finding(chain.end_lsn, str(error))
+            return
+        if later is None:
+            break
+        text = f"no valid group here, but a later one at LSN {later:#x}"
+        yield place.finding(chain.end_lsn, text)
+        start = later
+    if least_end is not None:
+        yield from _end_findings(place, chain, least_end)
+
+
+def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | None) -> int | None:
+    """The LSN of the first valid group after the chain's end that proves damage, if any."""
+    for group in search_groups(place.env, place.directory, place.geometry, run, chain.end_lsn):
+        if until_lsn is not None and group.header.lsn >= until_lsn:
+            return None
+        if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
+            return group.header.lsn
+    return None
+
+
+def _end_findings(place: _Place, chain: Chain, least_end: int) -> Iterator[Finding]:
+    if chain.end_lsn < least_end:
+        text = f"the journal ends here, but it was durable up to LSN {least_end:#x}"
+        yield place.finding(chain.end_lsn, text)
+        return
+    end = describe_end(place.directory, chain, place.geometry, 0)
+    if end.tail is Tail.TORN:
+        text = f"a torn group of {end.dropped_bytes} bytes, which was never acknowledged"
+        yield Finding(end.tail_file, end.tail_offset, chain.end_lsn, damage=False, message=text)
+
+
+def _records_fault(group: Group) -> str | None:
+    try:
+        for _ in group.records():
+            pass
+    except StoreCorrupt as error:
+        return str(error)
+    return None
