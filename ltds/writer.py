@@ -50,8 +50,8 @@ class LtdsInfo:
 class LtdsWriter:
     """Writes one file, from its beginning to its end. For one thread.
 
-    The file is created by the first block. After an exception of `append`, `add` or `finish` all that
-    is left to do is `abort`.
+    The file is created by the first block. After an exception of `append`, `add` or `finish` all
+    that is left to do is `abort`.
     """
 
     def __init__(self, env: Env, directory: str, store_id: int, ltds_id: int) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import pyarrow as pa
 
@@ -46,12 +46,8 @@ MESSAGE_SCHEMA = pa.schema(
 NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
-class Message:
-    """One delivered message. Immutable.
-
-    `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC. `delivery_count` is
-    1 at the first delivery.
-    """
+class _OpenMessage:
+    """The fields of a message, while they may be set."""
 
     __slots__ = (
         "attributes",
@@ -85,8 +81,18 @@ class Message:
     delivery_count: int
     attributes: Mapping[str, str]
 
-    def __init__(
-        self,
+
+class Message(_OpenMessage):
+    """One delivered message. Immutable.
+
+    `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC. `delivery_count` is
+    1 at the first delivery.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
         id: int,
         queue: str,
         payload: bytes,
@@ -101,24 +107,27 @@ class Message:
         deliver_at: int | None = None,
         delivery_count: int = 1,
         attributes: Mapping[str, str] = NO_ATTRIBUTES,
-    ) -> None:
-        put = object.__setattr__
-        put(self, "id", id)
-        put(self, "queue", queue)
-        put(self, "payload", payload)
-        put(self, "priority", priority)
-        put(self, "group", group)
-        put(self, "time", time)
-        put(self, "sender", sender)
-        put(self, "correlation_id", correlation_id)
-        put(self, "reply_to", reply_to)
-        put(self, "content_type", content_type)
-        put(self, "expires_at", expires_at)
-        put(self, "deliver_at", deliver_at)
-        put(self, "delivery_count", delivery_count)
+    ) -> Message:
+        # Filled as its open base and then closed: four times faster than object.__setattr__.
+        self = object.__new__(_OpenMessage)
+        self.id = id
+        self.queue = queue
+        self.payload = payload
+        self.priority = priority
+        self.group = group
+        self.time = time
+        self.sender = sender
+        self.correlation_id = correlation_id
+        self.reply_to = reply_to
+        self.content_type = content_type
+        self.expires_at = expires_at
+        self.deliver_at = deliver_at
+        self.delivery_count = delivery_count
         if attributes is not NO_ATTRIBUTES:
             attributes = MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
-        put(self, "attributes", attributes)
+        self.attributes = attributes
+        self.__class__ = cls
+        return cast("Message", self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a message is immutable: {name} cannot be set")

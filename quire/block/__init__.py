@@ -2,8 +2,9 @@
 
 from .block import Block
 from .builder import BlockBuilder
-from .encode import EncodedBlock, encode_one
+from .encode import EncodedBlock
 from .pack import Part, pack, slices_to_arrow
+from .single import encode_one
 
 __all__ = [
     "Block",

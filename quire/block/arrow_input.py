@@ -110,7 +110,7 @@ def _check_names(schema: pa.Schema) -> None:
         )
 
 
-def _keep_fixed(headers: Headers, column: Column, values: NDArray[np.int64]) -> None:
+def _keep_fixed(headers: Headers, column: int, values: NDArray[np.int64]) -> None:
     dtype, absent = FIXED_COLUMNS[column]
     if (values != absent).any():
         headers.fixed[column] = values.astype(dtype)

@@ -215,7 +215,7 @@ class Block:
         return bytes(self.payload[int(self.offsets[row]) : int(self.offsets[row + 1])])
 
 
-def _time(fixed: dict[Column, NDArray[Any]], column: Column, row: int) -> int | None:
+def _time(fixed: dict[int, NDArray[Any]], column: int, row: int) -> int | None:
     if column not in fixed:
         return None
     value = int(fixed[column][row])

@@ -12,7 +12,8 @@ from quire.message import Fields, check_payload
 
 from .arrow_input import runs_of_arrow
 from .columns import Headers
-from .encode import EncodedBlock, Run, encode_one, encode_runs, run_of_rows
+from .encode import EncodedBlock, Run, encode_runs, run_of_rows
+from .single import encode_one
 
 
 class BlockBuilder:
@@ -80,11 +81,22 @@ class BlockBuilder:
         self._extend(runs)
         return sum(run.count for run in runs)
 
+    def mark(self) -> tuple[int, int, int, int]:
+        """Where the builder is, for `undo`."""
+        self._close_rows()
+        return len(self._runs), self.count, self.payload_bytes, self.charge_bytes
+
+    def undo(self, mark: tuple[int, int, int, int]) -> None:
+        """Take back what was added since `mark` (and nothing was built or cleared in between)."""
+        self._close_rows()
+        runs, self.count, self.payload_bytes, self.charge_bytes = mark
+        del self._runs[runs:]
+
     def blocks(self, max_block_bytes: int) -> Iterator[EncodedBlock]:
         """The blocks one after another; none is above the size unless by a single message."""
-        if self.count == 1 and self._payloads and self._fields[0] is None:
-            payload = self._payloads[0]
-            yield EncodedBlock(encode_one(payload), 1, self.charge_bytes, self.payload_bytes)
+        if self.count == 1 and self._payloads:
+            data = encode_one(self._payloads[0], self._fields[0])
+            yield EncodedBlock(data, 1, self.charge_bytes, self.payload_bytes)
         elif self.count:
             yield from encode_runs(self._all_runs(), max_block_bytes)
 

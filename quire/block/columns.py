@@ -47,8 +47,8 @@ class Strings:
         self.data = data
 
     @classmethod
-    def of(cls, values: Sequence[bytes | None]) -> Strings:
-        present = [value or b"" for value in values]
+    def of(cls, values: Sequence[Buffer | None]) -> Strings:
+        present: list[Buffer] = [value or b"" for value in values]
         lengths = np.fromiter(map(len, present), np.int64, len(present))
         valid = np.fromiter((value is not None for value in values), np.uint8, len(values))
         return cls(None if valid.all() else valid, offsets_of(lengths), b"".join(present))
@@ -155,8 +155,8 @@ class Headers:
     __slots__ = ("attributes", "fixed", "strings")
 
     def __init__(self) -> None:
-        self.fixed: dict[Column, NDArray[Any]] = {}
-        self.strings: dict[Column, Strings] = {}
+        self.fixed: dict[int, NDArray[Any]] = {}
+        self.strings: dict[int, Strings] = {}
         self.attributes: Attributes | None = None
 
     def columns(self) -> int:

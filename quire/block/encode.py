@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.checksum import checksum
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Fields
@@ -15,14 +14,12 @@ from quire.message import Fields
 from .columns import Attributes, Buffer, Headers, Strings, join_headers, offsets_of
 from .format import (
     ABSENT_TIME,
-    CHECKSUM,
-    CHECKSUM_BYTES,
+    COLUMN_NAMES,
     FIXED_COLUMNS,
     HEADER,
     HEADER_BYTES,
     MAGIC,
     PADDING,
-    PLAIN_ONE,
     STRING_COLUMNS,
     TABLE_ENTRY_BYTES,
     VERSION,
@@ -30,12 +27,7 @@ from .format import (
     padded,
     section_count,
 )
-
-# Above this, a payload is copied once and the checksum patched in, not twice.
-_COPY_TWICE_BYTES = 16 << 10
-
-_pack_plain = PLAIN_ONE.pack
-_pack_checksum = CHECKSUM.pack
+from .single import seal
 
 
 class EncodedBlock:
@@ -75,19 +67,6 @@ class Run:
         self.region = region
 
 
-def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearray:
-    """A block of one message. The payload's size must have been checked (`check_payload`)."""
-    if fields is not None:
-        return next(encode_runs([run_of_rows([payload], [fields])], MAX_BLOCK_BYTES)).data
-    size = len(payload)
-    length = (HEADER_BYTES + 8 + 7 + size) & ~7
-    head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
-    if size > _COPY_TWICE_BYTES:
-        return _seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
-    body = head + payload + PADDING[size & 7]
-    return _pack_checksum(checksum(body)) + body
-
-
 def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> Run:
     """A run of messages that were added one by one."""
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
@@ -104,7 +83,7 @@ def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
     count = len(fields)
     for column, (dtype, absent) in FIXED_COLUMNS.items():
         if present & column:
-            name = str(column.name).lower()
+            name = COLUMN_NAMES[column]
             headers.fixed[column] = np.fromiter(
                 (absent if row is None else _or_absent(getattr(row, name)) for row in fields),
                 dtype,
@@ -112,7 +91,7 @@ def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
             )
     for column in STRING_COLUMNS:
         if present & column:
-            name = str(column.name).lower()
+            name = COLUMN_NAMES[column]
             values = [None if row is None else getattr(row, name) for row in fields]
             headers.strings[column] = Strings.of(
                 [None if value is None else value.encode() for value in values]
@@ -227,11 +206,4 @@ def _assemble(
             "take fewer messages at a time"
         )
     head = HEADER.pack(0, MAGIC, VERSION, 0, columns, count, length, payload_bytes)
-    return _seal([head, *parts, *payload_pieces, PADDING[payload_bytes & 7]])
-
-
-def _seal(parts: Sequence[Buffer]) -> bytearray:
-    """The parts as one buffer with its checksum put in its first bytes."""
-    data = bytearray().join(parts)
-    CHECKSUM.pack_into(data, 0, checksum(memoryview(data)[CHECKSUM_BYTES:]))
-    return data
+    return seal([head, *parts, *payload_pieces, PADDING[payload_bytes & 7]])

@@ -14,12 +14,15 @@ from quire.limits import MAX_BLOCK_BYTES
 
 from .arrow import schema_of
 from .block import Block
-from .columns import Buffer, Headers
+from .columns import Attributes, Buffer, Headers, Strings, join_attributes
 from .encode import EncodedBlock, Run, encode_runs
-from .format import Column
+from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 
 if TYPE_CHECKING:
     from quire.message import Delivered
+
+
+_PACKED = Column.ID | Column.TIME
 
 
 class Part(NamedTuple):
@@ -41,7 +44,7 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
     singles: list[Part] = []
     for part in parts:
         block = part[0]
-        if block.count == 1 and not block.columns:
+        if block.count == 1 and not block.columns & _PACKED:
             if part.start < part.stop:
                 singles.append(part)
             continue
@@ -64,14 +67,50 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
 
 
 def _run_of_singles(parts: Sequence[Part]) -> Run:
-    """A run of plain blocks of one message each."""
+    """A run of blocks of one message each, which have no ids and times of their own."""
     pieces = [part[0].payload for part in parts]
-    headers = Headers()
     count = len(parts)
+    columns = 0
+    for part in parts:
+        columns |= part[0].columns
+    headers = _headers_of_singles([part[0] for part in parts], columns) if columns else Headers()
     headers.fixed[Column.ID] = np.fromiter([part[3] for part in parts], np.int64, count)
     headers.fixed[Column.TIME] = np.fromiter([part[4] for part in parts], np.int64, count)
     lengths = np.fromiter(map(len, pieces), np.int64, count)
     return Run(lengths, pieces, headers, region=False)
+
+
+def _headers_of_singles(blocks: Sequence[Block], columns: int) -> Headers:
+    headers = Headers()
+    for column, (dtype, absent) in FIXED_COLUMNS.items():
+        if columns & column:
+            headers.fixed[column] = np.fromiter(
+                [
+                    block.headers.fixed[column][0] if block.columns & column else absent
+                    for block in blocks
+                ],
+                dtype,
+                len(blocks),
+            )
+    for column in STRING_COLUMNS:
+        if columns & column:
+            headers.strings[column] = Strings.of(
+                [
+                    _only(block.headers.strings[column]) if block.columns & column else None
+                    for block in blocks
+                ]
+            )
+    if columns & Column.ATTRIBUTES:
+        nothing = Attributes.absent(1)
+        headers.attributes = join_attributes(
+            [block.headers.attributes or nothing for block in blocks]
+        )
+    return headers
+
+
+def _only(text: Strings) -> Buffer | None:
+    """The string of a column of one."""
+    return text.data if text.valid is None or text.valid[0] else None
 
 
 def _run_of_part(part: Part) -> Run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,9 @@ def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
         raise StoreCorrupt(f"{where}: a block's offsets fall")
 
 
+_ITEM_BYTES = {"<u2": 2, "<i4": 4, "<i8": 8}
+
+
 class _Sections:
     """Hands out the sections one after another. `view` ends where the payload begins."""
 
@@ -45,25 +50,26 @@ class _Sections:
             raise self.wrong("reach beyond it")
         return self._view[start : start + length]
 
-    def array(self, dtype: str, count: int) -> NDArray[np.int64]:
+    def array(self, dtype: str, count: int) -> NDArray[Any]:
         section = self.next()
-        if len(section) != count * np.dtype(dtype).itemsize:
+        if len(section) != count * _ITEM_BYTES[dtype]:
             raise self.wrong("have a wrong length")
         return np.frombuffer(section, dtype)
 
     def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
         offsets = self.array("<i4", count + 1)
         content = self.next()
-        check_offsets(offsets.view("<i4"), len(content), self._where)
+        check_offsets(offsets, len(content), self._where)
         try:
-            str(content, "utf-8")
+            characters = len(str(content, "utf-8"))
         except UnicodeDecodeError:
             raise self.wrong("hold text that is not UTF-8") from None
-        # Where a string begins inside a character, two strings are not UTF-8 though their sum is.
-        octets = np.frombuffer(content, np.uint8)
-        starts = offsets[offsets < len(content)]
-        if ((octets[starts] & 0xC0) == 0x80).any():
-            raise self.wrong("hold text that is not UTF-8")
+        if characters != len(content) and count > 1:
+            # A string that begins inside a character is not UTF-8, though their sum is.
+            octets = np.frombuffer(content, np.uint8)
+            starts = offsets[offsets < len(content)]
+            if ((octets[starts] & 0xC0) == 0x80).any():
+                raise self.wrong("hold text that is not UTF-8")
         return Strings(valid, offsets, content)
 
     def strings(self, count: int) -> Strings:
@@ -81,7 +87,7 @@ class _Sections:
         pairs = int(starts[-1])
         if pairs < 0:
             raise self.wrong("have offsets that fall")
-        check_offsets(starts.view("<i4"), pairs, self._where)
+        check_offsets(starts, pairs, self._where)
         return Attributes(starts, self.text(None, pairs), self.text(None, pairs))
 
     def end(self) -> None:
