@@ -1,0 +1,91 @@
+"""Blocks of one message: the way of a single put, without numpy."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import accumulate
+
+from quire.checksum import checksum
+from quire.message import Fields
+
+from .format import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    PADDING,
+    PLAIN_ONE,
+    TABLE_ENTRY_BYTES,
+    VERSION,
+    Column,
+    padded,
+)
+
+# Above this, a payload is copied once and the checksum patched in, not twice.
+_COPY_TWICE_BYTES = 16 << 10
+
+_pack_plain = PLAIN_ONE.pack
+_pack_checksum = CHECKSUM.pack
+_pack_small = struct.Struct("<H").pack
+_pack_time = struct.Struct("<q").pack
+_pack_offsets = struct.Struct("<ii").pack
+
+
+def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearray:
+    """A block of one message. The payload's size must have been checked (`check_payload`)."""
+    if fields is not None and fields.columns:
+        return _encode_fields(payload, fields)
+    size = len(payload)
+    length = (HEADER_BYTES + 8 + 7 + size) & ~7
+    head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
+    if size > _COPY_TWICE_BYTES:
+        return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
+    body = head + payload + PADDING[size & 7]
+    return _pack_checksum(checksum(body)) + body
+
+
+def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:
+    """The parts as one buffer with its checksum put in its first bytes."""
+    data = bytearray().join(parts)
+    CHECKSUM.pack_into(data, 0, checksum(memoryview(data)[CHECKSUM_BYTES:]))
+    return data
+
+
+def _encode_fields(payload: bytes, fields: Fields) -> bytearray:
+    columns = fields.columns
+    sections: list[bytes] = []
+    if columns & Column.PRIORITY:
+        sections.append(_pack_small(fields.priority))
+    if columns & Column.GROUP:
+        sections.append(_pack_small(fields.group))
+    if fields.expires_at is not None:
+        sections.append(_pack_time(fields.expires_at))
+    if fields.deliver_at is not None:
+        sections.append(_pack_time(fields.deliver_at))
+    for value in (fields.sender, fields.correlation_id, fields.reply_to, fields.content_type):
+        if value is not None:
+            text = value.encode()
+            sections += (b"", _pack_offsets(0, len(text)), text)
+    if columns & Column.ATTRIBUTES:
+        sections.append(_pack_offsets(0, len(fields.attributes)))
+        for strings in (fields.attributes, fields.attributes.values()):
+            texts = [text.encode() for text in strings]
+            offsets = (0, *accumulate(map(len, texts)))
+            sections += (struct.pack(f"<{len(offsets)}i", *offsets), b"".join(texts))
+    lengths = list(map(len, sections))
+    size = len(payload)
+    length = HEADER_BYTES + TABLE_ENTRY_BYTES * len(lengths) + 8 + padded(size)
+    parts = [
+        b"",
+        struct.pack(f"<{len(lengths)}Q", *lengths),
+        _pack_offsets(0, size),
+    ]
+    for section in sections:
+        padding = PADDING[len(section) & 7]
+        length += len(section) + len(padding)
+        parts += (section, padding)
+    parts += (payload, PADDING[size & 7])
+    parts[0] = HEADER.pack(0, MAGIC, VERSION, 0, columns, 1, length, size)
+    return seal(parts)
