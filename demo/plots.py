@@ -1,0 +1,180 @@
+"""The report's plots, as SVG text to be put into a page."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from demo.timeline import Event
+
+__all__ = ["COLOURS", "flow", "latency", "throughput"]
+
+COLOURS = {
+    "departures": "#2f6db5",
+    "enriched": "#2a9d77",
+    "delays": "#d99a1c",
+    "alerts": "#c8483e",
+    "notices": "#7a5bb0",
+}
+INK, PALE, STRIKE = "#27313d", "#d8dee6", "#c8483e"
+TIP = (
+    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+    'orient="auto"><path d="M0 0L8 4L0 8z" fill="#8a96a5"/></marker></defs>'
+)
+WINDOW_SECONDS = 2.0
+
+mpl.rcParams.update(
+    {
+        "svg.fonttype": "none",  # the page's own font
+        "font.family": "sans-serif",
+        "font.size": 10,
+        "text.color": INK,
+        "axes.edgecolor": PALE,
+        "axes.labelcolor": INK,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": "#edf0f4",
+        "xtick.color": INK,
+        "ytick.color": INK,
+    }
+)
+
+
+def throughput(events: list[Event]) -> str:
+    """Messages put per second, and in all, over time; the strikes marked."""
+    samples = [event for event in events if event.what == "counts"]
+    zero = samples[0].at
+    counts = pd.DataFrame([event.details for event in samples])
+    counts.index = pd.Index([event.at - zero for event in samples])
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    rate, total = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    steps = np.arange(0.0, counts.index[-1] + WINDOW_SECONDS, WINDOW_SECONDS)
+    for name in counts:
+        at_steps = np.interp(steps, counts.index, counts[name])
+        style = {"color": COLOURS[str(name)], "label": str(name)}
+        rate.step(steps[1:], np.diff(at_steps) / WINDOW_SECONDS, linewidth=1.4, **style)
+        total.plot(counts.index, counts[name], linewidth=1.8, **style)
+    for axes in (rate, total):
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    for event in events:
+        if event.what == "kill":
+            _strike(rate, total, event.at - zero, event.details["who"])
+    rate.set_ylabel("messages per second")
+    total.set_ylabel("messages in all")
+    total.set_xlabel("seconds")
+    total.set_xlim(0, counts.index[-1])
+    figure.legend(
+        *rate.get_legend_handles_labels(), loc="outside upper left", ncols=5, frameon=False
+    )
+    return _svg(figure)
+
+
+def _strike(rate: Axes, total: Axes, at: float, who: str) -> None:
+    for axes in (rate, total):
+        axes.axvline(at, color=STRIKE, linewidth=1.2, linestyle=(0, (4, 3)))
+    rate.annotate(
+        f"SIGKILL: {who}",
+        (at, rate.get_ylim()[1]),
+        xytext=(5, -2),
+        textcoords="offset points",
+        color=STRIKE,
+        va="top",
+        fontsize=9,
+    )
+
+
+def latency(events: list[Event]) -> str:
+    """How long the commits of the publisher and of the worker took."""
+    figure = Figure(figsize=(10, 3.0), layout="constrained")
+    axes = figure.subplots()
+    series = {
+        "publisher: any number of flights and the ledger": ("publisher", COLOURS["departures"]),
+        "worker: get from alerts, put to notices": ("worker", COLOURS["notices"]),
+    }
+    found: dict[str, tuple[NDArray[np.float64], str]] = {}
+    for label, (who, colour) in series.items():
+        taken = [e.details["seconds"] for e in events if e.what == "commit" and e.who == who]
+        if taken:
+            found[label] = (1e3 * np.array(taken), colour)
+    if found:
+        every = np.concatenate([times for times, _ in found.values()])
+        bins = np.geomspace(every.min() * 0.9, every.max() * 1.1, 60)
+        for label, (times, colour) in found.items():
+            median, most = np.median(times), np.quantile(times, 0.99)
+            label = f"{label}; median {median:.2f} ms, 99th percentile {most:.1f} ms"
+            axes.hist(times, bins=bins.tolist(), color=colour, alpha=0.65, label=label)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("milliseconds from commit() to its return, over the owner's socket")
+    axes.set_ylabel("commits")
+    figure.legend(loc="outside upper left", frameon=False)
+    return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    whole = text.getvalue()
+    return whole[whole.index("<svg") :]
+
+
+def flow(counts: dict[str, int], left: int) -> str:
+    """The graph: processes as boxes, queues as pills with their counts."""
+    parts = [
+        '<svg viewBox="0 0 1000 300" role="img" aria-label="The flow of messages">',
+        TIP,
+        _arrow(110, 150, 150, 150),
+        _arrow(310, 150, 350, 150),
+        _arrow(460, 135, 520, 60),
+        _arrow(460, 150, 520, 150),
+        _arrow(460, 165, 520, 240),
+        _arrow(680, 240, 720, 240),
+        _arrow(800, 240, 830, 240),
+        _box(10, 150, 100, "publisher", "a ledger entry"),
+        _box(350, 150, 110, "Spark", "one commit"),
+        _box(720, 240, 80, "worker", "get + put"),
+        _queue(150, 150, "departures", counts["departures"], "topic"),
+        _queue(520, 60, "enriched", counts["enriched"], "topic"),
+        _queue(520, 150, "delays", counts["delays"], "topic"),
+        _queue(520, 240, "alerts", counts["alerts"], f"work queue, {left:,} left"),
+        _queue(830, 240, "notices", counts["notices"], "topic"),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _arrow(x: int, y: int, to_x: int, to_y: int) -> str:
+    bend = (x + to_x) // 2
+    return (
+        f'<path d="M{x} {y}C{bend} {y} {bend} {to_y} {to_x - 2} {to_y}" fill="none" '
+        'stroke="#8a96a5" stroke-width="1.6" marker-end="url(#tip)"/>'
+    )
+
+
+def _box(x: int, y: int, width: int, name: str, below: str) -> str:
+    middle = x + width / 2
+    return (
+        f'<rect x="{x}" y="{y - 28}" width="{width}" height="56" rx="6" fill="#eef1f5" '
+        f'stroke="#b9c3cf"/><text x="{middle}" y="{y - 3}" class="name">{name}</text>'
+        f'<text x="{middle}" y="{y + 15}" class="below">{below}</text>'
+    )
+
+
+def _queue(x: int, y: int, name: str, count: int, below: str) -> str:
+    colour = COLOURS[name]
+    return (
+        f'<rect x="{x}" y="{y - 30}" width="160" height="60" rx="30" fill="{colour}1c" '
+        f'stroke="{colour}" stroke-width="1.6"/>'
+        f'<text x="{x + 80}" y="{y - 12}" class="below">{name}</text>'
+        f'<text x="{x + 80}" y="{y + 7}" class="count" fill="{colour}">{count:,}</text>'
+        f'<text x="{x + 80}" y="{y + 22}" class="small">{below}</text>'
+    )
