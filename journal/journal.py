@@ -99,7 +99,7 @@ class Journal:
         self._round = self._page_size - 1
         self._zeros = memoryview(bytes(self._page_size))
         self._buffer = env.aligned_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._room = len(self._buffer)
+        self._room = min(len(self._buffer), self._segment_bytes - self._page_size)
         self._generation = _next_generation(env, found.generation)
         self._last_lsn = found.last_lsn
         self._base = found.current * self._segment_bytes
@@ -128,6 +128,7 @@ class Journal:
         geometry = Geometry(store_id, segment_bytes, page_size)
         check_geometry(geometry)
         env.make_directory(directory)
+        env.sync_directory(_parent(directory))
         remove_unused(env, directory)
         make_segment(env, directory, geometry, 0, spare=None, direct=direct)
         empty = Recovered([0], 0, end_lsn=page_size, last_lsn=0, generation=0)
@@ -192,7 +193,11 @@ class Journal:
         )
         segments.adopt_leftovers()
         journal = cls(env, directory, geometry, segments, found)
-        journal._begin_generation()
+        try:
+            journal._begin_generation()
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     # Writing
@@ -397,7 +402,7 @@ class Journal:
         while room < end:
             room *= 2
         self._buffer = self._env.aligned_buffer(room)
-        self._room = room
+        self._room = min(room, self._segment_bytes - self._page_size)
         return self._buffer
 
     def _advance(self) -> None:
@@ -442,3 +447,8 @@ def _next_generation(env: Env, highest: int) -> int:
 
 def _no_room(error: OSError) -> bool:
     return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
+
+
+def _parent(directory: str) -> str:
+    head, slash, _ = directory.rpartition("/")
+    return head or slash or "."

@@ -177,6 +177,18 @@ class Chain:
         own = header.magic == GROUP_MAGIC and header.store_id == self._geometry.store_id
         return header if own and header.lsn == lsn else None
 
+    def claim(self) -> tuple[int, GroupHeader | None]:
+        """The place where the chain broke, and the header there of a group that is not part of it.
+
+        That is the end, unless a group which says that it follows the last one is on page 1 of the
+        next segment.
+        """
+        for index, lsn in enumerate(self.places()):
+            header = self.header_at(lsn)
+            if header is not None and (index == 0 or header.previous_lsn == self.last_lsn):
+                return lsn, header
+        return self.places()[0], None
+
     def places(self) -> list[int]:
         """Where the next group can be: at the end, or on page 1 of the next segment."""
         segment_bytes, page_size = self._geometry.segment_bytes, self._geometry.page_size
@@ -308,7 +320,9 @@ def check_end(
     durable_lsn: int,
 ) -> None:
     """Raise StoreCorrupt if something that was durable lies beyond the chain's end (C2)."""
-    where = place_text(directory, geometry, chain.end_lsn)
+    broken_lsn, _ = chain.claim()
+    chain.close()
+    where = place_text(directory, geometry, broken_lsn)
     if durable_lsn > chain.end_lsn:
         raise StoreCorrupt(
             f"{where}: the journal ends here (LSN {chain.end_lsn:#x}), but it was durable up to"
@@ -318,22 +332,21 @@ def check_end(
         if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
             later = place_text(directory, geometry, group.header.lsn)
             raise StoreCorrupt(
-                f"{where}: no valid group here (LSN {chain.end_lsn:#x}), but a later one is whole"
+                f"{where}: no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
                 f" ({later}): a group is damaged; restore the file from a copy"
             )
 
 
 def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int) -> RecoveryReport:
     """What lies at the chain's end, once `check_end` has found no damage."""
-    tail, place, dropped, dropped_records = Tail.CLEAN, chain.end_lsn, 0, 0
-    for lsn in chain.places():
-        header = chain.header_at(lsn)
-        if header is not None:
-            tail = Tail.TORN if chain.whole_group_at(lsn) is None else Tail.STALE
-            place = lsn
-            dropped = GROUP_HEADER_BYTES + header.body_length
-            dropped_records = header.record_count
-            break
+    tail, dropped, dropped_records = Tail.CLEAN, 0, 0
+    place, header = chain.claim()
+    if header is not None:
+        tail = Tail.TORN if chain.whole_group_at(place) is None else Tail.STALE
+        dropped = GROUP_HEADER_BYTES + header.body_length
+        dropped_records = header.record_count
+    else:
+        place = chain.end_lsn - 1  # perhaps a segment's end, which is not yet in a file of its own
     chain.close()
     number, offset = divmod(place, geometry.segment_bytes)
     return RecoveryReport(
@@ -346,7 +359,7 @@ def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int)
         segments=len(chain.segments_read),
         tail=tail,
         tail_file=segment_path(directory, number),
-        tail_offset=offset,
+        tail_offset=offset if header is not None else offset + 1,
         dropped_bytes=dropped,
         dropped_records=dropped_records,
     )

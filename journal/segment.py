@@ -45,7 +45,9 @@ def segment_number(name: str, suffix: str = SEGMENT_SUFFIX) -> int | None:
 
 
 def list_segments(env: Env, directory: str) -> list[int]:
-    """The numbers of the segments in the directory, ascending."""
+    """The numbers of the segments in the directory, ascending; none if it is missing."""
+    if not env.exists(directory):
+        return []
     numbers = (segment_number(name) for name in env.list_directory(directory))
     return sorted(number for number in numbers if number is not None)
 

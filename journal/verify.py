@@ -148,7 +148,7 @@ def _scan_run(
         if later is None:
             break
         text = f"no valid group here, but a later one at LSN {later:#x}"
-        yield place.finding(chain.end_lsn, text)
+        yield place.finding(_broken_lsn(chain), text)
         start = later
     if least_end is not None:
         yield from _end_findings(place, chain, least_end)
@@ -167,12 +167,18 @@ def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | N
 def _end_findings(place: _Place, chain: Chain, least_end: int) -> Iterator[Finding]:
     if chain.end_lsn < least_end:
         text = f"the journal ends here, but it was durable up to LSN {least_end:#x}"
-        yield place.finding(chain.end_lsn, text)
+        yield place.finding(_broken_lsn(chain), text)
         return
     end = describe_end(place.directory, chain, place.geometry, 0)
     if end.tail is Tail.TORN:
         text = f"a torn group of {end.dropped_bytes} bytes, which was never acknowledged"
         yield Finding(end.tail_file, end.tail_offset, chain.end_lsn, damage=False, message=text)
+
+
+def _broken_lsn(chain: Chain) -> int:
+    lsn, _ = chain.claim()
+    chain.close()
+    return lsn
 
 
 def _records_fault(group: Group) -> str | None:
