@@ -207,8 +207,9 @@ def _attributes_values(array: pa.Array) -> Attributes:
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)
     counts = np.diff(offsets).astype(np.int64)
     counts[~np.asarray(array.is_valid())] = 0
-    # Leaves out what lies under nulls and outside the slice.
-    keys, values = array.flatten().flatten()
+    # As lists, since those can be flattened: without what lies under nulls and outside the slice.
+    pairs = pa.list_(pa.struct([type_.key_field, type_.item_field]))
+    keys, values = array.view(pairs).flatten().flatten()
     if values.null_count:
         raise InvalidArgument("column 'attributes' has null values: drop or fill them")
     attributes = Attributes(

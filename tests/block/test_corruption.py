@@ -1,0 +1,106 @@
+"""Damaged, foreign and forged bytes: an error that names the place, never a wrong message."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import pytest
+
+from quire.block import Block, BlockBuilder, encode_one
+from quire.block.format import CHECKSUM, CHECKSUM_BYTES
+from quire.checksum import checksum
+from quire.errors import StoreCorrupt, StoreVersion
+from quire.message import Fields
+
+
+def rich_block() -> bytes:
+    """A small block with every column that a put can set, some rows absent."""
+    builder = BlockBuilder()
+    builder.add(b"plain")
+    builder.add(
+        b"full",
+        Fields(
+            priority=1,
+            group=2,
+            sender="é",
+            correlation_id="b",
+            reply_to="c",
+            content_type="d",
+            expires_at=3,
+            deliver_at=4,
+            attributes={"k": "v", "ü": ""},
+        ),
+    )
+    builder.add(b"", Fields(sender="third"))
+    return bytes(builder.build(1 << 20)[0].data)
+
+
+def forged(data: bytes, offset: int, change: bytes) -> bytes:
+    """The block with other bytes at a place, and the checksum made right again."""
+    changed = bytearray(data)
+    changed[offset : offset + len(change)] = change
+    CHECKSUM.pack_into(changed, 0, checksum(bytes(changed[CHECKSUM_BYTES:])))
+    return bytes(changed)
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("data", [bytes(encode_one(b"payload")), rich_block()], ids=["one", "rich"])
+def test_every_flipped_bit_is_found(data: bytes) -> None:
+    """No single flipped bit of a block goes unseen, padding included."""
+    Block.parse(data, "here")
+    for place in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        with pytest.raises(StoreCorrupt, match="over there"):
+            Block.parse(damaged, "over there")
+
+
+@pytest.mark.promise(10)
+def test_every_cut_is_found() -> None:
+    """A block that lacks its end is not read."""
+    data = rich_block()
+    for length in range(len(data)):
+        with pytest.raises(StoreCorrupt, match="over there"):
+            Block.parse(data[:length], "over there")
+
+
+def test_bytes_after_the_block_are_ignored() -> None:
+    """A block knows its own length."""
+    block = Block.parse(encode_one(b"payload") + b"more", "here")
+    assert block.payloads() == [b"payload"]
+
+
+@pytest.mark.promise(10)
+def test_forged_blocks_never_read_out_of_bounds(rng: Random, rounds: int) -> None:
+    """Garbage under a right checksum is refused, or is a block whose every message can be read."""
+    data = rich_block()
+    for _ in range(40 * rounds):
+        offset = rng.randrange(12, len(data) - 3)
+        change = rng.choice(
+            [
+                rng.randbytes(1),
+                rng.randbytes(4),
+                struct.pack("<i", rng.randint(-9, 40)),
+                b"\xff\xff\xff\xff",
+                b"\xff\xff\xff\x7f",
+            ]
+        )
+        candidate = forged(data, offset, change)[: len(data)]
+        try:
+            block = Block.parse(candidate, "forged")
+        except (StoreCorrupt, StoreVersion):
+            continue
+        for row in range(block.count):
+            block.message(row, queue="q", first_id=0, time_us=0, delivery_count=1)
+        batch = block.to_arrow(queue="q", first_id=0, time_us=0, delivery_count=1)
+        batch.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("offset", "change"), [(12, b"\x02"), (14, b"\x01"), (18, b"\x01")], ids=str
+)
+def test_newer_blocks_are_refused_as_such(offset: int, change: bytes) -> None:
+    """An unknown version, flag or column is not damage: the message asks for a newer release."""
+    with pytest.raises(StoreVersion, match=r"here.*newer"):
+        Block.parse(forged(bytes(encode_one(b"payload")), offset, change), "here")
