@@ -64,6 +64,8 @@ class LtdsReader:
 
     def block_at(self, number: int) -> tuple[Block, int]:
         """Block `number` and the index of its first message."""
+        if not 0 <= number < self.block_count:
+            raise IndexError(f"block {number} of {self.block_count} in {self.path}")
         entry = self._entries[number]
         offset, length = int(entry["offset"]), int(entry["length"])
         where = f"{self.path}: block {number} at {offset}"

@@ -145,7 +145,7 @@ def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBl
             columns,
             offsets[start : stop + 1],
             payload_bytes,
-            _pieces(runs, start, stop),
+            _pieces(runs, offsets, start, stop),
         )
         charge_bytes = int(charges[stop] - charges[start]) + MESSAGE_OVERHEAD_BYTES * (stop - start)
         yield EncodedBlock(data, stop - start, charge_bytes, payload_bytes)
@@ -163,7 +163,7 @@ def _split(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
     return ends
 
 
-def _pieces(runs: Sequence[Run], start: int, stop: int) -> list[Buffer]:
+def _pieces(runs: Sequence[Run], offsets: NDArray[np.int64], start: int, stop: int) -> list[Buffer]:
     """The payload bytes of the messages from `start` to `stop`, in order."""
     pieces: list[Buffer] = []
     first = 0
@@ -175,8 +175,7 @@ def _pieces(runs: Sequence[Run], start: int, stop: int) -> list[Buffer]:
             elif high - low == run.count:
                 pieces.append(run.pieces[0])
             else:
-                begin = int(run.lengths[:low].sum())
-                end = begin + int(run.lengths[low:high].sum())
+                begin, end = (int(offsets[first + i] - offsets[first]) for i in (low, high))
                 pieces.append(memoryview(run.pieces[0])[begin:end])
         first += run.count
     return pieces

@@ -269,3 +269,20 @@ def test_times_are_shown_as_datetimes() -> None:
     batch = block.to_arrow(queue="q", first_id=1, time_us=0, delivery_count=1)
     moment = batch["expires_at"][0].as_py()
     assert moment == datetime.fromisoformat("1970-01-01T00:00:00.000001+00:00")
+
+
+def test_a_copied_batch_outlives_its_block() -> None:
+    """B2: with `copy`, overwriting the block's buffer changes nothing of the batch."""
+    row = {"priority": 1, "sender": "me", "expires_at": 5, "attributes": {"a": "b"}}
+    rows = [Row(b"x", row), Row(b"yz")]
+    builder = BlockBuilder()
+    put(builder, "add", rows)
+    block = Block.parse(builder.build(MAX_BLOCK_BYTES)[0].data, "block")
+    buffer = bytearray(pack([Part(block, 0, 2, FIRST_ID, TIME_US)]).data)
+    packed = Block.parse(buffer, "packed")
+    messages = Messages("q", [Delivered(packed, 0, 2, -1, -1, 1)])
+    batch, payloads = messages.to_arrow(), messages.payloads()
+    expected = list(messages)
+    buffer[:] = b"\xff" * len(buffer)
+    assert shown(batch) == table_of(expected)
+    assert payloads == [b"x", b"yz"]

@@ -95,6 +95,9 @@ def test_what_is_written_is_read(place: tuple[Env, str], count: int) -> None:
         for index in (-1, count):
             with pytest.raises(IndexError):
                 reader.locate(index)
+        for number in (-1, reader.block_count):
+            with pytest.raises(IndexError):
+                reader.block_at(number)
 
 
 def test_builders_and_blocks_of_a_mebibyte(place: tuple[Env, str]) -> None:
