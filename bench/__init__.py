@@ -1,0 +1,1 @@
+"""Benchmarks: each figure beside its target, rivals in the same run."""

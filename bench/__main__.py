@@ -1,0 +1,76 @@
+"""Run benchmarks: all of them, or those that are named; figures also go to bench/results/.
+
+Rivals run interleaved with Quire, on the same file system, with the same durability.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import machine, results
+from bench.figure import Setting
+
+# Each names a module of this package that has `run(setting) -> figures`.
+BENCHMARKS = {
+    "commit": "one small durable commit against a bare write and sync",
+    "fan_out": "writes and syncs of one commit over 1, 16 and 1,000 queues",
+    "batch": "batches put and got back, against SQLite, LMDB and RocksDB",
+    "backlog": "ten million messages: open after kill -9, memory while reading",
+    "spark": "Spark reads and writes, against sources and sinks that do nothing",
+}
+
+
+def parse() -> argparse.Namespace:
+    names = "\n".join(f"  {name:<10}{words}" for name, words in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=f"{__doc__}\nBenchmarks:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="*", help="which (default: all)")
+    parser.add_argument("--quick", action="store_true", help="less of everything; saves nothing")
+    parser.add_argument("--seed", type=int, default=1, help="of the payloads (default 1)")
+    parser.add_argument("--folder", type=Path, help="where the stores go (default: temporary)")
+    arguments = parser.parse_args()
+    for name in arguments.name:
+        if name not in BENCHMARKS:
+            parser.error(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=arguments.folder) as scratch:
+        facts = machine.describe(Path(scratch))
+        facts["seed"] = str(arguments.seed)
+        for key, value in facts.items():
+            print(f"{key:<12} {value}")
+        if facts["file system"] in ("tmpfs", "ramfs"):
+            print("This file system is memory, where a sync costs nothing: use --folder.")
+        for name in arguments.name or BENCHMARKS:
+            folder = Path(scratch) / name
+            folder.mkdir()
+            measure(name, Setting(folder, arguments.quick, arguments.seed), facts)
+    return 0
+
+
+def measure(name: str, setting: Setting, facts: dict[str, str]) -> None:
+    """Run one benchmark, print its figures and save them."""
+    print(f"\n{name}: {BENCHMARKS[name]}", flush=True)
+    began = time.monotonic()
+    figures = importlib.import_module(f"bench.{name}").run(setting)
+    for figure in figures:
+        print(results.line(figure))
+    print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+    if not setting.quick:
+        results.save(name, facts, f"python -m bench {name} --seed {setting.seed}", figures)
+        results.write_table()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

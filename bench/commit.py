@@ -1,0 +1,82 @@
+"""One small durable commit at a time, against a bare loop of the same write and sync.
+
+The three loops take turns, one call each, so that all see the same disk in the same minute. The
+bare loop writes 4 KiB, the least that a journal page takes, into a file that was allocated like a
+journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import quire
+from bench.figure import Figure, Setting, at_most
+from bench.payloads import as_list
+from bench.times import Times
+from quire.env import OsEnv
+
+__all__ = ["run"]
+
+PAGE_BYTES = 4096
+WARM_UP = 100
+NAMES = ("bare write and sync", "store.put", "transaction with one put")
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Latency of the three loops, and their ratios."""
+    rounds = setting.scaled(5_000, 500)
+    payload = as_list(1, setting.seed)[0]
+    bare = BareLoop(setting.folder / "bare", WARM_UP + rounds)
+    with quire.open(str(setting.folder / "store")) as store:
+        store.create_queue("queue", kind="work")
+
+        def commit_transaction() -> None:
+            with store.transaction() as transaction:
+                transaction.put("queue", payload)
+
+        calls = [bare.step, lambda: store.put("queue", payload), commit_transaction]
+        _take_turns(calls, WARM_UP)
+        times = _take_turns(calls, rounds)
+    bare.close()
+    return _figures(dict(zip(NAMES, times, strict=True)))
+
+
+class BareLoop:
+    """Writes the pages of a file one after another, each durable before the next."""
+
+    def __init__(self, path: Path, pages: int) -> None:
+        env = OsEnv()
+        self._file = env.open_file(str(path), create=True, direct=True)
+        self._file.allocate(0, pages * PAGE_BYTES)
+        self._page = env.aligned_buffer(PAGE_BYTES)
+        self._next = 0
+
+    def step(self) -> None:
+        self._file.write(self._next, self._page)
+        self._file.sync()
+        self._next += PAGE_BYTES
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _take_turns(calls: list[Callable[[], None]], rounds: int) -> list[Times]:
+    times = [Times() for _ in calls]
+    for _ in range(rounds):
+        for taken, call in zip(times, calls, strict=True):
+            taken.measure(call)
+    return times
+
+
+def _figures(times: dict[str, Times]) -> list[Figure]:
+    figures = [
+        Figure(f"{name}, p{round(share * 100)}", taken.quantile(share), "us")
+        for name, taken in times.items()
+        for share in (0.5, 0.99)
+    ]
+    base = times[NAMES[0]].quantile(0.5)
+    return figures + [
+        Figure(f"{name} to bare, p50", times[name].quantile(0.5) / base, "times", at_most(1.3))
+        for name in NAMES[1:]
+    ]

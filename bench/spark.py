@@ -1,0 +1,133 @@
+"""Spark over Quire, beside Spark over memory: a batch read, and a stream write.
+
+Reads and writes of both sides take turns in one Spark session; the first turn warms up and does not
+count. A read goes to Spark's own `noop` sink, a write comes from the source in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import quire
+from bench.figure import Figure, Setting, at_least
+from bench.payloads import as_arrow
+
+__all__ = ["run"]
+
+TURNS = 3
+CHUNK = 100_000  # messages in a transaction that fills the queue to read
+CAPACITY_BYTES = 8 << 30
+COLUMNS = {"all columns": None, "payload alone": "payload binary"}
+TARGET = 0.6
+
+
+def run(setting: Setting) -> list[Figure]:
+    """Rows per second on both sides, and the ratios."""
+    rows = setting.scaled(4_000_000, 400_000)
+    path = setting.folder / "store"
+    _fill(path, rows, setting.seed)
+    spark = _session()
+    try:
+        return _read(spark, path, rows, setting) + _write(spark, path, rows, setting)
+    finally:
+        spark.stop()
+
+
+def _fill(path: Path, rows: int, seed: int) -> None:
+    payloads = as_arrow(CHUNK, seed)
+    with quire.open(str(path)) as store:
+        store.create_queue("full", capacity=CAPACITY_BYTES)
+        store.subscribe("full", "keep", start="earliest")
+        store.create_queue("sink", capacity=CAPACITY_BYTES)
+        store.subscribe("sink", "keep", start="earliest")
+        for _ in range(rows // CHUNK):
+            with store.transaction() as transaction:
+                transaction.put_many("full", payloads)
+
+
+def _session() -> Any:
+    from pyspark.sql import SparkSession
+
+    from bench.arrow_memory import Discard, Memory
+
+    root = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder: Any = SparkSession.builder
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.master("local[2]").appName("quire-bench").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(Memory)
+    spark.dataSource.register(Discard)
+    return spark
+
+
+def _read(spark: Any, path: Path, rows: int, setting: Setting) -> list[Figure]:
+    from quire.spark_graphs.schema import source_schema
+
+    figures = []
+    for words, schema in COLUMNS.items():
+        columns = schema or source_schema()
+        ours = spark.read.format("quire").schema(columns).option("path", str(path))
+        ours = ours.option("queue", "full").load()
+        memory = spark.read.format("memory").schema(columns)
+        memory = memory.option("rows", rows).option("seed", setting.seed).load()
+        seconds = _turns(_drop, [ours, memory])
+        figures += _compare(f"batch read, {words}", rows, seconds)
+    return figures
+
+
+def _drop(frame: Any) -> float:
+    begin = time.perf_counter()
+    frame.write.format("noop").mode("append").save()
+    return time.perf_counter() - begin
+
+
+def _write(spark: Any, path: Path, rows: int, setting: Setting) -> list[Figure]:
+    def stream(sink: str) -> float:
+        """Seconds of a whole micro-batch after the first, as Spark's progress has them."""
+        source = spark.readStream.format("memory").option("rows", rows)
+        source = source.option("batches", 2).option("seed", setting.seed).load()
+        writer = source.writeStream.format(sink).trigger(availableNow=True)
+        checkpoint = setting.folder / f"checkpoint-{time.time_ns()}"
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        if sink == "quire":
+            writer = writer.option("path", str(path)).option("queue", "sink")
+        query = writer.start()
+        query.awaitTermination()
+        last = [batch for batch in query.recentProgress if batch.numInputRows][-1]
+        return float(last.durationMs["triggerExecution"]) / 1_000
+
+    return _compare("stream write", rows, _turns(stream, ["quire", "discard"]))
+
+
+def _turns(measure: Any, sides: list[Any]) -> list[float]:
+    """The median of each side's seconds."""
+    taken: list[list[float]] = [[] for _ in sides]
+    for turn in range(1 + TURNS):
+        for times, side in zip(taken, sides, strict=True):
+            seconds = measure(side)
+            if turn:
+                times.append(seconds)
+    return [statistics.median(times) for times in taken]
+
+
+def _compare(words: str, rows: int, seconds: list[float]) -> list[Figure]:
+    ours, memory = (rows / taken for taken in seconds)
+    return [
+        Figure(f"{words}: Quire", ours, "rows/s"),
+        Figure(f"{words}: memory", memory, "rows/s"),
+        Figure(f"{words}: Quire to memory", ours / memory, "times", at_least(TARGET)),
+    ]
