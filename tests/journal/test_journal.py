@@ -15,7 +15,7 @@ from quire.errors import (
     StoreFailed,
 )
 from quire.journal import Journal, pack_record, read_at
-from quire.testing import Call, SimEnv
+from quire.testing import Call, SimEnv, SimulatedCrash
 from tests.journal.machine import OPTIONS, PAGE, SEGMENT, Machine, put
 
 
@@ -225,19 +225,86 @@ def test_a_failed_write_or_sync_poisons(sim: SimEnv, kind: str) -> None:
     assert kept in ([(1, 1, b"acknowledged")], [(1, 1, b"acknowledged"), (1, 2, b"failed")])
 
 
-@pytest.mark.parametrize("outcome", ["lost", "kept"])
-def test_what_recovery_handed_over_stays(sim: SimEnv, outcome: str) -> None:
+@pytest.mark.crash
+@pytest.mark.parametrize("size", [100, 14 * PAGE - 80])
+def test_what_recovery_handed_over_stays(seed: int, rounds: int, size: int) -> None:
     """A group whose sync failed, but which recovery read, is there after a power failure (V2)."""
-    journal = Journal.create(sim, "/store/journal", **OPTIONS)
-    sim.fail("sync", "*.log")
-    with pytest.raises(StoreFailed):
-        put(journal, 1, b"in the page cache only")
+    for n in range(rounds):
+        env = SimEnv(seed=seed + n)
+        env.make_directory("/store")
+        env.sync_directory("/")
+        journal = Journal.create(env, "/store/journal", **OPTIONS)
+        env.fail("sync", "*.log")
+        with pytest.raises(StoreFailed):
+            put(journal, 1, b"c" * size)  # from now on in the page cache only
+        assert Machine(env, "/store").peek(PAGE * 2, 80)
+        journal.close()
+        journal, kept = Machine(env, "/store").recover()
+        assert kept == [(1, 1, b"c" * size)]
+        put(journal, 2, b"built on it")
+        after = Machine(env.crash(outcome="lost"), "/store")
+        assert after.recovered() == [*kept, (1, 2, b"built on it")]
+
+
+@pytest.mark.crash
+def test_a_process_killed_while_creating(seed: int) -> None:
+    """What it left in memory only is made durable before anything is built on it (V2, J8)."""
+    sound = SimEnv(seed)
+    sound.make_directory("/store")
+    Journal.create(sound, "/store/journal", **OPTIONS)
+    for number in range(2, sound.calls.last_number + 1):
+        env = SimEnv(seed)
+        env.make_directory("/store")
+        env.sync_directory("/")
+        env.crash_at = number + 1
+        with pytest.raises(SimulatedCrash):
+            Journal.create(env, "/store/journal", **OPTIONS)
+        machine = Machine(env.kill(), "/store")
+        if machine.env.exists(machine.path(0)):
+            journal, _ = machine.recover()
+        else:
+            journal = machine.create()
+        put(journal, 1, b"x")
+        assert isinstance(machine.env, SimEnv)
+        after = Machine(machine.env.crash(outcome="lost"), "/store")
+        assert after.recovered() == [(1, 1, b"x")], number
+
+
+def test_a_ready_segment_is_used_again_after_reopening(machine: Machine) -> None:
+    """It becomes a spare: the next one is made of it, without new space (V2)."""
+    journal = machine.create()
+    journal.prepare_next()
     journal.close()
-    journal, kept = Machine(sim, "/store").recover()
-    assert kept == [(1, 1, b"in the page cache only")]
-    put(journal, 2, b"built on it")
-    after = Machine(sim.crash(outcome="lost" if outcome == "lost" else "kept"), "/store")
-    assert after.recovered() == [*kept, (1, 2, b"built on it")]
+    journal, _ = machine.recover()
+    assert (journal.status().ready, journal.status().spares) == (0, 1)
+    journal.prepare_next()
+    assert (journal.status().ready, journal.status().spares) == (1, 0)
+    journal.close()
+
+
+def test_a_segment_recycled_during_a_read(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read finds out afterwards, and gives nothing (R1)."""
+    journal = machine.create()
+    address = put(journal, 1, b"old")
+    put(journal, 2, b"x" * 10 * PAGE)
+    put(journal, 2, b"x" * 10 * PAGE)
+    header = machine.peek(SEGMENT, PAGE)
+    read = journal._handles.read
+
+    def recycle_and_read(number: int, offset: int, length: int) -> bytes:
+        journal.release(journal.last_lsn)
+        machine.env.rename(f"{machine.directory}/{0:016x}.spare", machine.path(0))
+        return read(number, offset, length)
+
+    monkeypatch.setattr(journal._handles, "read", recycle_and_read)
+    with pytest.raises(PositionLost):
+        journal.read(address, 10)
+    machine.poke(0, header)
+    with pytest.raises(PositionLost):
+        read_at(machine.env, machine.directory, SEGMENT, address, 10)
+    journal.close()
 
 
 def test_an_interrupt_poisons_too(sim: SimEnv) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from quire.checksum import checksum
-from quire.errors import StoreCorrupt, StoreVersion
+from quire.errors import StoreCorrupt, StoreFailed, StoreVersion
 from quire.journal import Finding, Group, Journal, Tail, geometry_of, scan
 from quire.journal.format import Geometry
 from quire.journal.scan import Chain
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import Call, SimEnv, SimulatedCrash, enumerate_crashes
 from tests.journal.machine import OPTIONS, PAGE, SEGMENT, Kept, Machine, put
 
 GEOMETRY = Geometry(**OPTIONS)
@@ -81,6 +81,7 @@ def check(env: SimEnv, oracle: Oracle) -> None:
         return
     kept = machine.recovered(restart_lsn=oracle.restart_lsn, durable_lsn=oracle.end_lsn)
     assert kept in expected(oracle)
+    assert scanned(machine, restart_lsn=oracle.restart_lsn)[1] == []
     again, kept_again = machine.recover(restart_lsn=oracle.restart_lsn)
     assert kept_again == kept
     put(again, 77, b"goes on")
@@ -115,6 +116,59 @@ def test_crash_at_every_call_of_recovery(seed: int) -> None:
             journal.close()
 
     enumerate_crashes(workload, check, Oracle, seed=seed, rounds=2)
+
+
+def leaves_two_names(env: SimEnv, number: int) -> bool:
+    """Whether the call makes a rename durable.
+
+    Where that fails, the simulated disk can keep a file's old name for good, and then prefer it
+    to the one that a later, durable rename gave the file.
+    """
+    call, before = env.calls.log[number - 1], env.calls.log[number - 2]
+    return call.kind == "sync_directory" and before.kind in ("rename", "remove")
+
+
+@pytest.mark.crash
+@pytest.mark.promise(11)
+@pytest.mark.parametrize("direct", [False, True])
+def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
+    """Whatever call fails: on the same machine recovery goes on, and what it read stays (V2)."""
+    for n in range(max(1, rounds // 8)):
+        workload = Workload(seed + n, direct=direct)
+        sound = SimEnv(seed + n)
+        workload(sound, Oracle())
+        for number in range(1, sound.calls.last_number + 1):
+            if leaves_two_names(sound, number):
+                continue
+            env, oracle = SimEnv(seed + n), Oracle()
+            env.fail_at(number)
+            with pytest.raises((OSError, StoreFailed)):
+                workload(env, oracle)
+            if not oracle.created:
+                continue
+            machine = Machine(env, "/store")
+            journal, kept = machine.recover(direct=direct, restart_lsn=oracle.restart_lsn)
+            assert kept in expected(oracle), number
+            for more in range(10):
+                kept.append((1, more, b"x" * 9000))
+                put(journal, more, b"x" * 9000)
+            after = Machine(env.crash(outcome="lost"), "/store")
+            assert after.recovered(restart_lsn=oracle.restart_lsn) == kept, number
+
+
+def test_a_group_in_another_place_is_not_valid(machine: Machine) -> None:
+    """A group that was copied to another page is none, even as the first that is read (C1)."""
+    lsns = written(machine, 100, 100)
+    machine.poke(lsns[2] + PAGE, machine.peek(lsns[1], PAGE))
+    with pytest.raises(StoreCorrupt, match=f"offset {lsns[2] + PAGE}"):
+        machine.recovered(restart_lsn=lsns[2] + PAGE)
+    assert len(machine.recovered()) == 2
+
+
+def test_a_missing_journal_is_damage(machine: Machine) -> None:
+    """Recovery makes no journal of its own where there should be one (J7)."""
+    with pytest.raises(StoreCorrupt, match=machine.path(0)):
+        machine.recovered()
 
 
 class UnguardedChain(Chain):
@@ -292,6 +346,55 @@ def test_an_unknown_version_is_refused(machine: Machine, where: int) -> None:
     with pytest.raises(StoreVersion, match="version 9"):
         machine.recovered()
     assert machine.peek(where, PAGE) == bytes(page)
+
+
+def test_a_group_of_another_store_is_not_valid(machine: Machine) -> None:
+    """A group that names another store is none, with a right checksum too (C1)."""
+    lsns = written(machine, 100, 100)
+    page = bytearray(machine.peek(lsns[1], PAGE))
+    page[24] ^= 1
+    end = 64 + int.from_bytes(page[48:52], "little")
+    page[0:8] = checksum(bytes(page[8:end])).to_bytes(8, "little")
+    machine.poke(lsns[1], bytes(page))
+    assert len(machine.recovered()) == 1
+
+
+@pytest.mark.crash
+def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
+    """No crash leaves a gap in the numbers (V2, J8)."""
+
+    def crashed() -> SimEnv:
+        """A torn first group in segment 1, while segment 2 is ready already."""
+        env = SimEnv(seed)
+        env.make_directory("/store")
+        env.sync_directory("/")
+        machine = Machine(env, "/store")
+        journal = machine.create()
+        put(journal, 1, b"x" * 12 * PAGE)
+
+        def prepare_and_crash(call: Call) -> None:
+            if call.kind == "write" and call.path == machine.path(1) and call.offset:
+                env.before_call = None
+                journal.prepare_next()
+                env.crash_at = call.number
+
+        env.before_call = prepare_and_crash
+        with pytest.raises(SimulatedCrash):
+            put(journal, 2, b"y" * 12 * PAGE)
+        return env.crash(outcome="lost")
+
+    env = crashed()
+    assert [path[-5:] for path in env.files()] == ["0.log", "1.log", "2.log"]
+    before = env.calls.last_number
+    Machine(env, "/store").recovered()
+    for number in range(before + 1, env.calls.last_number + 1):
+        for fate in range(8):
+            env = crashed()
+            env.crash_at = number
+            with pytest.raises(SimulatedCrash):
+                Machine(env, "/store").recovered()
+            after = Machine(env.crash(seed=fate), "/store")
+            assert after.recovered() == [(1, 1, b"x" * 12 * PAGE)]
 
 
 def test_generations_rise(machine: Machine) -> None:
