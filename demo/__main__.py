@@ -1,8 +1,8 @@
 """Replay a year of flights through queues and Spark, kill everything in the middle, and reconcile.
 
 Five processes work on one store: its owner (`quire serve`), the publisher, the Spark driver, the
-worker, and this one, which watches. Twice there is a SIGKILL without warning: first of all four
-with all their descendants, while a large transaction is open; later of the owner alone.
+worker, and this one, which watches. Twice there is a SIGKILL without warning: first of all others
+with their descendants, while a large transaction is open; later of the owner alone.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def demonstrate(folder: Path, arguments: argparse.Namespace) -> int:
         print("Reconciling the queues with the CSV files ...")
         with store.join(folder / "store") as opened:
             lines, have = reconcile.examine(opened, want)
+        chaos.end_owner(folder / "store")
     except DemoFailed as failure:
         print(f"The demo failed: {failure}\n{tails(members)}", file=sys.stderr)
         return 1

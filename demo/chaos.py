@@ -1,13 +1,16 @@
 """The course of the demo: from an empty store to the end of the flow, with two strikes between.
 
-1. While the large transaction is open, all four processes die at once: the owner of the store, the
-   publisher, the Spark driver with its JVM and Python workers, and the worker.
+1. Half way through the large transaction all processes die at once: the owner of the store, the
+   publisher, the Spark driver with its JVM and Python workers, and the worker. The last three are
+   started again.
 2. Later the owner dies alone. The others lose their connection, perhaps in a commit whose outcome
-   they cannot know, and go on by themselves when the owner is back.
+   they cannot know; they start another owner, look what it recovered, and go on.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,40 +20,36 @@ from demo.crew import Member, kill
 from demo.timeline import Timeline, happened
 from demo.watch import Counts, Watch
 
-__all__ = ["crew", "run"]
+__all__ = ["crew", "end_owner", "run"]
 
 SECOND_STRIKE = 0.75  # of all flights
-OWNER_SECONDS = 1.0  # for which the store is without an owner at the second strike
+OWNER_SECONDS = 20.0  # for the owner to close the store at the end
 
 
 def crew(folder: Path, rows: int, seconds: float, seed: int) -> list[Member]:
-    """The owner, the publisher, the pipeline and the worker, not started yet."""
-    part = [str(folder)]
+    """The publisher, the pipeline and the worker, not started yet."""
     pace = ["--rows", str(rows), "--seconds", str(seconds), "--seed", str(seed)]
-    commands = {
-        "owner": ["quire", "serve", str(folder / "store")],
-        "publisher": ["demo.publisher", *part, *pace],
-        "pipeline": ["demo.pipeline", *part],
-        "worker": ["demo.worker", *part],
-    }
+    arguments = {"publisher": pace, "pipeline": [], "worker": []}
     return [
-        Member(name, [sys.executable, "-m", *command], folder) for name, command in commands.items()
+        Member(name, [sys.executable, "-m", f"demo.{name}", str(folder), *more], folder)
+        for name, more in arguments.items()
     ]
 
 
 def run(folder: Path, members: list[Member], totals: Counts, timeline: Timeline) -> None:
     """Let the flow run to its end. Raises DemoFailed if it does not get there."""
-    owner, publisher, pipeline, worker = members
-    store.create(folder / "store")
+    publisher, pipeline, worker = members
+    with store.join(folder / "store") as joined:
+        store.create_queues(joined)
     with Watch(folder / "store", members, totals, timeline) as watch:
-        watch.say("Starting the owner of the store, a Spark driver and a worker ...")
-        for member in (owner, pipeline, worker):
-            _start(member, timeline)
+        watch.say("Starting a Spark driver and a worker ...")
+        _start(pipeline, timeline)
+        _start(worker, timeline)
         watch.until(lambda _: happened(folder, "query"))
         _start(publisher, timeline)
         _strike_all(folder, watch, members, timeline)
         watch.until(lambda counts: counts["enriched"] >= SECOND_STRIKE * totals["enriched"])
-        _strike_owner(watch, owner, timeline)
+        _strike_owner(watch, timeline)
         watch.until(lambda _: publisher.status == 0)
         pipeline.ask_to_finish()
         watch.until(lambda _: pipeline.status == 0)
@@ -59,25 +58,30 @@ def run(folder: Path, members: list[Member], totals: Counts, timeline: Timeline)
 
 
 def _strike_all(folder: Path, watch: Watch, members: list[Member], timeline: Timeline) -> None:
-    """Kill everything half way through the large transaction, and start it again."""
     watch.until(lambda _: happened(folder, "half of large"))
-    watch.leave()
-    count = kill(members)
+    count = kill(members, watch.owner())
     timeline.add("kill", processes=count, who="everything")
     watch.say(f"SIGKILL: all {count} processes, half way through the large transaction.")
     for member in members:
         _start(member, timeline)
 
 
-def _strike_owner(watch: Watch, owner: Member, timeline: Timeline) -> None:
-    watch.leave()
-    count = kill([owner])
-    timeline.add("kill", processes=count, who="the owner")
+def _strike_owner(watch: Watch, timeline: Timeline) -> None:
+    kill([], watch.owner())
+    timeline.add("kill", processes=1, who="the owner of the store")
     watch.say("SIGKILL: the owner of the store alone.")
-    time.sleep(OWNER_SECONDS)
-    _start(owner, timeline)
 
 
 def _start(member: Member, timeline: Timeline) -> None:
     member.start()
     timeline.add("start", process=member.name)
+
+
+def end_owner(path: Path) -> None:
+    """Ask the owner to close the store now, which it would do by itself after a while."""
+    with store.join(path) as joined:
+        owner = joined.owner_process_id
+    os.kill(owner, signal.SIGTERM)
+    deadline = time.monotonic() + OWNER_SECONDS
+    while Path(f"/proc/{owner}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -70,10 +70,11 @@ class Member:
         self._process.wait()
 
 
-def kill(members: list[Member]) -> int:
-    """SIGKILL all processes of the members' sessions at once; how many there were."""
+def kill(members: list[Member], *others: int) -> int:
+    """SIGKILL all processes of the members' sessions, and others, at once; how many there were."""
     running = [member for member in members if member.running]
     victims = [pid for member in running for pid in session_members(member.pid)]
+    victims += others
     for pid in victims:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

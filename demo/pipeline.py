@@ -25,6 +25,7 @@ __all__ = ["run", "session"]
 
 MOST_DEPARTURES = 20_000  # in one micro-batch
 TRIGGER = "500 milliseconds"
+LOOK_SECONDS = 1.0
 FAILURES = 10  # of the query, before the process gives up
 
 
@@ -67,7 +68,8 @@ def start(folder: Path, spark: SparkSession, reference: Reference) -> Any:
     departures = (
         spark.readStream.format("quire")
         .option("path", str(folder / "store"))
-        .option("subscribe", store.SOURCE)
+        .option("queue", "departures")
+        .option("subscription", store.OPS)
         .option("startingOffsets", "earliest")
         .option("maxMessagesPerTrigger", MOST_DEPARTURES)
         .load()
@@ -86,7 +88,7 @@ def _follow(query: Any, finish: Finish, timeline: Timeline) -> bool:
     """Note the batches of a query; whether it was brought to its end."""
     noted = -1
     while True:
-        asked = finish.wait(0.5)
+        asked = finish.wait(LOOK_SECONDS)
         if asked:
             query.processAllAvailable()
         for progress in query.recentProgress:

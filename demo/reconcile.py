@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
+import quire
 from demo import store
 from demo.flights import LATE_MINUTES, VERY_LATE_MINUTES, table
 
@@ -212,7 +213,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="what `python -m demo --keep FOLDER` left")
     parser.add_argument("--rows", type=int, help="how many flights were published (default: all)")
     arguments = parser.parse_args()
-    with store.join(arguments.folder / "store") as opened:
+    with quire.open(str(arguments.folder / "store"), create=False) as opened:
         lines, _ = examine(opened, expected(arguments.rows))
     print(render(lines))
     return 1 if wrong(lines) else 0

@@ -10,29 +10,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import quire
+from quire.opening import open_or_serve
 
-__all__ = ["ALERTS", "AUDIT", "QUEUES", "SOURCE", "TOPICS", "create", "join"]
+__all__ = ["ALERTS", "AUDIT", "OPS", "QUEUES", "TOPICS", "create_queues", "join"]
 
-SOURCE = "departures/ops"
+OPS = "ops"
 ALERTS = "alerts"
 AUDIT = "audit"
 TOPICS = ("departures", "enriched", "delays", "notices")
 QUEUES = ("departures", "enriched", "delays", "alerts", "notices")
 
-JOIN_SECONDS = 60.0
 
-
-def create(path: Path) -> None:
-    """Make the store with all its queues and subscriptions."""
-    with quire.open(str(path)) as store:
-        for name in QUEUES:
-            store.create_queue(name, kind="topic" if name in TOPICS else "work")
-        for name in TOPICS:
-            store.subscribe(name, AUDIT)
-        store.subscribe(*SOURCE.split("/"))
+def create_queues(store: Any) -> None:
+    """Make the queues and subscriptions in a new store."""
+    for name in QUEUES:
+        store.create_queue(name, kind="topic" if name in TOPICS else "work")
+    for name in TOPICS:
+        store.subscribe(name, AUDIT, start="earliest")
+    store.subscribe("departures", OPS, start="earliest")
 
 
 def join(path: Path) -> Any:
-    """The store, once its owner can be reached."""
-    return quire.open(str(path))
+    """The store, in the hands of its owner, a process that is started if there is none."""
+    return open_or_serve(str(path))

@@ -55,7 +55,7 @@ class Watch:
     ) -> None:
         for bar in self._bars.values():
             bar.close()
-        self.leave()
+        self._leave()
 
     def until(self, condition: Callable[[Counts], bool]) -> None:
         """Watch until the condition holds; raises DemoFailed if that seems hopeless."""
@@ -68,8 +68,14 @@ class Watch:
         """A line above the bars."""
         tqdm.write(text)
 
-    def leave(self) -> None:
-        """Give the store up; the next look joins it anew."""
+    def owner(self) -> int:
+        """The process that owns the store."""
+        while self._store is None:
+            self._look()
+        process: int = self._store.owner_process_id
+        return process
+
+    def _leave(self) -> None:
         if self._store is not None:
             with suppress(QuireError):  # its owner may be dead already
                 self._store.close()
@@ -82,7 +88,7 @@ class Watch:
             counts = {name: self._store.positions(name)[1] for name in self.counts}
         except QuireError as error:
             self._timeline.add("lost", error=repr(error))
-            self.leave()
+            self._leave()
             return
         if counts != self.counts:
             self._moved = time.monotonic()

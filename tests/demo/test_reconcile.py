@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import quire
 from demo import flights, reconcile, store, worker
 
 ROWS = 1_500
@@ -41,9 +42,9 @@ def _message(row: dict[str, Any]) -> bytes:
 @pytest.fixture
 def folder(tmp_path: Path, want: reconcile.Frames) -> Path:
     """The folder of a demo that went right."""
-    store.create(tmp_path / "store")
     alerts = messages(want["notices"])
-    with store.join(tmp_path / "store") as opened:
+    with quire.open(str(tmp_path / "store")) as opened:
+        store.create_queues(opened)
         with opened.transaction() as transaction:
             transaction.put_many("departures", flights.encode(flights.load(ROWS)))
             transaction.put_many("enriched", messages(want["enriched"]))
@@ -72,7 +73,7 @@ def test_equal_figures_pass_and_nothing_is_taken(folder: Path) -> None:
 @pytest.mark.parametrize("queue", store.TOPICS)
 def test_a_missing_message_fails(folder: Path, queue: str) -> None:
     """One message fewer in any queue is noticed."""
-    with store.join(folder / "store") as opened, opened.transaction() as transaction:
+    with quire.open(str(folder / "store")) as opened, opened.transaction() as transaction:
         assert transaction.get(f"{queue}/{store.AUDIT}") is not None
     run = reconcile_again(folder)
     assert run.returncode == 1, run.stdout + run.stderr
@@ -82,7 +83,7 @@ def test_a_missing_message_fails(folder: Path, queue: str) -> None:
 @pytest.mark.parametrize("queue", store.TOPICS)
 def test_a_repeated_message_fails(folder: Path, queue: str) -> None:
     """One message twice in any queue is noticed."""
-    with store.join(folder / "store") as opened, opened.transaction() as transaction:
+    with quire.open(str(folder / "store")) as opened, opened.transaction() as transaction:
         first = opened.browse(f"{queue}/{store.AUDIT}", max_messages=1).payloads()[0]
         transaction.put(queue, first)
     run = reconcile_again(folder)
@@ -92,7 +93,7 @@ def test_a_repeated_message_fails(folder: Path, queue: str) -> None:
 
 def test_an_alert_that_nobody_took_fails(folder: Path, want: reconcile.Frames) -> None:
     """Alerts that are left are noticed."""
-    with store.join(folder / "store") as opened:
+    with quire.open(str(folder / "store")) as opened:
         opened.put("alerts", messages(want["notices"])[0])
     assert reconcile_again(folder).returncode == 1
 

@@ -1,0 +1,81 @@
+"""The demo's report, from events that did not happen."""
+
+from __future__ import annotations
+
+import html.parser
+
+import pandas as pd
+import pytest
+
+from demo import report
+from demo.reconcile import Line
+from demo.timeline import Event
+
+COUNTS = {"departures": 900, "enriched": 800, "delays": 300, "alerts": 50, "notices": 40}
+
+
+def events() -> list[Event]:
+    """A short run with one strike."""
+    samples = [
+        Event(1e9 + at, "demo", "counts", {name: at * count for name, count in COUNTS.items()})
+        for at in range(10)
+    ]
+    commits = [Event(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)]
+    strike = Event(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
+    return [*samples, *commits, strike]
+
+
+def lines(actual: int) -> list[Line]:
+    """Figures, of which one may be wrong."""
+    counted = [Line(name, "messages", count, count) for name, count in COUNTS.items()]
+    return [*counted, Line("alerts", "messages left", 0, 0), Line("delays", "sum", 7, actual)]
+
+
+CARRIERS = pd.DataFrame({"expected": [3, 4], "actual": [3, 5]}, index=["AA", "<B>"])
+
+
+class Tags(html.parser.HTMLParser):
+    """Collects elements, and checks that they are closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "xlink:href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone() -> None:
+    """One page of well-formed HTML with three drawings, and nothing fetched from elsewhere."""
+    tags = Tags()
+    tags.feed(report.page(events(), lines(7), CARRIERS))
+    assert not tags.open
+    assert tags.seen.count("svg") == 3
+    assert not {"script", "link", "img", "iframe"} & set(tags.seen)
+    assert all(link.startswith("#") for link in tags.links)
+
+
+@pytest.mark.parametrize(("actual", "words"), [(7, "all equal"), (8, "1 differ")])
+def test_the_page_says_whether_all_figures_are_equal(actual: int, words: str) -> None:
+    """A wrong figure stands at the top."""
+    assert words in report.page(events(), lines(actual), CARRIERS)
+
+
+def test_the_page_shows_strikes_counts_and_escapes_names() -> None:
+    """What happened, how much of it, and no text of the data taken for markup."""
+    page = report.page(events(), lines(7), CARRIERS)
+    assert "SIGKILL: everything" in page
+    assert "9 processes" in page
+    assert ">900<" in page
+    assert "&lt;B&gt;" in page
