@@ -1,0 +1,272 @@
+"""The command line: `quire serve`, `status`, `queues`, `put`, `get` and so on.
+
+Every command but `serve` opens the store as any program does: it joins the owner, or owns the store
+while it runs. An error is one line on standard error and exit status 1; `serve` ends with 75 where
+another process owns the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from quire.errors import QuireError, StoreLocked
+
+_BATCH: Final = 1000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        status: int | None = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.close()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except (QuireError, OSError) as error:
+        message = " ".join(str(error).split())
+        print(f"quire: {type(error).__name__}: {message}", file=sys.stderr)
+        if options.run is _serve and isinstance(error, StoreLocked):
+            from quire.remote import LOCKED_EXIT_STATUS
+
+            return LOCKED_EXIT_STATUS
+        return 1
+    return status or 0
+
+
+def _open(options: argparse.Namespace) -> Any:
+    from quire.opening import open as open_store
+
+    return open_store(options.path, create=False)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from quire.opening import serve
+
+    print(f"process {os.getpid()} opens {options.path}", flush=True)
+    serve(options.path, options.linger, create=options.create)
+    print(f"process {os.getpid()} closed {options.path}", flush=True)
+
+
+def _status(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        status = store.status()
+    if options.json:
+        print(json.dumps(status, indent=2, sort_keys=True))
+    else:
+        _print_tree(status)
+
+
+def _queues(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        queues = store.queues()
+        subscriptions = {queue.name: store.subscriptions(queue.name) for queue in queues}
+    if options.json:
+        print(json.dumps([_queue_json(queue, subscriptions[queue.name]) for queue in queues]))
+        return
+    rows = [("QUEUE", "KIND", "MESSAGES", "USED", "CAPACITY", "SUBSCRIPTIONS (PENDING)")]
+    for queue in queues:
+        readers = [f"{s.name or '-'} ({s.pending})" for s in subscriptions[queue.name]]
+        rows.append(
+            (
+                queue.name,
+                queue.kind,
+                str(queue.messages),
+                str(queue.used_bytes),
+                str(queue.capacity_bytes),
+                ", ".join(readers),
+            )
+        )
+    _print_table(rows)
+
+
+def _create_queue(options: argparse.Namespace) -> None:
+    from quire.opening import open as open_store
+
+    given = {"capacity": options.capacity, "max_messages": options.max_messages}
+    with open_store(options.path) as store:
+        store.create_queue(
+            options.name,
+            kind=options.kind,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+
+
+def _drop_queue(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.drop_queue(options.name)
+
+
+def _subscribe(options: argparse.Namespace) -> None:
+    start = int(options.start) if options.start.isdecimal() else options.start
+    with _open(options) as store:
+        store.subscribe(options.queue, options.subscription, start=start)
+
+
+def _unsubscribe(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.unsubscribe(options.queue, options.subscription)
+
+
+def _put(options: argparse.Namespace) -> None:
+    payloads: Iterable[bytes] = map(os.fsencode, options.payloads)
+    if not options.payloads:
+        payloads = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+    with _open(options) as store, store.transaction() as txn:
+        for batch in _batches(payloads):
+            txn.put_many(options.queue, batch)
+
+
+def _get(options: argparse.Namespace) -> int:
+    with _open(options) as store, store.transaction() as txn:
+        messages = txn.get_many(options.source, options.count, timeout=options.wait)
+        for payload in messages.payloads():
+            _print_payload(payload)
+        sys.stdout.flush()  # what cannot be written is not taken
+    return 0 if messages else 3
+
+
+def _browse(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        for message in store.browse(options.source, max_messages=options.count):
+            if options.json:
+                print(json.dumps(_message_json(message)))
+            else:
+                _print_payload(message.payload)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    with _open(options) as store:
+        report = store.verify()
+    for finding in report.findings:
+        print(finding)
+    print("ok" if report.ok else f"{len(report.findings)} findings")
+    return int(not report.ok)
+
+
+def _checkpoint(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.checkpoint()
+
+
+def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for payload in payloads:
+        batch.append(payload)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _print_payload(payload: bytes) -> None:
+    sys.stdout.buffer.write(payload + b"\n")
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def _print_tree(value: Any, indent: str = "") -> None:
+    items = value.items() if isinstance(value, dict) else ((str(i), v) for i, v in enumerate(value))
+    for name, inner in items:
+        if isinstance(inner, dict | list) and inner:
+            print(f"{indent}{name}:")
+            _print_tree(inner, indent + "  ")
+        else:
+            print(f"{indent}{name}: {'none' if inner in ([], {}, None) else inner}")
+
+
+def _queue_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(queue), "subscriptions": [asdict(value) for value in subscriptions]}
+
+
+def _message_json(message: Any) -> dict[str, Any]:
+    names = [name for name in type(message).__slots__ if name not in ("attributes", "payload")]
+    return {
+        **{name: getattr(message, name) for name in names},
+        "attributes": dict(message.attributes),
+        "payload": message.payload.decode(errors="backslashreplace"),
+    }
+
+
+def _size(text: str) -> int:
+    """Bytes, with K, M, G or T for powers of 1024."""
+    unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
+    number = text[:-1] if unit else text
+    if not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or 64K, 512M, 2G")
+    return int(number) << 10 * unit
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="quire", description="A transactional multi-queue engine: one store is one directory."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int | None], *positional: str, help: str
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        sub.set_defaults(run=run)
+        sub.add_argument("path", metavar="PATH", help="the store's directory")
+        for argument in positional:
+            sub.add_argument(argument, metavar=argument.upper())
+        return sub
+
+    sub = command("serve", _serve, help="own a store and serve it to other processes")
+    sub.add_argument(
+        "--linger", type=float, metavar="S", help="end after S seconds without a client"
+    )
+    sub.add_argument("--no-create", dest="create", action="store_false", help="never make a store")
+
+    for name, run, text in (
+        ("status", _status, "show the state of a store"),
+        ("queues", _queues, "list the queues with their subscriptions"),
+    ):
+        command(name, run, help=text).add_argument("--json", action="store_true", help="as JSON")
+
+    sub = command("create-queue", _create_queue, "name", help="make a queue, and a store for it")
+    sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
+    sub.add_argument("--max-messages", type=int, metavar="N")
+    command("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
+
+    sub = command("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
+    sub.add_argument("--start", default="latest", help="earliest, latest or a position")
+    command("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
+
+    sub = command("put", _put, "queue", help="put messages in one transaction")
+    sub.add_argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of standard input")
+
+    sub = command("get", _get, "source", help="take messages and print their payloads")
+    sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N")
+    sub.add_argument("--wait", type=float, default=0.0, metavar="S", help="for the first one")
+
+    sub = command("browse", _browse, "source", help="print messages without taking them")
+    sub.add_argument("-n", dest="count", type=int, default=_BATCH, metavar="N", help="at most N")
+    sub.add_argument("--json", action="store_true", help="all fields, one message a line")
+
+    command("verify", _verify, help="check every byte of a store")
+    command("checkpoint", _checkpoint, help="write a checkpoint")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

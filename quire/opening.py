@@ -1,0 +1,155 @@
+"""Opening a store: owning it, or joining the process that owns it.
+
+- P1: one process owns a store at a time, by the lock in its directory; any other that opens it
+  joins the owner over the store's socket, with the same methods, or gets `StoreLocked`, which names
+  the owner.
+- P2: an owner serves others for as long as it has the store open, unless it asked not to.
+- P3: waiting for an owner that is just starting or just ending is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from quire.env import Env, OsEnv
+from quire.errors import ConnectionLost, InvalidArgument, StoreFailed, StoreLocked
+
+if TYPE_CHECKING:
+    from quire.engine import Store
+    from quire.remote import RemoteStore
+
+JOIN_SECONDS: Final = 5.0  # for an owner that is just starting or just ending
+START_SECONDS: Final = 60.0  # for an owner process, which may have a journal to recover from
+_POLL_SECONDS: Final = 0.02
+
+
+def open(
+    path: str,
+    *,
+    env: Env | None = None,
+    create: bool = True,
+    share: bool = True,
+    background: bool = True,
+    **options: Any,
+) -> Store | RemoteStore:
+    """Open the store at `path`: own it, or join its owner.
+
+    `create` makes a new store where there is none. `share` lets other processes join this one, and
+    lets this one join another; without it the store is owned or StoreLocked is raised. `background`
+    runs checkpoints, moves and time-outs in threads of the store. The options (see
+    `quire.engine.Options`) are those of the owner: a process that joins takes the store as it is.
+
+    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
+    """
+    path = _checked_path(path)
+    machine = OsEnv() if env is None else env
+    share = share and isinstance(machine, OsEnv)  # nobody else can reach a simulated disk
+    deadline = machine.monotonic() + JOIN_SECONDS
+    while True:
+        try:
+            return _own(path, machine, create, share, background, options)
+        except StoreLocked as error:
+            if not share:
+                raise
+            locked = error
+        joined = _join(machine, path)
+        if joined is not None:
+            return joined
+        if machine.monotonic() > deadline:
+            raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
+        machine.sleep(_POLL_SECONDS)
+
+
+def connect(url: str) -> RemoteStore:
+    """The store whose owner listens at `url`: grpc+unix:///path, or grpc+tcp://127.0.0.1:port.
+
+    Raises ConnectionLost if nobody answers there.
+    """
+    from quire.remote import RemoteStore
+
+    if not isinstance(url, str) or not url.startswith(("grpc+unix:///", "grpc+tcp://")):
+        raise InvalidArgument(
+            f"{url!r}: give a URL grpc+unix:///path/of/socket or grpc+tcp://127.0.0.1:port"
+        )
+    return RemoteStore(url)
+
+
+def serve(path: str, linger: float | None = None, *, create: bool = True, **options: Any) -> None:
+    """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
+
+    With `linger`, also end when no client has been connected for that many seconds. Raises what
+    `open` raises; StoreLocked if another process owns the store.
+    """
+    from quire.remote import SharedStore, serve_until_idle
+
+    env = OsEnv()
+    with SharedStore.open(
+        _checked_path(path), env=env, create=create, owner="quire serve", **options
+    ) as store:
+        store.share(env).wait_started()
+        serve_until_idle(store.share(env), linger)
+
+
+def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
+    """Join the owner of the store at `path`; where there is none, start a process that owns it.
+
+    That process ends once no client has been connected for `linger` seconds. Raises StoreFailed,
+    with what that process said, if the store cannot be opened.
+    """
+    from quire.remote import OwnerProcess
+
+    path = _checked_path(path)
+    env = OsEnv()
+    deadline = env.monotonic() + START_SECONDS
+    started: OwnerProcess | None = None
+    retry_at = 0.0
+    while True:
+        joined = _join(env, path)
+        if joined is not None:
+            return joined
+        now = env.monotonic()
+        if started is not None and not started.is_running and not started.lost_the_race:
+            raise StoreFailed(f"the owner of {path} did not start: {started.last_words()}")
+        if now > deadline:
+            said = "" if started is None else started.last_words()
+            raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {said}")
+        if started is None or (not started.is_running and now >= retry_at):
+            started = OwnerProcess(env, path, linger, create=create)
+            retry_at = now + 1.0
+        env.sleep(_POLL_SECONDS)
+
+
+def _own(
+    path: str, env: Env, create: bool, share: bool, background: bool, options: dict[str, Any]
+) -> Store:
+    from quire.engine import Store
+
+    if not share:
+        return Store.open(path, env=env, create=create, background=background, **options)
+    from quire.remote import SharedStore
+
+    store = SharedStore.open(path, env=env, create=create, background=background, **options)
+    store.share(env)
+    return store
+
+
+def _join(env: Env, path: str) -> RemoteStore | None:
+    """The owner's store, if an owner can be reached."""
+    from quire.remote import RemoteStore, read_address
+
+    address = read_address(env, path)
+    if address is None:
+        return None
+    try:
+        return RemoteStore(address.url, epoch=address.epoch)
+    except ConnectionLost:
+        return None
+
+
+def _checked_path(path: object) -> str:
+    import os
+
+    try:
+        return os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"path is {path!r}: give the path of a directory") from None

@@ -1,0 +1,173 @@
+"""A store that another process owns: the methods of `quire.engine.Store`, over a connection.
+
+Thread-safe. Each open transaction that has reached the owner has a stream of its own, so that one
+which waits for a message holds up no other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from quire.engine.info import Lease, QueueInfo, Report, SubscriptionInfo
+from quire.errors import InvalidArgument, QueueNotFound
+from quire.message import Messages
+
+from .connection import Connection
+from .delivery import read_messages
+from .protocol import Bytes, Frame
+from .remote_transaction import RemoteTransaction, check_seconds
+from .results import read_lease, read_queue, read_report, read_subscription
+
+
+class RemoteStore:
+    """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
+
+    role: Final = "joined"
+
+    def __init__(self, url: str, *, epoch: str | None = None) -> None:
+        """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does."""
+        self.connection: Final = Connection(url, epoch=epoch)
+        self.url: Final = url
+        self.path: Final = self.connection.path
+        self.store_id: Final = self.connection.store_id
+        self.owner_process_id: Final = self.connection.owner_process_id
+        self._numbers = itertools.count(1)
+        self._known_queues: set[str] = set()
+        self._finalizer = weakref.finalize(self, self.connection.close)
+
+    def __enter__(self) -> RemoteStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RemoteStore {self.path}, owned by process {self.owner_process_id}>"
+
+    # Queues and subscriptions
+
+    def create_queue(
+        self,
+        name: str,
+        kind: str = "topic",
+        capacity: int | None = None,
+        max_messages: int | None = None,
+    ) -> QueueInfo:
+        """See `quire.engine.Store`, as for all methods here."""
+        arguments = {"name": name, "kind": kind, "max_messages": max_messages}
+        if capacity is not None:
+            arguments["capacity"] = capacity
+        return read_queue(self._call("create_queue", **arguments))
+
+    def queues(self) -> list[QueueInfo]:
+        return [read_queue(value) for value in self._call("queues")]
+
+    def queue(self, name: str) -> QueueInfo:
+        return read_queue(self._call("queue", name=name))
+
+    def drop_queue(self, name: str) -> None:
+        self._known_queues.discard(name)
+        self._call("drop_queue", name=name)
+
+    def subscribe(
+        self, queue: str, subscription: str, start: str | int = "earliest"
+    ) -> SubscriptionInfo:
+        return read_subscription(
+            self._call("subscribe", queue=queue, subscription=subscription, start=start)
+        )
+
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        self._call("unsubscribe", queue=queue, subscription=subscription)
+
+    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
+        return [read_subscription(value) for value in self._call("subscriptions", queue=queue)]
+
+    # Messages
+
+    def transaction(self, timeout: float | None = None, large: bool = False) -> RemoteTransaction:
+        if timeout is not None and check_seconds(timeout) == 0:
+            raise InvalidArgument("timeout is 0: give seconds above 0, or None")
+        self.connection.check()
+        return RemoteTransaction(self, next(self._numbers), timeout=timeout, large=bool(large))
+
+    def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
+        self._known_queues.add(queue)  # the commit, which follows at once, finds out
+        try:
+            with self.transaction() as txn:
+                message_id = txn.put(queue, payload, **fields)
+        except QueueNotFound:
+            self.forget_queues()
+            raise
+        return int(message_id)
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        return read_messages(
+            self._frames("browse", {"source": source, "start": start, "max_messages": max_messages})
+        )
+
+    def check_queue(self, name: str) -> None:
+        """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""
+        if not isinstance(name, str):
+            raise InvalidArgument(f"a queue's name is a str, not {type(name).__name__}")
+        if name not in self._known_queues:
+            self.queue(name)
+            self._known_queues.add(name)
+
+    def forget_queues(self) -> None:
+        """A commit met a queue that is gone."""
+        self._known_queues.clear()
+
+    # Positions, leases, the ledger
+
+    def ledger(self, key: str) -> int | None:
+        value: int | None = self._call("ledger", key=key)
+        return value
+
+    def positions(self, name: str) -> tuple[int, int]:
+        first, end = self._call("positions", name=name)
+        return first, end
+
+    def lease(self, queue: str, start: int, end: int, seconds: float = 600.0) -> Lease:
+        return read_lease(self._call("lease", queue=queue, start=start, end=end, seconds=seconds))
+
+    def release(self, lease_id: int) -> None:
+        self._call("release", lease_id=lease_id)
+
+    def renew(self, lease_id: int, seconds: float = 600.0) -> None:
+        self._call("renew", lease_id=lease_id, seconds=seconds)
+
+    # The store as a whole
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self._call("status")
+        return status
+
+    def checkpoint(self) -> None:
+        self._call("checkpoint")
+
+    def verify(self) -> Report:
+        return read_report(self._call("verify"))
+
+    def close(self) -> None:
+        """End the connection; open transactions are rolled back. Twice is once."""
+        self._finalizer()
+
+    def _call(self, op: str, **arguments: Any) -> Any:
+        return self._frames(op, arguments)[-1].header.get("result")
+
+    def _frames(self, op: str, arguments: Mapping[str, Any]) -> list[Frame]:
+        try:
+            with self.connection.channel() as channel:
+                return channel.request({"op": op, "arguments": dict(arguments)}, may_block=True)
+        except QueueNotFound:
+            self.forget_queues()
+            raise

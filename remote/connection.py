@@ -1,0 +1,193 @@
+"""A client's connection to a store's owner: its streams, and how it learns that the owner is gone.
+
+N1. One stream, the watch, carries nothing: its end tells at once that the owner is gone.
+N2. After that every operation raises ConnectionLost, and the connection never comes back by itself:
+    what transactions had done at the old owner is rolled back. The store must be opened anew.
+N3. A connection is of use only to the process that opened it, not to one forked from it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from quire.errors import ConnectionLost, RemoteError, StoreClosed
+
+from .channel import Channel, StreamEnded
+from .protocol import MAX_IDLE_STREAMS, Frame, field
+
+HELLO_SECONDS: Final = 5.0
+_OPTIONS: Final = [
+    ("grpc.use_local_subchannel_pool", 1),  # no waiting for a back-off of an earlier connection
+    ("grpc.min_reconnect_backoff_ms", int(HELLO_SECONDS * 1000)),  # the time-out of connecting
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+class Connection:
+    """The streams to one owner; thread-safe."""
+
+    def __init__(self, url: str, *, epoch: str | None = None) -> None:
+        """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
+
+        Raises ConnectionLost if nobody answers there.
+        """
+        from pyarrow import flight
+
+        self.url = url
+        self._expected_epoch = epoch
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[Channel] = []
+        self._in_use: set[Channel] = set()
+        self._lost: str | None = None
+        self._closed = False
+        try:
+            self._flight = flight.FlightClient(url, generic_options=_OPTIONS)
+        except (OSError, ValueError) as error:
+            raise ConnectionLost(f"cannot connect to {url}: {error}") from None
+        try:
+            hello = self._start_watch()
+        except BaseException:
+            self.close()
+            raise
+        self.epoch = field(hello.header, "epoch", str)
+        self.path = field(hello.header, "path", str)
+        self.store_id = hello.header.get("store_id")
+        self.owner_process_id = field(hello.header, "process_id", int)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the owner is gone."""
+        return self._lost is not None
+
+    def check(self) -> None:
+        """Raise what keeps this connection from being used, if anything does."""
+        if self._closed:
+            raise StoreClosed("this store object was closed: open the store again")
+        if self._process_id != os.getpid():
+            raise StoreClosed(
+                f"this store object was opened by process {self._process_id}, from which this one"
+                " was forked: open the store here again"
+            )
+        if self._lost is not None:
+            raise ConnectionLost(
+                f"the owner of the store is gone ({self._lost}); its open transactions are rolled"
+                " back: open the store again"
+            )
+
+    def borrow(self) -> Channel:
+        """A channel for one thread, until `give_back`."""
+        self.check()
+        with self._lock:
+            if self._idle:
+                channel = self._idle.pop()
+                self._in_use.add(channel)
+                return channel
+        try:
+            channel = Channel(self._flight, self._hello("work"))
+            channel.receive_hello()
+        except StreamEnded as error:
+            raise self.lose(str(error)) from None
+        with self._lock:
+            if not self._closed:
+                self._in_use.add(channel)
+                return channel
+        channel.close()
+        raise StoreClosed("this store object was closed: open the store again")
+
+    def give_back(self, channel: Channel) -> None:
+        """The channel carries no transaction any more."""
+        with self._lock:
+            self._in_use.discard(channel)
+            if not channel.broken and not self._closed and len(self._idle) < MAX_IDLE_STREAMS:
+                self._idle.append(channel)
+                return
+        channel.close()
+
+    @contextmanager
+    def channel(self) -> Iterator[Channel]:
+        """A channel for one request."""
+        channel = self.borrow()
+        try:
+            yield channel
+        except StreamEnded as error:
+            raise self.lose(str(error)) from None
+        finally:
+            self.give_back(channel)
+
+    def lose(self, reason: str) -> ConnectionLost | StoreClosed:
+        """Give the connection up (N2); the error for an operation that was under way."""
+        if self._closed:
+            return StoreClosed("this store object was closed during the operation")
+        self._lost = self._lost or reason
+        self._end_streams()
+        return ConnectionLost(
+            f"the owner of the store is gone ({self._lost}); nothing of this operation took effect:"
+            " open the store again"
+        )
+
+    def close(self) -> None:
+        """End all streams; what is open on them is rolled back. Twice is once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._process_id != os.getpid():
+            return
+        self._end_streams()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._watcher is not threading.current_thread():
+            self._watcher.join(1.0)  # it closes the stream
+        self._flight.close()
+
+    _watch: Channel | None = None
+    _watcher: threading.Thread
+
+    def _hello(self, role: str) -> dict[str, Any]:
+        return {"op": "hello", "role": role, "epoch": self._expected_epoch}
+
+    def _start_watch(self) -> Frame:
+        """Open the watch stream, and wait for the owner's hello but not for ever."""
+        answered = threading.Event()
+        hello: list[Frame] = []
+        failure: list[Exception] = []
+
+        def run() -> None:
+            try:
+                watch = self._watch = Channel(self._flight, self._hello("watch"))
+                hello.append(watch.receive_hello())
+            except Exception as error:  # noqa: BLE001 raised again below
+                failure.append(error)
+                return
+            finally:
+                answered.set()
+            reason = watch.wait_for_end()
+            watch.close()
+            if not self._closed:
+                self.lose(reason)
+
+        self._watcher = threading.Thread(target=run, name="quire-watch", daemon=True)
+        self._watcher.start()
+        if not answered.wait(HELLO_SECONDS):
+            raise ConnectionLost(f"{self.url} does not answer within {HELLO_SECONDS:.0f} seconds")
+        if failure:
+            if isinstance(failure[0], StreamEnded):
+                raise ConnectionLost(f"nobody answers at {self.url}: {failure[0]}") from None
+            raise failure[0]
+        if field(hello[0].header, "op", str) != "hello":
+            raise RemoteError(f"{self.url} is not the owner of a store")
+        return hello[0]
+
+    def _end_streams(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            in_use = list(self._in_use)
+        for channel in in_use:
+            channel.cancel()  # its user closes it
+        for channel in idle:
+            channel.close()

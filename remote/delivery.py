@@ -1,0 +1,110 @@
+"""Messages on their way from the owner to a client.
+
+A single message travels as its fields in the header and its payload as the body. Many travel as
+blocks, into which slices of the store's blocks are packed, so that no message is handled by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from quire.block import Block, Part, pack
+from quire.errors import RemoteError
+from quire.message import Delivered, Message, Messages
+
+from .protocol import ANSWER_BYTES, Bytes, Frame, field
+
+Answer = tuple[dict[str, Any], Sequence[Bytes]]
+
+_FIELDS = (
+    "id",
+    "queue",
+    "priority",
+    "group",
+    "time",
+    "sender",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+    "expires_at",
+    "deliver_at",
+    "delivery_count",
+)
+
+
+def message_answer(message: Message | None) -> Answer:
+    """The answer that carries one message, or none."""
+    if message is None:
+        return {"message": None}, ()
+    fields = {name: getattr(message, name) for name in _FIELDS}
+    if message.attributes:
+        fields["attributes"] = dict(message.attributes)
+    return {"message": fields}, (message.payload,)
+
+
+def read_message(frame: Frame) -> Message | None:
+    """The message of such an answer."""
+    fields = frame.header.get("message")
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or len(frame.bodies) != 1:
+        raise RemoteError("the owner's answer has no message that can be read")
+    return Message(payload=bytes(frame.bodies[0]), **fields)
+
+
+def messages_answers(messages: Messages) -> Iterator[Answer]:
+    """Answers that together carry the messages, each of about `ANSWER_BYTES`."""
+    answers = list(_groups(messages.slices))
+    if not answers:
+        yield {"queue": messages.queue, "delivery_count": 1, "more": False}, ()
+    for number, group in enumerate(answers, 1):
+        block = pack([Part(*part[:5]) for part in group])
+        header = {
+            "queue": messages.queue,
+            "delivery_count": group[0].delivery_count,
+            "more": number < len(answers),
+        }
+        yield header, (block.data,)
+
+
+def read_messages(frames: Sequence[Frame]) -> Messages:
+    """The messages of such answers."""
+    slices = []
+    for frame in frames:
+        count = field(frame.header, "delivery_count", int)
+        for body in frame.bodies:
+            block = Block.parse(body, "messages from the owner")
+            slices.append(Delivered(block, 0, block.count, 0, 0, count))
+    return Messages(field(frames[-1].header, "queue", str), slices)
+
+
+def _groups(slices: Sequence[Delivered]) -> Iterator[list[Delivered]]:
+    """Runs of slices that fit one answer and share their delivery count."""
+    group: list[Delivered] = []
+    size = 0
+    for part in _cut(slices):
+        charge = part.block.charge(part.start, part.stop)
+        if group and (
+            size + charge > ANSWER_BYTES or part.delivery_count != group[0].delivery_count
+        ):
+            yield group
+            group, size = [], 0
+        group.append(part)
+        size += charge
+    if group:
+        yield group
+
+
+def _cut(slices: Sequence[Delivered]) -> Iterator[Delivered]:
+    """The slices, those above the size of an answer in halves, but for single messages."""
+    waiting = list(reversed(slices))
+    while waiting:
+        part = waiting.pop()
+        large = part.block.charge(part.start, part.stop) > ANSWER_BYTES
+        if large and part.stop - part.start > 1:
+            middle = (part.start + part.stop) // 2
+            waiting.append(part._replace(start=middle))
+            waiting.append(part._replace(stop=middle))
+        else:
+            yield part

@@ -1,0 +1,35 @@
+"""Errors on their way from the owner to a client: the class by its name, and the message."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+from quire import errors
+from quire.errors import QuireError, RemoteError
+
+ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
+    name: value
+    for name, value in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(value, QuireError)
+}
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """The header of an answer that reports `error`."""
+    for kind in type(error).__mro__:
+        if ERROR_CLASSES.get(kind.__name__) is kind:
+            return {"error": {"type": kind.__name__, "message": str(error)}}
+    message = f"the owner of the store failed: {type(error).__name__}: {error}"
+    return {"error": {"type": RemoteError.__name__, "message": message}}
+
+
+def raise_error(header: dict[str, Any]) -> None:
+    """Raise what an answer reports, as the same class with the same message."""
+    report = header.get("error")
+    if report is None:
+        return
+    if not isinstance(report, dict):
+        raise RemoteError("the owner's answer reports an error that cannot be read")
+    kind = ERROR_CLASSES.get(str(report.get("type")), RemoteError)
+    raise kind(str(report.get("message")))

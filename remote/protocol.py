@@ -1,0 +1,123 @@
+"""The frames that a store's owner and its clients exchange.
+
+The transport is an Arrow Flight `DoExchange` stream. Each frame is the application metadata of one
+Flight message without data. A client opens a stream with a hello frame as the command of its
+descriptor, and the owner answers with a hello of its own. From then on the client sends a request
+and reads its answer: one frame, or several of which all but the last have `"more": true`.
+
+| bytes | field | meaning |
+|---|---|---|
+| 4 | magic | `QUIR` |
+| 2 | version | of the protocol, little-endian like all that follows: 1 |
+| 2 | reserved | 0 |
+| 4 | header length | of the JSON text, in bytes |
+| n | header | a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any |
+| ... | bodies | encoded blocks or payloads, one after another |
+
+A request has `"op"`. An answer has `"error"` (`{"type", "message"}`) or what the operation returns.
+A request that works in a transaction names the exact one: `"epoch"`, a random number that the owner
+draws each time it opens the store, and `"txn"`, which counts the transactions of a stream from 1.
+So a late request never reaches another transaction than its own. The answer's `"state"` is that of
+the stream's transaction, null when there is none.
+
+R1. A frame of another version, or one that is no frame, is refused before anything is done.
+R2. A stream carries one transaction at a time. When it ends, for whatever reason, the transaction
+    that is open in it is rolled back.
+R3. A transaction begins at the owner with the first request that needs it there. A commit is one
+    request, which brings the puts that wait at the client.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Final, TypeVar
+
+from quire.errors import InvalidArgument, RemoteError
+
+MAGIC: Final = b"QUIR"
+PROTOCOL_VERSION: Final = 1
+HEAD: Final = struct.Struct("<4sHHI")
+assert HEAD.size == 12
+
+MAX_HEADER_BYTES: Final = 64 << 20  # a lease of a long range lists its pieces here
+MAX_FRAME_BYTES: Final = (1 << 31) - (1 << 20)  # gRPC counts the bytes of a message in 31 bits
+ANSWER_BYTES: Final = 32 << 20  # requests and answers are cut into frames of about this size
+SEND_AHEAD_BYTES: Final = 8 << 20  # what a client buffers for one transaction before it sends it
+MAX_STREAMS: Final = 256  # each occupies a thread of the owner
+MAX_IDLE_STREAMS: Final = 4  # that a client keeps open for its next transactions
+
+Bytes = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A decoded frame. The bodies are views of the received buffer."""
+
+    header: dict[str, Any]
+    bodies: list[memoryview]
+
+
+def encode_frame(header: dict[str, Any], bodies: Sequence[Bytes] = ()) -> bytes:
+    """The bytes of one frame. Raises InvalidArgument if it is too large for one."""
+    if bodies:
+        header = {**header, "bodies": [len(body) for body in bodies]}
+    try:
+        text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=index).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"an argument cannot be sent to the store's owner: {error}") from None
+    size = HEAD.size + len(text) + sum(map(len, bodies))
+    if len(text) > MAX_HEADER_BYTES or size > MAX_FRAME_BYTES:
+        raise InvalidArgument(
+            f"{size} bytes do not fit into one message to or from the owner"
+            f" (at most {MAX_FRAME_BYTES}): use smaller payloads or smaller batches"
+        )
+    return b"".join((HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, len(text)), text, *bodies))
+
+
+def decode_frame(data: Bytes) -> Frame:
+    """The frame in `data`, all of it. Raises RemoteError for anything else (R1)."""
+    view = memoryview(data)
+    if len(view) < HEAD.size:
+        raise RemoteError(f"{len(view)} bytes came, too few for a message of Quire's protocol")
+    magic, version, _, length = HEAD.unpack_from(view)
+    if magic != MAGIC:
+        raise RemoteError("what came is no message of Quire's protocol")
+    if version != PROTOCOL_VERSION:
+        raise RemoteError(
+            f"the other side speaks version {version} of the protocol, this one version"
+            f" {PROTOCOL_VERSION}: use the same release of Quire on both sides"
+        )
+    if length > MAX_HEADER_BYTES or HEAD.size + length > len(view):
+        raise RemoteError("a message is cut off in its header")
+    try:
+        header = json.loads(bytes(view[HEAD.size : HEAD.size + length]))
+    except (ValueError, RecursionError) as error:
+        raise RemoteError(f"a message's header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise RemoteError("a message's header is not a JSON object")
+    return Frame(header, _split(view[HEAD.size + length :], header.pop("bodies", [])))
+
+
+def _split(rest: memoryview, lengths: object) -> list[memoryview]:
+    if not isinstance(lengths, list) or any(type(n) is not int or n < 0 for n in lengths):
+        raise RemoteError("a message's list of bodies is damaged")
+    if sum(lengths) != len(rest):
+        raise RemoteError(f"a message has {len(rest)} bytes of bodies and says {sum(lengths)}")
+    bodies, start = [], 0
+    for length in lengths:
+        bodies.append(rest[start : start + length])
+        start += length
+    return bodies
+
+
+def field(header: dict[str, Any], name: str, kind: type[T]) -> T:
+    """A field of a request or an answer, of exactly this type. Raises RemoteError."""
+    value = header.get(name)
+    if type(value) is not kind:
+        raise RemoteError(f"a message's field {name!r} is {value!r}, which is no {kind.__name__}")
+    return value

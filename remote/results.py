@@ -1,0 +1,60 @@
+"""What the store tells about its parts, as JSON: written at the owner, read at the client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from quire.engine.info import Lease, Piece, QueueInfo, Report, SubscriptionInfo
+from quire.errors import RemoteError
+
+T = TypeVar("T")
+
+
+def info_json(info: QueueInfo | SubscriptionInfo) -> dict[str, Any]:
+    """A queue or a subscription."""
+    return asdict(info)
+
+
+def lease_json(lease: Lease) -> dict[str, Any]:
+    """A lease; its pieces become lists."""
+    return {
+        "lease_id": lease.lease_id,
+        "queue": lease.queue,
+        "start": lease.start,
+        "end": lease.end,
+        "pieces": [list(piece) for piece in lease.pieces],
+    }
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """The report of `verify`."""
+    return {"findings": list(report.findings), "checked": dict(report.checked)}
+
+
+def read_queue(value: Any) -> QueueInfo:
+    """A queue."""
+    return _read(lambda v: QueueInfo(**{**v, "subscriptions": tuple(v["subscriptions"])}), value)
+
+
+def read_subscription(value: Any) -> SubscriptionInfo:
+    """A subscription."""
+    return _read(lambda v: SubscriptionInfo(**v), value)
+
+
+def read_lease(value: Any) -> Lease:
+    """A lease with its pieces."""
+    return _read(lambda v: Lease(**{**v, "pieces": [Piece(*p) for p in v["pieces"]]}), value)
+
+
+def read_report(value: Any) -> Report:
+    """The report of `verify`."""
+    return _read(lambda v: Report(**v), value)
+
+
+def _read(make: Callable[[Any], T], value: Any) -> T:
+    try:
+        return make(value)
+    except (TypeError, KeyError) as error:
+        raise RemoteError(f"the owner's answer cannot be read: {error}") from None

@@ -1,0 +1,243 @@
+"""The owner's side of sharing: a Flight server over any object with the methods of a store.
+
+O1. Each stream is served by one thread, and there are at most `MAX_STREAMS`.
+O2. When a client's stream ends, however it ends, what was open in it is rolled back at once.
+O3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
+    then all connections are cut.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from quire.env import Env
+from quire.errors import ConnectionLost, InvalidArgument, QuireError, RemoteError, StoreClosed
+
+from .address import (
+    Address,
+    choose_socket_path,
+    remove_address,
+    remove_socket,
+    write_address,
+)
+from .failures import describe_error
+from .protocol import MAX_STREAMS, decode_frame, encode_frame
+from .session import Session
+from .sockets import cut_connections
+
+FINISH_SECONDS: Final = 5.0  # for requests under way when the server closes
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class StoreServer:
+    """Serves a store to other processes until `close`."""
+
+    def __init__(self, store: Any, env: Env, path: str) -> None:
+        self._store = store
+        self._env = env
+        self._path = os.path.abspath(path)
+        self.epoch: Final = f"{env.random_u64():016x}"
+        self.url: str | None = None
+        self.failure: Exception | None = None  # why it could not start in the background
+        self._process_id = os.getpid()
+        self._changed = threading.Condition()
+        self._streams = 0
+        self._clients = 0
+        self._left_at = time.monotonic()  # when the last client left
+        self._requests = 0
+        self._closing = False
+        self._starter: threading.Thread | None = None
+        self._flight: Any = None
+        self._listener: str | int = 0
+        self._socket_path: str | None = None
+
+    # Starting and closing
+
+    def start(self, url: str | None = None) -> str:
+        """Listen at the store's socket, or at `url`; the URL for clients."""
+        if url is None:
+            self._socket_path = choose_socket_path(self._env, self._path)
+            self._listener = self._socket_path
+            url = f"grpc+unix://{self._socket_path}"
+        else:
+            _check_loopback(url)
+        try:
+            self._flight = _flight_server(url, self._exchange)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise RemoteError(f"cannot listen at {url}: {error}") from None
+        atexit.register(self.close)
+        if self._socket_path is not None:
+            os.chmod(self._socket_path, 0o600)
+            write_address(self._env, self._path, Address(url, self.epoch, os.getpid()))
+        else:
+            self._listener = self._flight.port
+            url = f"{url.rpartition(':')[0]}:{self._flight.port}"
+        self.url = url
+        return url
+
+    def start_in_background(self) -> None:
+        """Start in a thread of its own, so that opening a store need not wait for it."""
+        self._starter = threading.Thread(target=self._try_start, name="quire-serve", daemon=True)
+        self._starter.start()
+
+    def wait_started(self) -> str:
+        """The URL for clients, once there is one. Raises what kept the server from starting."""
+        if self._starter is not None:
+            self._starter.join()
+        if self.failure is not None:
+            raise self.failure
+        if self.url is None:
+            raise StoreClosed("the store is not shared")
+        return self.url
+
+    def close(self) -> None:
+        """Stop listening and end all streams (O3). Twice is once."""
+        if self._process_id != os.getpid():  # a forked child has nothing to close
+            return
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            self._changed.notify_all()
+        if self._starter is not None:
+            self._starter.join()
+        atexit.unregister(self.close)
+        if self._flight is None:
+            return
+        if self._socket_path is not None:
+            remove_address(self._env, self._path)
+        with self._changed:
+            self._changed.wait_for(lambda: self._requests == 0, FINISH_SECONDS)
+        stopping = threading.Thread(target=self._flight.shutdown, name="quire-stop", daemon=True)
+        stopping.start()
+        deadline = time.monotonic() + FINISH_SECONDS
+        while stopping.is_alive() and time.monotonic() < deadline:
+            cut_connections(self._listener)
+            stopping.join(0.02)
+        remove_socket(self._env, self._socket_path)
+
+    def wait_until_idle(self, linger: float, stop: threading.Event) -> None:
+        """Return when no client has been connected for `linger` seconds, or `stop` is set."""
+        while not stop.wait(0.1):
+            with self._changed:
+                if not self._clients and time.monotonic() - self._left_at >= linger:
+                    return
+
+    @property
+    def clients(self) -> int:
+        """How many stores are connected."""
+        return self._clients
+
+    def _try_start(self) -> None:
+        try:
+            self.start()
+        except (QuireError, OSError) as error:
+            self.failure = error
+
+    # Streams
+
+    def _exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Serve one stream."""
+        try:
+            hello = self._read_hello(descriptor)
+            with self._stream(is_client=hello["role"] == "watch"):
+                writer.write_metadata(encode_frame(self._hello()))
+                if hello["role"] == "watch":
+                    _read_to_end(reader)
+                else:
+                    self._serve(context, reader, writer)
+        except QuireError as error:
+            writer.write_metadata(encode_frame(describe_error(error)))
+        except (pa.ArrowException, StopIteration):
+            return  # the client is gone
+
+    def _read_hello(self, descriptor: Any) -> dict[str, Any]:
+        header = decode_frame(descriptor.command or b"").header
+        if header.get("op") != "hello" or header.get("role") not in ("watch", "work"):
+            raise RemoteError("a stream begins with a hello of Quire's protocol")
+        if header.get("epoch") not in (None, self.epoch):
+            raise ConnectionLost("the store was opened again since: open it here again too")
+        if self._closing:
+            raise ConnectionLost("the owner is closing the store: open it again")
+        return header
+
+    def _hello(self) -> dict[str, Any]:
+        return {
+            "op": "hello",
+            "epoch": self.epoch,
+            "path": self._path,
+            "store_id": getattr(self._store, "store_id", None),
+            "process_id": os.getpid(),
+        }
+
+    def _serve(self, context: Any, reader: Any, writer: Any) -> None:
+        session = Session(self._store, self.epoch, context.is_cancelled, lambda: self._closing)
+        try:
+            while True:
+                data = memoryview(reader.read_chunk().app_metadata or b"")
+                with self._request():
+                    for answer in session.answers(data):
+                        writer.write_metadata(answer)
+        finally:
+            session.close()
+
+    @contextmanager
+    def _stream(self, *, is_client: bool) -> Iterator[None]:
+        with self._changed:
+            if self._streams >= MAX_STREAMS:
+                raise RemoteError(
+                    f"the owner of the store serves {self._streams} streams, as many as it may:"
+                    " end transactions, or close store objects that are not in use"
+                )
+            self._streams += 1
+            self._clients += is_client
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._streams -= 1
+                self._clients -= is_client
+                self._left_at = time.monotonic()
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        with self._changed:
+            self._requests += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._requests -= 1
+                self._changed.notify_all()
+
+
+def _read_to_end(reader: Any) -> None:
+    while True:
+        reader.read_chunk()
+
+
+def _flight_server(url: str, exchange: Any) -> Any:
+    # Imported here: Flight starts threads, which a process that forks later must not have.
+    from pyarrow import flight
+
+    class FlightServer(flight.FlightServerBase):
+        def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+            exchange(context, descriptor, reader, writer)
+
+    return FlightServer(url)
+
+
+def _check_loopback(url: str) -> None:
+    scheme, _, rest = url.partition("://")
+    if scheme != "grpc+tcp" or rest.rpartition(":")[0] not in LOOPBACK:
+        raise InvalidArgument(
+            f"cannot serve at {url}: give grpc+tcp://127.0.0.1:PORT; other machines are not let in"
+        )

@@ -1,0 +1,91 @@
+"""A store in memory, just enough of one to try the transport without an engine."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from quire.block import Block
+from quire.errors import QueueNotFound, TransactionClosed
+from quire.message import Delivered, Message, Messages
+
+
+class PlainTransaction:
+    """Puts wait until the commit; gets take from the front and go back there at a rollback."""
+
+    def __init__(self, store: PlainStore) -> None:
+        self.state = "open"
+        self._store = store
+        self._puts: list[tuple[str, Block]] = []
+        self._ids: list[list[int]] = []
+        self._got: list[tuple[str, list[Delivered]]] = []
+
+    def put_block(self, queue: str, data: bytes) -> list[int]:
+        """The ids are filled in at the commit."""
+        self._store.check(queue)
+        block = Block.parse(bytes(data), "a test")
+        self._puts.append((queue, block))
+        self._ids.append([0] * block.count)
+        return self._ids[-1]
+
+    def get_many(self, source: str, max_messages: int, timeout: float = 0.0) -> Messages:
+        """Whole blocks only."""
+        self._store.check(source)
+        with self._store.changed:
+            waiting = self._store.content[source]
+            self._store.changed.wait_for(lambda: waiting, timeout)
+            parts, self._store.content[source] = waiting[:max_messages], waiting[max_messages:]
+        self._got.append((source, parts))
+        return Messages(source, parts)
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        """The first message of the next block."""
+        messages = self.get_many(source, 1, timeout)
+        return messages[0] if messages else None
+
+    def commit(self) -> None:
+        """Make the puts visible."""
+        if self.state != "open":
+            raise TransactionClosed(self.state)
+        with self._store.changed:
+            for (queue, block), ids in zip(self._puts, self._ids, strict=True):
+                first_id = self._store.next_id
+                self._store.next_id += block.count
+                ids[:] = range(first_id, self._store.next_id)
+                self._store.content[queue].append(Delivered(block, 0, block.count, first_id, 1, 1))
+            self._store.changed.notify_all()
+        self.state = "committed"
+
+    def rollback(self) -> None:
+        """Give back what was got."""
+        with self._store.changed:
+            for queue, parts in self._got:
+                self._store.content[queue][:0] = parts
+            self._store.changed.notify_all()
+        self.state = "rolled back"
+
+
+class PlainStore:
+    """Queues as lists."""
+
+    store_id = 7
+
+    def __init__(self, *queues: str) -> None:
+        self.content: dict[str, list[Delivered]] = {name: [] for name in queues}
+        self.changed = threading.Condition()
+        self.next_id = 1
+        self.transactions: list[PlainTransaction] = []
+
+    def check(self, name: str) -> None:
+        """Whether there is such a queue."""
+        if name not in self.content:
+            raise QueueNotFound(f"there is no queue {name!r}")
+
+    def transaction(self, timeout: float | None, large: bool) -> PlainTransaction:
+        """Begin one."""
+        self.transactions.append(PlainTransaction(self))
+        return self.transactions[-1]
+
+    def status(self) -> dict[str, Any]:
+        """How much there is."""
+        return {name: len(parts) for name, parts in self.content.items()}

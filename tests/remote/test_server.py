@@ -1,0 +1,372 @@
+"""The owner's server alone, over a store in memory: bad bytes, late requests, limits, ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from quire.block import encode_one
+from quire.env import OsEnv
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    QueueNotFound,
+    RemoteError,
+    StoreClosed,
+    StoreCorrupt,
+    TransactionClosed,
+)
+from quire.remote import RemoteStore, StoreServer, read_address
+from quire.remote import server as server_module
+from quire.remote.address import SOCKET_NAME
+from quire.remote.failures import raise_error
+from quire.remote.protocol import HEAD, MAGIC, Frame, decode_frame, encode_frame
+from tests.remote.plain_store import PlainStore
+
+SECONDS = 10.0
+
+
+@pytest.fixture
+def plain() -> PlainStore:
+    """The store that is served."""
+    return PlainStore("q")
+
+
+@pytest.fixture
+def server(plain: PlainStore, tmp_path: Path) -> Iterator[StoreServer]:
+    """A server that listens at the store's socket."""
+    server = StoreServer(plain, OsEnv(), str(tmp_path))
+    server.start()
+    yield server
+    server.close()
+
+
+class RawStream:
+    """A stream on which a test writes what it likes."""
+
+    def __init__(self, url: str, command: bytes | None = None) -> None:
+        self._client = flight.FlightClient(url)
+        hello = encode_frame({"op": "hello", "role": "work"}) if command is None else command
+        self._writer, self._reader = self._client.do_exchange(
+            flight.FlightDescriptor.for_command(hello)
+        )
+        self.hello = decode_frame(self._reader.read_chunk().app_metadata)
+
+    def ask(self, data: bytes) -> Frame:
+        """The answer to a request."""
+        self._writer.write_metadata(data)
+        return decode_frame(self._reader.read_chunk().app_metadata)
+
+    def request(self, op: str, *bodies: bytes, **header: Any) -> Frame:
+        """The answer to a request in a transaction; raises what it reports."""
+        header = {"op": op, "txn": 1, "epoch": self.hello.header["epoch"], **header}
+        answer = self.ask(encode_frame(header, bodies))
+        raise_error(answer.header)
+        return answer
+
+    def close(self) -> None:
+        """End the stream."""
+        self._reader.cancel()
+        with pytest.raises(pa.ArrowException):
+            self._writer.close()
+        self._client.close()
+
+
+@pytest.fixture
+def stream(server: StoreServer) -> Iterator[RawStream]:
+    """A stream to the server."""
+    stream = RawStream(server.wait_started())
+    yield stream
+    stream.close()
+
+
+def eventually(condition: Any) -> bool:
+    """Whether something comes true soon."""
+    pause = threading.Event()
+    return any(condition() or pause.wait(0.01) for _ in range(int(SECONDS * 100)))
+
+
+@pytest.mark.promise(12)
+def test_only_the_stores_user_can_connect(server: StoreServer, tmp_path: Path) -> None:
+    """A1: the socket has mode 0600 and lies in a directory of mode 0700."""
+    assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
+    status = os.stat(tmp_path / "run" / SOCKET_NAME)
+    assert stat.S_ISSOCK(status.st_mode)
+    assert stat.S_IMODE(status.st_mode) == 0o600
+
+
+def test_a_path_too_long_for_a_socket(plain: PlainStore, tmp_path: Path) -> None:
+    """A1: the socket moves to a short private directory, which goes with the server."""
+    path = tmp_path / ("long" * 30)
+    path.mkdir()
+    server = StoreServer(plain, OsEnv(), str(path))
+    socket_path = Path(server.start().removeprefix("grpc+unix://"))
+    assert len(os.fsencode(socket_path)) < 108
+    assert stat.S_IMODE(os.stat(socket_path.parent).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(socket_path).st_mode) == 0o600
+    address = read_address(OsEnv(), str(path))
+    assert address is not None
+    with RemoteStore(address.url, epoch=address.epoch) as store:
+        assert store.status() == {"q": 0}
+    server.close()
+    assert not socket_path.parent.exists()
+    assert read_address(OsEnv(), str(path)) is None
+
+
+def test_what_a_dead_owner_left_is_replaced(plain: PlainStore, tmp_path: Path) -> None:
+    """A2: a stale socket, address and half-written address are no hindrance."""
+    first = StoreServer(plain, OsEnv(), str(tmp_path))
+    first.start()
+    address = (tmp_path / "run" / "address").read_bytes()
+    first.close()
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "run" / SOCKET_NAME))
+    left.close()
+    (tmp_path / "run" / "address").write_bytes(address)
+    (tmp_path / "run" / "address.new").write_bytes(b"{")
+    second = StoreServer(plain, OsEnv(), str(tmp_path))
+    with RemoteStore(second.start(), epoch=second.epoch) as store:
+        assert store.status() == {"q": 0}
+        with pytest.raises(ConnectionLost, match="opened again"):
+            RemoteStore(second.wait_started(), epoch=first.epoch)
+    second.close()
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 9}', b"\xff"])
+def test_an_address_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
+    """A2: whatever is in the file, nobody is misled."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "address").write_bytes(text)
+    assert read_address(OsEnv(), str(tmp_path)) is None
+
+
+BAD_REQUESTS: list[tuple[bytes, str]] = [
+    (b"QUIR", "too few"),
+    (b"\x00" * 40, "no message of Quire"),
+    (HEAD.pack(MAGIC, 99, 0, 2) + b"{}", "version 99"),
+    (encode_frame({}), "'op'"),
+    (encode_frame({"op": 5}), "'op'"),
+    (encode_frame({"op": "explode"}), "explode"),
+    (encode_frame({"op": "close"}), "close"),
+    (encode_frame({"op": "__class__"}), "__class__"),
+    (encode_frame({"op": "status", "arguments": [1]}), "arguments"),
+    (encode_frame({"op": "status", "arguments": {"x": 1}}), "no argument x"),
+    (encode_frame({"op": "commit"}), "'epoch'"),
+    (encode_frame({"op": "commit", "epoch": "old", "txn": 1}), "opened again"),
+]
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize(("data", "words"), BAD_REQUESTS, ids=[words for _, words in BAD_REQUESTS])
+def test_a_bad_request_is_answered_and_harms_nothing(
+    plain: PlainStore, stream: RawStream, data: bytes, words: str
+) -> None:
+    """S1: an error from the tree; no transaction was begun, and the stream goes on."""
+    answer = stream.ask(data).header
+    assert words in answer["error"]["message"]
+    assert answer["error"]["type"] in ("RemoteError", "InvalidArgument", "ConnectionLost")
+    assert plain.transactions == []
+    assert stream.ask(encode_frame({"op": "status"})).header["result"] == {"q": 0}
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("command", [b"", b"hello", encode_frame({"op": "hello"})])
+def test_a_stream_without_a_hello_is_refused(server: StoreServer, command: bytes) -> None:
+    """The answer says why, and the server goes on."""
+    stream = RawStream(server.wait_started(), command)
+    with pytest.raises(RemoteError):
+        raise_error(stream.hello.header)
+    stream.close()
+    with RemoteStore(server.wait_started()) as store:
+        assert store.status() == {"q": 0}
+
+
+@pytest.mark.promise(13)
+def test_garbage_on_the_socket(server: StoreServer, tmp_path: Path) -> None:
+    """Bytes that are not even gRPC end their connection and nothing else."""
+    for garbage in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 4096,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff",
+    ):
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.settimeout(SECONDS)
+            raw.connect(str(tmp_path / "run" / SOCKET_NAME))
+            raw.sendall(garbage)
+            raw.shutdown(socket.SHUT_WR)
+            while True:
+                try:
+                    if not raw.recv(4096):
+                        break
+                except ConnectionResetError:
+                    break
+    with RemoteStore(server.wait_started()) as store:
+        assert store.status() == {"q": 0}
+
+
+@pytest.mark.promise(13)
+def test_record_batches_are_no_requests(server: StoreServer) -> None:
+    """A Flight client that sends data instead of frames gets an error."""
+    client = flight.FlightClient(server.wait_started())
+    hello = flight.FlightDescriptor.for_command(encode_frame({"op": "hello", "role": "work"}))
+    writer, reader = client.do_exchange(hello)
+    reader.read_chunk()
+    batch = pa.record_batch({"x": [1]})
+    writer.begin(batch.schema)
+    writer.write_batch(batch)
+    answer = decode_frame(reader.read_chunk().app_metadata)
+    assert answer.header["error"]["type"] == "RemoteError"
+    writer.close()
+    client.close()
+
+
+@pytest.mark.promise(13)
+def test_damaged_blocks_are_refused(plain: PlainStore, stream: RawStream) -> None:
+    """A put whose bytes are no block fails, and takes the transaction with it."""
+    good = bytes(encode_one(b"payload"))
+    with pytest.raises(StoreCorrupt):
+        stream.request("commit", good, good[:-1] + b"?", puts=["q", "q"], records=[])
+    assert plain.status() == {"q": 0}
+    with pytest.raises(TransactionClosed):
+        stream.request("commit", puts=[], records=[])
+
+
+def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: RawStream) -> None:
+    """S2: an ended transaction's number is refused, and an open one's cannot be passed by."""
+    block = bytes(encode_one(b"payload"))
+    stream.request("commit", block, puts=["q"], records=[])
+    with pytest.raises(TransactionClosed, match="transaction 1"):
+        stream.request("rollback")
+    stream.request("get", source="q", txn=2)
+    with pytest.raises(TransactionClosed):
+        stream.request("commit", block, puts=["q"], records=[], txn=1)
+    with pytest.raises(RemoteError, match="not ended"):
+        stream.request("commit", block, puts=["q"], records=[], txn=3)
+    with pytest.raises(ConnectionLost):
+        stream.request("commit", block, puts=["q"], records=[], txn=2, epoch="of an earlier owner")
+    stream.request("rollback", txn=2)
+    assert plain.status() == {"q": 1}
+
+
+def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
+    """O2: what was got is available again as soon as the client is gone."""
+    with RemoteStore(server.wait_started()) as store, store.transaction() as txn:
+        txn.put_block("q", encode_one(b"payload"))
+    stream = RawStream(server.wait_started())
+    stream.request("get", source="q")
+    assert plain.status() == {"q": 0}
+    stream.close()
+    assert eventually(lambda: plain.status() == {"q": 1})
+
+
+def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreServer) -> None:
+    """O2: also while a get waits in the owner."""
+    stream = RawStream(server.wait_started())
+    request = {"op": "get", "txn": 1, "epoch": server.epoch, "source": "q", "wait": 1000}
+    stream._writer.write_metadata(encode_frame(request))
+    assert eventually(lambda: plain.transactions)
+    stream.close()
+    assert eventually(lambda: plain.transactions[0].state == "rolled back")
+
+
+def test_streams_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O1: one too many is refused with what to do, and is let in when another has left."""
+    monkeypatch.setattr(server_module, "MAX_STREAMS", 2)
+    with RemoteStore(server.wait_started()) as store:
+        assert store.status() == {"q": 0}
+        with pytest.raises(RemoteError, match="as many as it may"):
+            RemoteStore(server.wait_started())
+        assert store.status() == {"q": 0}
+
+    def connects() -> bool:
+        try:
+            RemoteStore(server.wait_started()).close()
+        except RemoteError:
+            return False
+        return True
+
+    assert eventually(connects)
+
+
+def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
+    """O3: idle clients, open transactions and waiting gets end with the server, and are told."""
+    server = StoreServer(plain, OsEnv(), str(tmp_path))
+    store = RemoteStore(server.start())
+    store.check_queue = lambda name: None  # type: ignore[method-assign]
+    opened = store.transaction()
+    assert opened.get("q") is None
+    outcome: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            store.transaction().get("q", timeout=1000)
+        except (StoreClosed, ConnectionLost) as error:
+            outcome.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert eventually(lambda: len(plain.transactions) == 2)
+    server.close()
+    waiting.join(SECONDS)
+    assert len(outcome) == 1
+    assert {txn.state for txn in plain.transactions} == {"rolled back"}
+    assert eventually(lambda: store.connection.lost)
+    for operation in (store.status, store.transaction, opened.commit):
+        with pytest.raises(ConnectionLost, match="open the store again"):
+            operation()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.status()
+
+
+def test_errors_of_the_store_arrive_and_the_stream_goes_on(server: StoreServer) -> None:
+    """The same class and message; an unexpected failure is a RemoteError that names it."""
+    with RemoteStore(server.wait_started()) as store:
+        with store.transaction() as txn:
+            with pytest.raises(QueueNotFound, match="'nowhere'"):
+                txn.get("nowhere")
+            assert txn.state == "open"
+        with pytest.raises(RemoteError, match="AttributeError"):
+            store.checkpoint()
+        assert store.status() == {"q": 0}
+
+
+def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> None:
+    """A URL of this machine works, any other is refused."""
+    server = StoreServer(plain, OsEnv(), str(tmp_path))
+    with pytest.raises(InvalidArgument, match=r"127\.0\.0\.1"):
+        server.start("grpc+tcp://0.0.0.0:0")
+    url = server.start("grpc+tcp://127.0.0.1:0")
+    store = RemoteStore(url)
+    assert store.status() == {"q": 0}
+    server.close()
+    assert eventually(lambda: store.connection.lost)
+    store.close()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    """Connecting to nothing is ConnectionLost at once."""
+    with pytest.raises(ConnectionLost, match="nobody answers"):
+        RemoteStore(f"grpc+unix://{tmp_path}/none.sock")
+    with pytest.raises(ConnectionLost):
+        RemoteStore("grpc+tcp://127.0.0.1:1")
+
+
+def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting to a socket whose process hangs is bounded."""
+    monkeypatch.setattr("quire.remote.connection.HELLO_SECONDS", 0.3)
+    path = f"{tmp_path}/hang.sock"
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(path)
+        hanging.listen()
+        with pytest.raises(ConnectionLost, match="does not answer"):
+            RemoteStore(f"grpc+unix://{path}")
