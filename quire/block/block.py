@@ -102,6 +102,11 @@ class Block:
         return self
 
     @property
+    def is_packed(self) -> bool:
+        """Whether the messages carry ids and times of their own, as only the store gives them."""
+        return bool(self.columns & (Column.ID | Column.TIME))
+
+    @property
     def payload_bytes(self) -> int:
         return self.payload.nbytes
 

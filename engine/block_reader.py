@@ -1,0 +1,195 @@
+"""Reading blocks wherever they are: verified, from memory of our own, a few of them cached.
+
+- B1: a block is copied out of its file before it is verified, so that what is handed out cannot
+  change any more, whatever becomes of its place (promise 10).
+- B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks the
+  record up anew, once, and takes the same answer again for damage.
+- B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
+  `LTDS_READERS` open files.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from quire.block import Block
+from quire.env import Env
+from quire.errors import PositionLost, StoreCorrupt
+from quire.journal import Journal
+from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES, LTDS_READERS
+from quire.ltds import LtdsReader
+from quire.message import Delivered
+
+from . import format
+from .block_ref import KIND_NAMES, BlockRef
+from .data_file import DataFile
+from .read_structure import Pointer
+
+
+class BlockMoved(Exception):
+    """The block is not at the place that the record names (any more)."""
+
+
+class BlockReader:
+    """See the module. Thread-safe."""
+
+    def __init__(
+        self, env: Env, ltds_directory: str, store_id: int, journal: Journal, data: DataFile
+    ) -> None:
+        self._env = env
+        self._ltds_directory = ltds_directory
+        self._store_id = store_id
+        self._journal = journal
+        self._data = data
+        self._lock = threading.Lock()
+        self._ltds_lock = threading.Lock()  # taken before _lock
+        self._fresh: OrderedDict[int, bytes | bytearray] = OrderedDict()
+        self._fresh_bytes = 0
+        self._blocks: OrderedDict[tuple[int, int, int], tuple[Block, int]] = OrderedDict()
+        self._block_bytes = 0
+        self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
+
+    # Fresh inline blocks
+
+    def remember(self, address: int, data: bytes | bytearray) -> None:
+        """A block just committed inside the journal, by its address."""
+        with self._lock:
+            self._fresh[address] = data
+            self._fresh_bytes += len(data)
+            while self._fresh_bytes > INLINE_CACHE_BYTES:
+                _, old = self._fresh.popitem(last=False)
+                self._fresh_bytes -= len(old)
+
+    def forget(self, refs: list[BlockRef]) -> None:
+        """Blocks that were released or moved."""
+        with self._lock:
+            for ref in refs:
+                if ref.kind == format.INLINE:
+                    data = self._fresh.pop(ref.address, None)
+                    if data is not None:
+                        self._fresh_bytes -= len(data)
+        for ref in refs:
+            if ref.kind == format.LTDS:
+                with self._ltds_lock:
+                    reader = self._readers.pop(ref.address, None)
+                    if reader is not None:
+                        reader.close()
+
+    # Reading
+
+    def deliver(self, pointer: Pointer, delivery_count: int) -> list[Delivered]:
+        """The messages that a pointer names. Raises `BlockMoved` or `StoreCorrupt`."""
+        ref, start, stop = pointer
+        if ref.kind != format.LTDS:
+            return [
+                Delivered(self.block(ref), start, stop, ref.first_id, ref.time_us, delivery_count)
+            ]
+        parts = []
+        while start < stop:
+            block, first = self._ltds_block(ref, start)
+            end = min(stop, first + block.count)
+            parts.append(
+                Delivered(
+                    block,
+                    start - first,
+                    end - first,
+                    ref.first_id + first,
+                    ref.time_us,
+                    delivery_count,
+                )
+            )
+            start = end
+        return parts
+
+    def block(self, ref: BlockRef) -> Block:
+        """A block of the journal or the data file, verified (B1, B2)."""
+        key = (ref.kind, ref.address, ref.checksum)
+        with self._lock:
+            cached = self._blocks.get(key)
+            if cached is not None:
+                return cached[0]
+        block = self.read(ref)
+        self._keep(key, block, 0)
+        return block
+
+    def read(self, ref: BlockRef) -> Block:
+        """The same past the cache: what is in the files now."""
+        where = self.where(ref)
+        try:
+            block = Block.parse(self.raw(ref), where)
+        except PositionLost as error:
+            raise BlockMoved(where) from error
+        except StoreCorrupt as error:
+            raise BlockMoved(str(error)) from error
+        if block.checksum != ref.checksum or block.count != ref.count:
+            raise BlockMoved(f"{where}: another block is at this place")
+        return block
+
+    def raw(self, ref: BlockRef) -> bytes | bytearray:
+        """The block's bytes, a copy, not verified."""
+        if ref.kind == format.INLINE:
+            fresh = self._fresh.get(ref.address)
+            return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
+        return bytes(self._data.read(ref.address, ref.length))
+
+    def ltds(self, ref: BlockRef) -> LtdsReader:
+        """A large transaction's file, of the caller's own; past the cache."""
+        return LtdsReader(self._env, self._ltds_directory, ref.address, self._store_id)
+
+    def where(self, ref: BlockRef) -> str:
+        """The place in words, for messages."""
+        if ref.kind == format.DATA:
+            page = ref.address // self._data.page_size
+            return f"{self._data.path} page {page} (offset {ref.address})"
+        return f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+
+    def close(self) -> None:
+        with self._ltds_lock:
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
+        with self._lock:
+            self._blocks.clear()
+            self._fresh.clear()
+
+    def _keep(self, key: tuple[int, int, int], block: Block, first: int) -> None:
+        if block.length > BLOCK_CACHE_BYTES // 4:
+            return
+        with self._lock:
+            if key not in self._blocks:
+                self._blocks[key] = block, first
+                self._block_bytes += block.length
+            while self._block_bytes > BLOCK_CACHE_BYTES:
+                _, (old, _) = self._blocks.popitem(last=False)
+                self._block_bytes -= old.length
+
+    def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
+        """The block of a large transaction's file that holds the message, and its first index."""
+        with self._ltds_lock:
+            reader = self._readers.get(ref.address)
+            if reader is None:
+                reader = self._open_ltds(ref)
+            else:
+                self._readers.move_to_end(ref.address)
+            number = reader.locate(index)
+            key = (-1 - number, ref.address, 0)
+            with self._lock:
+                cached = self._blocks.get(key)
+            if cached is not None:
+                return cached
+            block, first = reader.block_at(number)
+        self._keep(key, block, first)
+        return block, first
+
+    def _open_ltds(self, ref: BlockRef) -> LtdsReader:
+        reader = self.ltds(ref)
+        if reader.count != ref.count:
+            reader.close()
+            raise StoreCorrupt(
+                f"{reader.path}: holds {reader.count} messages, its record says {ref.count}"
+            )
+        self._readers[ref.address] = reader
+        if len(self._readers) > LTDS_READERS:
+            self._readers.popitem(last=False)[1].close()
+        return reader

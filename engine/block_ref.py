@@ -1,0 +1,51 @@
+"""What a queue's record list holds for a run of messages: where they are and what they are worth."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import format
+
+KIND_NAMES: Final = {format.INLINE: "journal", format.DATA: "data", format.LTDS: "ltds"}
+
+
+class BlockRef(NamedTuple):
+    """A block in the journal or a data file, or all messages of one large transaction's file."""
+
+    position: int  # of its first message in the queue's commit order
+    first_id: int  # message ids count up from here, unless the block carries an id column
+    time_us: int
+    address: int  # journal: LSN; data: file number << 48 | byte offset; ltds: the file's id
+    charge: int  # bytes that count against the queue's capacity
+    checksum: int  # the block's own; 0 for ltds
+    length: int  # bytes of the block; 0 for ltds
+    count: int  # type: ignore[assignment]  # messages; tuple.count is not needed
+    kind: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.count
+
+    def released_charge(self, released: int) -> int:
+        """The part of the charge that `released` of its messages account for.
+
+        Each message is charged the block's mean, so that no payload is read to take one off; the
+        parts of a block add up to its charge exactly.
+        """
+        return self.charge * released // self.count
+
+
+def to_array(refs: list[BlockRef]) -> NDArray[np.void]:
+    """The refs as they stand in a record page."""
+    array = np.zeros(len(refs), dtype=format.RECORD)
+    for name, column in zip(BlockRef._fields, zip(*refs, strict=True), strict=True):
+        array[name] = column
+    return array
+
+
+def from_array(array: NDArray[np.void]) -> list[BlockRef]:
+    columns = (array[name].tolist() for name in BlockRef._fields)
+    return [BlockRef(*fields) for fields in zip(*columns, strict=True)]

@@ -1,0 +1,198 @@
+"""Checkpoints: bound what recovery reads, and give the journal's segments back.
+
+- K3: the state is taken between two commits, at one LSN; everything else runs beside commits, and no
+  commit waits for it (promise: recovery's time depends on the journal since the last checkpoint).
+- K4: until the checkpoint's file is durable under its name the store is what it was: what was written
+  for it is abandoned if anything fails.
+- K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can be
+  used again (but for pinned ones).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from quire.env import Env
+from quire.journal import Journal
+
+from . import format
+from .block_reader import BlockReader
+from .block_ref import BlockRef
+from .checkpoint_file import Numbers, remove_older, write_checkpoint
+from .free_space import FreeSpace
+from .mover import Mover, Placed, consecutive
+from .places import Places
+from .record_list import PageEntry
+from .record_page import RecordPages
+from .sequencer import Sequencer
+from .snapshot import QueueSnapshot, Snapshot
+from .state import State
+
+
+class Checkpointer:
+    """Makes checkpoints of one store, one at a time."""
+
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        settings: dict[str, int],
+        store_id: int,
+        journal: Journal,
+        sequencer: Sequencer,
+        state: State,
+        places: Places,
+        pages: RecordPages,
+        reader: BlockReader,
+        last_lsn: int,
+    ) -> None:
+        self._env = env
+        self._directory = directory
+        self._settings = settings
+        self._store_id = store_id
+        self._journal = journal
+        self._sequencer = sequencer
+        self._state = state
+        self._places = places
+        self._pages = pages
+        self._reader = reader
+        self._lock = threading.Lock()
+        self.last_lsn = last_lsn
+        self.count = 0
+        self.moved_bytes = 0
+
+    def run(self) -> None:
+        """Make a checkpoint of the present state."""
+        with self._lock:
+            taken: list[Snapshot] = []
+            self._sequencer.exclusive(lambda: taken.append(self._take()))
+            snapshot = taken[0]
+            mover = Mover(self._places, self._reader)
+            try:
+                self._write(snapshot, mover)
+            except BaseException:
+                if not self._journal.failed and not self._places.data.failed:
+                    mover.abandon()
+                raise
+            self._switch(snapshot, mover)
+            self.last_lsn = snapshot.lsn
+            self.count += 1
+            self.moved_bytes += mover.moved_bytes
+            remove_older(self._env, self._directory, snapshot.lsn)
+            self._journal.release(snapshot.restart_lsn)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No checkpoint happens meanwhile."""
+        with self._lock:
+            yield
+
+    def _take(self) -> Snapshot:
+        journal = self._journal
+        return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
+
+    def _write(self, snapshot: Snapshot, mover: Mover) -> None:
+        plans = [(queue, self._plan(queue, mover)) for queue in snapshot.queues if queue.tail]
+        mover.flush()
+        pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
+        for queue, records in plans:
+            refs = [self._final(queue, record) for record in records]
+            size = self._pages.capacity
+            chunks = [refs[i : i + size] for i in range(0, len(refs), size)]
+            written = [
+                (mover.write_page(self._pages.pack(queue.queue.queue_id, chunk)), chunk)
+                for chunk in chunks
+            ]
+            pages.append((queue, written))
+        mover.finish()
+        for queue, written in pages:
+            queue.entries = [
+                PageEntry(chunk[0].position, chunk[-1].end, placed.page, len(chunk))
+                for placed, chunk in written
+            ]
+        numbers = Numbers()
+        document = {
+            **self._settings,
+            **snapshot.document(numbers),
+            **self._space(snapshot, mover, numbers),
+        }
+        write_checkpoint(
+            self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
+        )
+
+    def _plan(self, queue: QueueSnapshot, mover: Mover) -> list[BlockRef | Placed]:
+        """The queue's records that go into new record pages, blocks of the journal moved (K5)."""
+        records = queue.queue.records
+        refs: list[BlockRef] = []
+        if queue.directory and queue.directory[-1].records < self._pages.capacity:
+            queue.replaced = queue.directory[-1]
+            refs = records.read_page(queue.replaced)
+        refs = [
+            ref
+            for ref in refs + records.tail[: queue.tail]
+            if not queue.released.covers(ref.position, ref.end)
+        ]
+        plan: list[BlockRef | Placed] = []
+        run: list[BlockRef] = []
+        for ref in refs:
+            if ref.kind == format.INLINE and self._unread(queue, ref):
+                if queue.released.overlaps(ref.position, ref.end):  # partly read: not merged
+                    plan += self._move(run, mover)
+                    plan += mover.move([ref])
+                    run = []
+                else:
+                    run.append(ref)
+                continue
+            plan += self._move(run, mover)
+            run = []
+            plan.append(ref)
+        plan += self._move(run, mover)
+        return plan
+
+    def _move(self, run: list[BlockRef], mover: Mover) -> list[Placed]:
+        return [placed for part in consecutive(run) for placed in mover.move(part)]
+
+    def _unread(self, queue: QueueSnapshot, ref: BlockRef) -> bool:
+        """Now, not at the snapshot: what was read meanwhile need not be moved (M1)."""
+        with queue.queue.lock:
+            return queue.queue.unreleased(ref)
+
+    def _final(self, queue: QueueSnapshot, record: BlockRef | Placed) -> BlockRef:
+        if isinstance(record, BlockRef):
+            return record
+        ref = record.ref(self._places.data.page_size)
+        queue.moved.append((record.refs, ref))
+        return ref
+
+    def _space(self, snapshot: Snapshot, mover: Mover, numbers: Numbers) -> dict[str, object]:
+        """The free-space map as it is with this checkpoint."""
+        total = max([snapshot.total_pages, *(first + pages for first, pages in mover.extents)])
+        space = FreeSpace.from_extents(snapshot.total_pages, snapshot.extents)
+        if total > snapshot.total_pages:
+            space.grow(total - snapshot.total_pages)
+        for first, pages in mover.extents:
+            space.claim(first, pages)
+        replaced = [queue.replaced.page for queue in snapshot.queues if queue.replaced is not None]
+        for page in snapshot.retired + replaced:
+            space.free(page, 1)
+        return {"total_pages": total, "extents": numbers.add(space.extents())}
+
+    def _switch(self, snapshot: Snapshot, mover: Mover) -> None:
+        """The checkpoint counts: the live state takes its places."""
+        for first, pages in mover.extents:
+            self._places.space.commit(first, pages)
+        for queue in snapshot.queues:
+            live = queue.queue
+            with live.lock:
+                if live.dropped:
+                    freed = [new for _, new in queue.moved]
+                    self._pages.retired += [entry.page for entry in queue.entries]
+                else:
+                    freed = live.seal(queue.tail, queue.replaced, queue.entries, queue.moved)
+            self._places.free(freed)
+            self._reader.forget([ref for old, _ in queue.moved for ref in old])
+        del self._pages.retired[: len(snapshot.retired)]
+        for page in snapshot.retired:
+            self._places.space.free(page, 1)

@@ -1,0 +1,37 @@
+"""Changes of queues and subscriptions, as the sequencer takes them: one journal record each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from quire.journal import pack_record
+
+
+class Definition:
+    """A change whose body is fixed when its place in the order is known.
+
+    `prepare` looks at the state and returns the body, or raises to refuse; `effect` applies it.
+    """
+
+    __slots__ = ("_effect", "_kind", "_prepare", "body", "record")
+
+    def __init__(
+        self,
+        kind: int,
+        prepare: Callable[[], dict[str, Any]],
+        effect: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._kind = kind
+        self._prepare = prepare
+        self._effect = effect
+        self.body: dict[str, Any] = {}
+        self.record = b""
+
+    def place(self) -> None:
+        self.body = self._prepare()
+        self.record = pack_record(self._kind, 0, json.dumps(self.body).encode())
+
+    def apply(self, address: int) -> None:
+        self._effect(self.body)

@@ -1,0 +1,116 @@
+"""The bytes that the engine puts into journal records, record pages and checkpoints. Version 1.
+
+All integers are little endian. Journal records travel in the journal's groups, whose checksum covers
+them; record pages and checkpoints carry a checksum of their own. A reader refuses a version it does not
+know (`StoreVersion`) and bytes that contradict this description (`StoreCorrupt`).
+
+Journal record kinds (the u16 `kind` of the journal's record header; its u64 `sequence` is the
+transaction id, 0 for the others)
+
+    1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
+    2 CREATE_QUEUE         JSON object: queue_id, name, kind, capacity, max_messages, created_us, subscription_id
+    3 DROP_QUEUE           JSON object: queue_id
+    4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
+    5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
+
+COMMIT body
+
+    offset  type  field
+    0       u64   first_id       id of the transaction's first message; the others count up in part order
+    8       i64   time_us        commit time, microseconds since the epoch
+    16      u32   parts          number of parts
+    20      u32   reads          number of reads
+    24      u32   entries        number of ledger entries
+    28      u32   messages       number of messages in all parts
+    32      parts * 48 bytes     one block, or one large transaction's file, of one queue each, in queue order:
+            u64   address        inline: bytes from the record's start; data: byte offset in the data file
+                                 (file number in the top 16 bits); ltds: the file's id
+            u64   charge         bytes that count against the queue's capacity
+            u64   checksum       the block's checksum; 0 for ltds
+            u32   queue_id
+            u32   length         bytes of the block; 0 for ltds
+            u32   count          messages
+            u8    kind           0 inline, 1 data, 2 ltds
+            u8    flags          0
+            u16   reserved       0
+            u64   payload_bytes  of all its messages (ltds), 0 otherwise
+    then    reads * 24 bytes     u32 queue_id, u32 subscription_id, u64 start, u64 end: positions read
+    then    entries              u16 key length, u16 reserved, u32 reserved, i64 version, key in UTF-8, to 8 bytes
+    then    the inline blocks, each at a multiple of 8 bytes from the record's start
+
+Record page (one page of the data file; header 64 bytes, then records of 64 bytes)
+
+    header: u64 checksum over [8, 64 + 64 * records), u32 magic "QREC", u16 version, u16 records, u32 queue_id,
+            u32 reserved, u64 first_position, u64 end_position, zeros to 64
+    record: RECORD below
+
+Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
+
+    offset  type  field
+    0       u64   checksum over [8, length)
+    8       u32   magic "QCKP"
+    12      u16   version
+    14      u16   reserved
+    16      u64   store_id
+    24      u64   lsn            the journal's state up to this address is in the checkpoint
+    32      u64   length         of the whole file
+    40      u64   json_length
+    48      u64   arrays         int64 numbers that follow the JSON
+    56      u64   reserved
+    64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+
+VERSION: Final = 1
+
+COMMIT: Final = 1
+CREATE_QUEUE: Final = 2
+DROP_QUEUE: Final = 3
+SUBSCRIBE: Final = 4
+UNSUBSCRIBE: Final = 5
+
+INLINE: Final = 0
+DATA: Final = 1
+LTDS: Final = 2
+
+COMMIT_HEADER: Final = struct.Struct("<QqIIII")
+ID_AND_TIME: Final = struct.Struct("<Qq")
+PART: Final = struct.Struct("<QQQIIIBBHQ")
+READ: Final = struct.Struct("<IIQQ")
+ENTRY: Final = struct.Struct("<HHIq")
+
+PAGE_MAGIC: Final = int.from_bytes(b"QREC", "little")
+PAGE_HEADER: Final = struct.Struct("<QIHHIIQQ24x")
+RECORD: Final = np.dtype(
+    [
+        ("position", "<u8"),
+        ("first_id", "<u8"),
+        ("time_us", "<i8"),
+        ("address", "<u8"),
+        ("charge", "<u8"),
+        ("checksum", "<u8"),
+        ("length", "<u4"),
+        ("count", "<u4"),
+        ("kind", "<u1"),
+        ("flags", "<u1"),
+        ("reserved", "<u2"),
+        ("reserved2", "<u4"),
+    ]
+)
+
+CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
+CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
+
+assert COMMIT_HEADER.size == 32
+assert PART.size == 48
+assert READ.size == 24
+assert ENTRY.size == 16
+assert PAGE_HEADER.size == 64
+assert RECORD.itemsize == 64
+assert CHECKPOINT_HEADER.size == 64

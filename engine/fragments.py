@@ -1,0 +1,36 @@
+"""Files of large transactions that no commit points to."""
+
+from __future__ import annotations
+
+from quire.env import Env
+from quire.ltds import is_foreign, list_ids, modified_us, remove
+
+from .manager import Manager
+
+
+def sweep_fragments(env: Env, manager: Manager) -> int:
+    """Remove files that other processes wrote and no commit adopted within `fragment_age`; how many.
+
+    A writer that is that late gets an error when it commits: its file is gone, nothing is half there.
+    """
+    limit_us = env.now_us() - int(manager.options.fragment_age * 1_000_000)
+    held = manager.held_fragments()
+    removed = 0
+    for ltds_id in list_ids(env, manager.ltds_directory):
+        if not is_foreign(ltds_id) or ltds_id in manager.places.ltds or ltds_id in held:
+            continue
+        try:
+            if modified_us(env, manager.ltds_directory, ltds_id) < limit_us:
+                removed += remove(env, manager.ltds_directory, ltds_id)
+        except FileNotFoundError:
+            continue
+    return removed
+
+
+def remove_unfinished(env: Env, manager: Manager) -> int:
+    """At opening: remove the files of transactions that did not commit; how many."""
+    removed = 0
+    for ltds_id in list_ids(env, manager.ltds_directory):
+        if not is_foreign(ltds_id) and ltds_id not in manager.places.ltds:
+            removed += remove(env, manager.ltds_directory, ltds_id)
+    return removed

@@ -1,0 +1,72 @@
+"""What the store tells about its parts: plain frozen values, the same embedded and remote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue as it was when asked. Sizes in bytes as charged against the capacity."""
+
+    name: str
+    kind: str  # "topic" or "work"
+    capacity_bytes: int
+    max_messages: int | None
+    used_bytes: int  # unread committed messages, and what open transactions hold
+    messages: int  # committed and not yet read by every subscription
+    first_position: int  # of the oldest message that is kept
+    end_position: int  # the next message committed gets this position
+    subscriptions: tuple[str, ...]
+    open_transactions: int  # T
+    reserving: int  # R
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """A subscription as it was when asked."""
+
+    queue: str
+    name: str
+    position: int  # everything below is read
+    delivered: int  # messages in flight: got, their transactions not ended
+    pending: int  # messages not read yet, those in flight included
+
+
+class Piece(NamedTuple):
+    """A run of messages in one place, for a reader that opens the store's files itself."""
+
+    kind: str  # "journal", "data" or "ltds"
+    address: int  # journal: LSN; data: file number << 48 | byte offset; ltds: the file's id
+    length: int  # bytes of the block; 0 for ltds
+    checksum: int  # of the block: another one at this place is a StoreCorrupt, never wrong data
+    start: int  # messages [start, stop) of the block or file
+    stop: int
+    first_id: int
+    time_us: int
+    first_position: int  # of message `start`
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A range of a queue whose messages stay in place until the lease is released or ends."""
+
+    lease_id: int
+    queue: str
+    start: int
+    end: int
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `verify` found. `ok` means no findings."""
+
+    findings: list[str] = field(default_factory=list)
+    checked: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings

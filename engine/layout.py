@@ -1,0 +1,23 @@
+"""Where things are in a store's directory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KNOWN_NAMES: Final = frozenset({"LOCK", "checkpoint", "journal", "data", "ltds", "run"})
+
+
+class Layout:
+    """The paths of one store."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path.rstrip("/") or "/"
+        self.lock = f"{self.path}/LOCK"
+        self.checkpoints = f"{self.path}/checkpoint"
+        self.journal = f"{self.path}/journal"
+        self.data = f"{self.path}/data"
+        self.ltds = f"{self.path}/ltds"
+        self.run = f"{self.path}/run"
+
+    def data_file(self, number: int) -> str:
+        return f"{self.data}/{number}.dat"

@@ -1,0 +1,132 @@
+"""Leases: ranges of a queue that stay where they are, for readers that open the files themselves.
+
+- E1: while a lease is held, the places that its pieces name keep their bytes, even if every subscription
+  has read them.
+- E2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After that a
+  piece's checksum tells a reader that its block is gone; wrong messages are never read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from quire.env import Env
+from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
+from quire.journal import Journal
+from quire.limits import MAX_LEASES
+
+from . import format
+from .block_ref import KIND_NAMES, BlockRef
+from .info import Lease, Piece
+from .places import Places
+from .queue import Queue
+
+
+class Leases:
+    """All leases of a store. Thread-safe."""
+
+    def __init__(self, env: Env, places: Places, journal: Journal) -> None:
+        self._env = env
+        self._places = places
+        self._journal = journal
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[float, list[BlockRef]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(self, queue: Queue, start: int, end: int, seconds: float) -> Lease:
+        """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone."""
+        if not 0 <= start <= end:
+            raise InvalidArgument(f"range [{start}, {end}): start must not be behind the end")
+        if len(self._held) >= MAX_LEASES:
+            raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
+        with queue.lock:
+            if end > queue.end_position:
+                raise PositionLost(
+                    f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) is "
+                    "not in it"
+                )
+            refs = list(queue.records.overlapping(start, end)) if start < end else []
+            self._check_whole(queue, refs, start, end)
+            self._pin(refs)
+        lease_id = self._env.random_u64() >> 1
+        with self._lock:
+            self._held[lease_id] = self._env.monotonic() + seconds, refs
+        return Lease(lease_id, queue.name, start, end, list(_pieces(refs, start, end)))
+
+    def renew(self, lease_id: int, seconds: float) -> None:
+        """Let it end in so many seconds from now. Raises `PositionLost` if it has ended."""
+        with self._lock:
+            held = self._held.get(lease_id)
+            if held is None:
+                raise PositionLost(f"lease {lease_id} has ended: take a new one")
+            self._held[lease_id] = self._env.monotonic() + seconds, held[1]
+
+    def release(self, lease_id: int) -> None:
+        """Give the range back; nothing happens if the lease has ended."""
+        with self._lock:
+            held = self._held.pop(lease_id, None)
+        if held is not None:
+            self._unpin(held[1])
+
+    def expire(self) -> int:
+        """End the leases whose time is over; how many."""
+        now = self._env.monotonic()
+        late = [lease_id for lease_id, (until, _) in list(self._held.items()) if until <= now]
+        for lease_id in late:
+            self.release(lease_id)
+        return len(late)
+
+    def _check_whole(self, queue: Queue, refs: list[BlockRef], start: int, end: int) -> None:
+        position = start
+        for ref in refs:
+            if ref.position > position or not queue.unreleased(ref):
+                break
+            position = ref.end
+        if position < end:
+            raise PositionLost(
+                f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any more, "
+                f"the first that is gone is {position}; they have been read by every subscription"
+            )
+
+    def _pin(self, refs: list[BlockRef]) -> None:
+        pinned: list[BlockRef] = []
+        try:
+            for ref in refs:
+                if ref.kind == format.DATA:
+                    self._places.space.pin(*self._places.pages_of(ref))
+                elif ref.kind == format.LTDS:
+                    self._places.pin_ltds(ref.address)
+                else:
+                    self._journal.pin(self._journal.segment_of(ref.address))
+                pinned.append(ref)
+        except (StoreCorrupt, PositionLost):
+            self._unpin(pinned)
+            raise
+
+    def _unpin(self, refs: list[BlockRef]) -> None:
+        for ref in refs:
+            if ref.kind == format.DATA:
+                self._places.space.unpin(*self._places.pages_of(ref))
+            elif ref.kind == format.LTDS:
+                self._places.unpin_ltds(ref.address)
+            else:
+                self._journal.unpin(self._journal.segment_of(ref.address))
+
+
+def _pieces(refs: list[BlockRef], start: int, end: int) -> Iterator[Piece]:
+    for ref in refs:
+        first = max(start - ref.position, 0)
+        yield Piece(
+            kind=KIND_NAMES[ref.kind],
+            address=ref.address,
+            length=ref.length,
+            checksum=ref.checksum,
+            start=first,
+            stop=min(end - ref.position, ref.count),
+            first_id=ref.first_id,
+            time_us=ref.time_us,
+            first_position=ref.position + first,
+        )

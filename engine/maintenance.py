@@ -1,0 +1,101 @@
+"""What a store does besides its callers: time-outs, leases, checkpoints, preallocation, removal.
+
+With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
+committing thread.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from quire.env import Env
+from quire.errors import DiskFull, QuireError
+from quire.journal import Journal
+from quire.limits import INTERVAL_SECONDS
+
+from .checkpoint import Checkpointer
+from .fragments import sweep_fragments
+from .lease import Leases
+from .manager import Manager
+
+
+class Maintenance:
+    """See the module."""
+
+    def __init__(
+        self,
+        env: Env,
+        manager: Manager,
+        journal: Journal,
+        checkpointer: Checkpointer,
+        leases: Leases,
+    ) -> None:
+        self._env = env
+        self._manager = manager
+        self._journal = journal
+        self._checkpointer = checkpointer
+        self._leases = leases
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._due = 0
+        self.last_error: str | None = None
+
+    def start(self) -> None:
+        """Run in a thread of its own until `stop`."""
+        self._thread = threading.Thread(target=self._run, name="quire-maintenance", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._thread is not None:
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+
+    def after_commit(self) -> None:
+        """Called by each commit: cheap, as long as nothing is due."""
+        if self._journal.end_lsn < self._due:
+            return
+        if self._thread is not None:
+            self._due = self._journal.end_lsn + (1 << 20)
+            self._wake.set()
+        else:
+            self.step()
+
+    def step(self) -> None:
+        """Do what is due."""
+        options = self._manager.options
+        self._manager.expire()
+        self._leases.expire()
+        self._manager.places.sweep()
+        if not self._journal.next_is_ready and self._nearly_full():
+            self._journal.prepare_next()
+        if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
+            self._checkpointer.run()
+        self._due = min(
+            self._checkpointer.last_lsn + options.checkpoint_bytes,
+            self._journal.end_lsn + (options.segment_bytes >> 2),
+        )
+
+    def _nearly_full(self) -> bool:
+        segment = self._manager.options.segment_bytes
+        return self._journal.end_lsn % segment > segment // 2
+
+    def _run(self) -> None:
+        swept = 0.0
+        while not self._stopping:
+            try:
+                self.step()
+                self.last_error = None
+                if self._env.monotonic() - swept > INTERVAL_SECONDS * 60:
+                    sweep_fragments(self._env, self._manager)
+                    swept = self._env.monotonic()
+            except DiskFull as error:
+                self.last_error = str(error)  # commits go on while the journal has room
+            except QuireError as error:
+                self.last_error = str(error)
+                if self._journal.failed:
+                    return
+            self._wake.wait(INTERVAL_SECONDS)
+            self._wake.clear()

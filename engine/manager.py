@@ -1,0 +1,358 @@
+"""The queue manager's inside: what transactions ask of the store they belong to.
+
+The order of a commit (DESIGN: one write, one sync):
+
+1. the messages become blocks; large transactions' files are finished (durable);
+2. each queue, one after another, goes into reserve mode and is checked for its commit record (S3);
+3. blocks past the inline limit are written to pages of the data file, in one extent, and synced;
+4. the COMMIT record goes through the sequencer: one write, one sync for its group. This is the atomic
+   point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise 5);
+5. the record is applied to each queue under that queue's lock, which also leaves reserve mode.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+
+from quire.block import EncodedBlock
+from quire.env import Env
+from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.journal import Journal
+from quire.limits import MAX_DATA_BLOCK_BYTES
+from quire.ltds import LtdsInfo, LtdsReader
+from quire.ltds import remove as remove_ltds
+from quire.message import Delivered
+from quire.writebuffer import TransactionBuffer, WriteBuffer
+
+from . import format
+from .block_reader import BlockMoved, BlockReader
+from .commit import Commit
+from .commit_record import Entry, Part, Read, pack
+from .options import Options
+from .places import Places
+from .queue import Queue
+from .read_structure import Pointer
+from .sequencer import Sequencer
+from .state import State
+from .subscription import Subscription
+from .transaction import Transaction
+from .written import Written, part_of
+
+Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
+
+
+class Manager:
+    """See the module. Thread-safe."""
+
+    def __init__(
+        self,
+        env: Env,
+        options: Options,
+        store_id: int,
+        ltds_directory: str,
+        journal: Journal,
+        state: State,
+        places: Places,
+        reader: BlockReader,
+    ) -> None:
+        self.env = env
+        self.options = options
+        self.store_id = store_id
+        self.ltds_directory = ltds_directory
+        self.journal = journal
+        self.state = state
+        self.places = places
+        self.reader = reader
+        self.sequencer = Sequencer(journal)
+        self.write_buffer = WriteBuffer(options.write_buffer_bytes)
+        self.inline_limit = options.inline_limit(journal.max_group_bytes)
+        self.open_transactions: dict[int, Transaction] = {}
+        self.after_commit: Callable[[], None] = lambda: None
+        self._ids = itertools.count(1)
+        self._fragments: dict[int, int] = {}  # files written by others, held by open transactions
+        self._lock = threading.Lock()
+
+    # Transactions
+
+    def begin(self, timeout: float | None, large: bool) -> Transaction:
+        seconds = self.options.transaction_timeout if timeout is None else timeout
+        transaction = Transaction(self, next(self._ids), self.env.monotonic() + seconds, large)
+        self.open_transactions[transaction.id] = transaction
+        return transaction
+
+    def ended(self, transaction: Transaction) -> None:
+        self.open_transactions.pop(transaction.id, None)
+
+    def expire(self) -> int:
+        """Roll back the transactions whose time is over; how many."""
+        now = self.env.monotonic()
+        late = [t for t in list(self.open_transactions.values()) if t.deadline <= now]
+        return sum(transaction.expire() for transaction in late)
+
+    def relieve_buffer(self, asking: Transaction) -> None:
+        """The write buffer may be full: the transaction that holds most leaves it."""
+        holder = self.write_buffer.over_limit()
+        if holder is None:
+            return
+        if holder == asking.id:
+            asking._spill()
+        else:
+            transaction = self.open_transactions.get(holder)
+            if transaction is not None:
+                transaction.make_large()
+
+    # Writing
+
+    def open_queue(self, name: str, buffer: TransactionBuffer) -> Written:
+        """A transaction's first write to a queue (rule S1)."""
+        queue = self.state.queue(name)
+        with queue.lock:
+            if queue.dropped:
+                raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
+            queue.space.open()
+        return Written(
+            queue, buffer.queue(queue.queue_id), self.env, self.ltds_directory, self.store_id
+        )
+
+    def commit(
+        self, transaction_id: int, written: list[Written], reads: list[Read], entries: list[Entry]
+    ) -> int:
+        """Steps 1 to 5; the id of the first message."""
+        groups: list[tuple[Queue, list[Part]]] = []
+        pieces: list[EncodedBlock | LtdsInfo] = []
+        touched = [w for w in written if w.count]
+        for part in touched:
+            own = part.pieces(MAX_DATA_BLOCK_BYTES)
+            last = len(own) - 1
+            queue_id = part.queue.queue_id
+            groups.append(
+                (part.queue, [part_of(p, queue_id, last=i == last) for i, p in enumerate(own)])
+            )
+            pieces.extend(own)
+        reserved: list[Queue] = []
+        extent: tuple[int, int] | None = None
+        try:
+            for queue, _ in groups:
+                with queue.lock:
+                    if queue.dropped:
+                        raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
+                    queue.space.reserve()
+                reserved.append(queue)
+            extent = self._write_data(groups, pieces)
+            record, inline = self._pack(transaction_id, groups, pieces, reads, entries)
+            change = Commit(
+                self.state,
+                self.reader,
+                record,
+                groups,
+                sum(w.count for w in touched),
+                reads,
+                entries,
+                inline,
+            )
+            self.sequencer.submit(change)
+        except BaseException:
+            self._undo(reserved, extent)
+            raise
+        for part in written:
+            if not part.count:  # it was opened and nothing was put
+                with part.queue.lock:
+                    part.queue.space.abandon(0, 0)
+        self._release_fragments(written)
+        self.after_commit()
+        return change.first_id
+
+    def _write_data(
+        self, groups: list[tuple[Queue, list[Part]]], pieces: Sequence[EncodedBlock | LtdsInfo]
+    ) -> tuple[int, int] | None:
+        """Step 3; the extent, or None when the blocks travel in the record."""
+        blocks = [piece for piece in pieces if isinstance(piece, EncodedBlock)]
+        if sum(len(block.data) for block in blocks) <= self.inline_limit:
+            return None
+        data = self.places.data
+        pages = [data.pages_for(len(block.data)) for block in blocks]
+        total = sum(pages)
+        first = self.places.allocate(total)
+        try:
+            data.write_extent(first, [block.data for block in blocks])
+            data.sync()
+        except BaseException:
+            self.places.space.abandon(first, total)
+            raise
+        page = first
+        taken = iter(pages)
+        for _, parts in groups:
+            for index, part in enumerate(parts):
+                if part.kind == format.INLINE:
+                    parts[index] = part._replace(kind=format.DATA, address=page * data.page_size)
+                    page += next(taken)
+        return first, total
+
+    def _pack(
+        self,
+        transaction_id: int,
+        groups: list[tuple[Queue, list[Part]]],
+        pieces: Sequence[EncodedBlock | LtdsInfo],
+        reads: list[Read],
+        entries: list[Entry],
+    ) -> tuple[bytearray, list[tuple[int, bytes | bytearray]]]:
+        flat = [part for _, parts in groups for part in parts]
+        blocks = [
+            piece.data
+            for piece, part in zip(pieces, flat, strict=True)
+            if part.kind == format.INLINE and isinstance(piece, EncodedBlock)
+        ]
+        record = pack(transaction_id, flat, blocks, reads, entries)
+        position = 0
+        for _, parts in groups:
+            parts[:] = flat[position : position + len(parts)]
+            position += len(parts)
+        places = [part.address for part in flat if part.kind == format.INLINE]
+        return record, list(zip(places, blocks, strict=True))
+
+    def _undo(self, reserved: list[Queue], extent: tuple[int, int] | None) -> None:
+        for queue in reserved:
+            with queue.lock:
+                queue.space.unreserve()
+        if extent is not None and not self.journal.failed:
+            self.places.space.abandon(*extent)
+
+    # Files of large transactions
+
+    def inspect_fragment(self, ltds_id: int) -> LtdsInfo:
+        """What a file written by another process holds, as its trailer says."""
+        with LtdsReader(self.env, self.ltds_directory, ltds_id, self.store_id) as reader:
+            return LtdsInfo(
+                ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes
+            )
+
+    def hold_fragment(self, ltds_id: int, transaction_id: int) -> None:
+        """Only one transaction can adopt a file."""
+        with self._lock:
+            if ltds_id in self.places.ltds or ltds_id in self._fragments:
+                raise PositionLost(
+                    f"file {ltds_id:016x} belongs to a committed or open transaction already"
+                )
+            self._fragments[ltds_id] = transaction_id
+
+    def _release_fragments(self, written: list[Written]) -> None:
+        for part in written:
+            for ltds_id in part.adopted:
+                self._fragments.pop(ltds_id, None)
+
+    def discard_files(self, written: list[Written]) -> None:
+        """A transaction was rolled back: its own finished files go, those of others stay."""
+        for part in written:
+            for ltds_id in part.own_files():
+                remove_ltds(self.env, self.ltds_directory, ltds_id)
+        self._release_fragments(written)
+
+    def held_fragments(self) -> set[int]:
+        return set(self._fragments)
+
+    # Reading
+
+    def take(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        limit: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> Runs:
+        """The next positions for the subscription, up to `limit`, now in flight.
+
+        Waits up to `timeout` seconds for the first, while `wanted()`.
+        """
+        runs: Runs = []
+        with queue.lock:
+            run = queue.take(subscription, limit)
+            if run is None:
+                if timeout <= 0 or not wanted():
+                    return runs
+                run = self._wait(queue, subscription, limit, timeout, wanted)
+            while run is not None:
+                runs.append(run)
+                limit -= run[1] - run[0]
+                run = queue.take(subscription, limit) if limit else None
+        return runs
+
+    def _wait(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        limit: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> tuple[int, int, int] | None:
+        found: list[tuple[int, int, int]] = []
+
+        def ready() -> bool:
+            if (
+                queue.dropped
+                or not wanted()
+                or subscription.subscription_id not in queue.subscriptions
+            ):
+                return True
+            run = queue.take(subscription, limit)
+            if run is not None:
+                found.append(run)
+            return run is not None
+
+        queue.wait(timeout, ready)
+        if queue.dropped:
+            raise QueueNotFound(f"queue {queue.name!r} was dropped")
+        if subscription.subscription_id not in queue.subscriptions:
+            raise SubscriptionNotFound(f"subscription {subscription.name!r} was removed")
+        return found[0] if found else None
+
+    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
+        """The messages at positions in flight."""
+        parts: list[Delivered] = []
+        for start, end, deliveries in runs:
+            with queue.lock:
+                pointers = subscription.read_structure.pointers(start, end)
+            for pointer in pointers:
+                parts += self.fetch(queue, pointer, deliveries)
+        return parts
+
+    def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
+        """One pointer's messages; a block that a checkpoint moved is looked up anew."""
+        try:
+            return self.reader.deliver(pointer, deliveries)
+        except BlockMoved as moved:
+            start = pointer.ref.position + pointer.start
+            end = pointer.ref.position + pointer.stop
+            with queue.lock:
+                again = queue.pointers(start, end)
+            if [p.ref for p in again] == [pointer.ref]:
+                raise StoreCorrupt(
+                    f"queue {queue.name!r}, positions {start} to {end}: {moved}; run verify, and "
+                    "restore the store from a copy"
+                ) from moved
+            return [part for p in again for part in self._fetch_again(queue, p, deliveries)]
+
+    def _fetch_again(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
+        try:
+            return self.reader.deliver(pointer, deliveries)
+        except BlockMoved as moved:
+            raise StoreCorrupt(
+                f"queue {queue.name!r}, position {pointer.ref.position}: {moved}; run verify, and "
+                "restore the store from a copy"
+            ) from moved
+
+    def give_back(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: list[tuple[int, int]],
+        *,
+        counted: bool,
+    ) -> None:
+        """Positions in flight are available again."""
+        with queue.lock:
+            for start, end in runs:
+                subscription.give_back(start, end, counted=counted)
+            queue.wake()

@@ -1,0 +1,76 @@
+"""Ids of messages that are put, known once their transaction has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
+
+from quire.errors import TransactionError
+
+if TYPE_CHECKING:
+    from .written import Written
+
+
+class MessageId:
+    """The id of one message put; `int(id)` once its transaction has committed.
+
+    Ids are given in commit order, so there is none before. Equal to the int and hashed like it, then.
+    """
+
+    __slots__ = ("_index", "_written")
+
+    def __init__(self, written: Written, index: int) -> None:
+        self._written = written
+        self._index = index
+
+    def __int__(self) -> int:
+        first = self._written.first_id
+        if first == 0:
+            raise TransactionError("the message has no id before its transaction has committed")
+        return first + self._index
+
+    __index__ = __int__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (int, MessageId)):
+            return int(self) == int(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __repr__(self) -> str:
+        return f"MessageId({int(self) if self._written.first_id else 'not committed'})"
+
+
+class MessageIds(Sequence[MessageId]):
+    """The ids of several messages put together, in their order."""
+
+    __slots__ = ("_count", "_start", "_written")
+
+    def __init__(self, written: Written, start: int, count: int) -> None:
+        self._written = written
+        self._start = start
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> MessageId: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> MessageIds: ...
+
+    def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._count)
+            if step != 1:
+                raise TransactionError("message ids are sliced without a step")
+            return MessageIds(self._written, self._start + start, max(stop - start, 0))
+        if not -self._count <= index < self._count:
+            raise IndexError(f"message {index} of {self._count}")
+        return MessageId(self._written, self._start + index % self._count)
+
+    def __repr__(self) -> str:
+        return f"MessageIds({self._count} messages)"

@@ -1,0 +1,29 @@
+"""Names of queues and subscriptions, and sources written as "queue" or "queue/subscription"."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from quire.errors import InvalidArgument
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+
+
+def check_name(name: object, what: str) -> str:
+    """The name itself, or `InvalidArgument`."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidArgument(
+            f"{what} name {name!r}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with a dot"
+        )
+    return name
+
+
+def split_source(source: object) -> tuple[str, str | None]:
+    """("queue", None) or ("queue", "subscription")."""
+    if not isinstance(source, str):
+        raise InvalidArgument(f'source {source!r}: give "queue" or "queue/subscription"')
+    queue, slash, subscription = source.partition("/")
+    if not slash:
+        return check_name(queue, "queue"), None
+    return check_name(queue, "queue"), check_name(subscription, "subscription")

@@ -1,0 +1,181 @@
+"""The files of an open store: created, or recovered.
+
+- O1: creation is crash-safe: until the first checkpoint has its name the directory holds no store, and
+  the next opening begins the creation anew; what it replaces there never held a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.env import Env
+from quire.errors import InvalidArgument, StoreCorrupt, StoreNotFound
+from quire.journal import Journal
+
+from .block_reader import BlockReader
+from .checkpoint_file import (
+    Numbers,
+    list_checkpoints,
+    read_checkpoint,
+    remove_older,
+    write_checkpoint,
+)
+from .data_file import DataFile
+from .free_space import FreeSpace
+from .layout import KNOWN_NAMES, Layout
+from .options import Options
+from .places import Places
+from .record_page import RecordPages
+from .recovery import Recovered, replay, restore
+from .snapshot import Snapshot
+from .state import State
+
+
+@dataclass(slots=True)
+class Opened:
+    """Everything that stands on the store's files."""
+
+    env: Env
+    layout: Layout
+    options: Options
+    settings: dict[str, int]
+    store_id: int
+    journal: Journal
+    state: State
+    places: Places
+    pages: RecordPages
+    reader: BlockReader
+    checkpoint_lsn: int
+    recovered: Recovered
+
+    def close(self) -> None:
+        self.reader.close()
+        self.places.data.close()
+        self.journal.close()
+
+
+def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
+    """Make sure that the path can be a store's. Raises `StoreNotFound`, `InvalidArgument`."""
+    if not env.exists(layout.path):
+        if not create:
+            raise StoreNotFound(f"there is no store at {layout.path}")
+        env.make_directory(layout.path)
+        return
+    try:
+        names = set(env.list_directory(layout.path))
+    except NotADirectoryError:
+        raise InvalidArgument(f"{layout.path} is a file: give a directory") from None
+    if "checkpoint" not in names:
+        if not create:
+            raise StoreNotFound(f"there is no store at {layout.path}")
+        foreign = sorted(names - KNOWN_NAMES)
+        if foreign:
+            raise InvalidArgument(
+                f"{layout.path} holds other things ({foreign[0]!r}): give a new or empty directory"
+            )
+
+
+def open_files(env: Env, layout: Layout, options: Options, given: set[str], create: bool) -> Opened:
+    """Recover the store, or create it. The caller holds its lock."""
+    lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
+    if not lsns:
+        if not create:
+            raise StoreNotFound(f"there is no store at {layout.path}")
+        _create(env, layout, options)
+        lsns = list_checkpoints(env, layout.checkpoints)
+    return _recover(env, layout, options, given, lsns[-1])
+
+
+def _create(env: Env, layout: Layout, options: Options) -> None:
+    """Make an empty store; its first checkpoint comes last (O1)."""
+    for directory in (layout.checkpoints, layout.data, layout.ltds, layout.run):
+        env.make_directory(directory)
+    store_id = env.random_u64()
+    try:
+        journal = Journal.create(
+            env,
+            layout.journal,
+            store_id=store_id,
+            segment_bytes=options.segment_bytes,
+            page_size=options.page_size,
+            direct=True,
+        )
+    except InvalidArgument as error:
+        if not env.exists(layout.journal) or not env.list_directory(layout.journal):
+            raise
+        raise StoreCorrupt(
+            f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store from a copy"
+        ) from error
+    if env.exists(layout.data_file(0)):
+        env.remove(layout.data_file(0))
+    data = DataFile(
+        env, layout.data_file(0), page_size=options.page_size, store_id=store_id, create=True,
+        grow_bytes=options.grow_bytes,
+    )  # fmt: skip
+    for directory in (layout.data, layout.ltds, layout.path):
+        env.sync_directory(directory)
+    space = FreeSpace(data.pages)
+    places = Places(env, layout.ltds, data, space)
+    state = State(env, places, RecordPages(data))
+    numbers = Numbers()
+    document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn).document(numbers)
+    document |= {
+        "page_size": options.page_size,
+        "segment_bytes": options.segment_bytes,
+        "created_us": env.now_us(),
+        "total_pages": space.total_pages,
+        "extents": numbers.add(space.extents()),
+    }
+    write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
+    data.close()
+    journal.close()
+
+
+def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: int) -> Opened:
+    checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
+    settings = {
+        name: int(checkpoint.document[name])
+        for name in ("page_size", "segment_bytes", "created_us")
+    }
+    for name in ("page_size", "segment_bytes"):
+        if name in given and getattr(options, name) != settings[name]:
+            raise InvalidArgument(
+                f"{name} is fixed when a store is created: this one has {settings[name]}, leave the option out"
+            )
+    options = Options(
+        **{
+            **{name: getattr(options, name) for name in Options.__slots__},
+            "page_size": settings["page_size"],
+            "segment_bytes": settings["segment_bytes"],
+        }
+    )
+    data = DataFile(
+        env,
+        layout.data_file(0),
+        page_size=options.page_size,
+        store_id=checkpoint.store_id,
+        grow_bytes=options.grow_bytes,
+    )
+    try:
+        recovered = Recovered()
+        state, places, pages = restore(env, checkpoint, layout.ltds, data)
+        journal = replay(env, layout.journal, checkpoint, state, data, recovered)
+    except BaseException:
+        data.close()
+        raise
+    remove_older(env, layout.checkpoints, lsn)
+    reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
+    return Opened(
+        env=env,
+        layout=layout,
+        options=options,
+        settings=settings,
+        store_id=checkpoint.store_id,
+        journal=journal,
+        state=state,
+        places=places,
+        pages=pages,
+        reader=reader,
+        checkpoint_lsn=lsn,
+        recovered=recovered,
+    )

@@ -1,0 +1,47 @@
+"""Options of an open store, with their bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from quire import limits
+from quire.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a store works. `page_size` and `segment_bytes` are fixed when the store is created.
+
+    Sizes in bytes, times in seconds.
+    """
+
+    page_size: int = limits.DEFAULT_PAGE_SIZE
+    segment_bytes: int = limits.DEFAULT_SEGMENT_BYTES
+    inline_limit_bytes: int = limits.DEFAULT_INLINE_LIMIT_BYTES
+    large_limit_bytes: int = limits.DEFAULT_LARGE_LIMIT_BYTES
+    large_limit_messages: int = limits.DEFAULT_LARGE_LIMIT_MESSAGES
+    large_flush_bytes: int = limits.LARGE_FLUSH_BYTES
+    write_buffer_bytes: int = limits.DEFAULT_WRITE_BUFFER_BYTES
+    checkpoint_bytes: int = limits.DEFAULT_CHECKPOINT_BYTES
+    grow_bytes: int = 16 << 20
+    transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
+    fragment_age: float = limits.FRAGMENT_AGE_SECONDS
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """From keyword arguments of `open`. Raises `InvalidArgument` for unknown or unusable ones."""
+        known = {field.name: field.type for field in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise InvalidArgument(
+                    f"unknown option {name!r}: there are {', '.join(sorted(known))}"
+                )
+            number = (int, float) if known[name] == "float" else (int,)
+            if not isinstance(value, number) or isinstance(value, bool) or value <= 0:
+                raise InvalidArgument(f"option {name} = {value!r}: give a number above 0")
+        return cls(**values)
+
+    def inline_limit(self, max_group_bytes: int) -> int:
+        """A transaction's record has to fit a group with room for its parts."""
+        return min(self.inline_limit_bytes, max_group_bytes // 2)

@@ -1,0 +1,107 @@
+"""Where messages are: pages of the data file and files of large transactions, who holds them.
+
+- P1: a place is free only when the change that frees it is durable.
+- P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
+- P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
+- P4: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from quire.env import Env
+from quire.ltds import remove as remove_ltds
+
+from . import format
+from .block_ref import BlockRef
+from .commit_record import Part
+from .data_file import DataFile
+from .free_space import FreeSpace
+
+
+class Places:
+    """See the module. Thread-safe."""
+
+    def __init__(self, env: Env, ltds_directory: str, data: DataFile, space: FreeSpace) -> None:
+        self._env = env
+        self._ltds_directory = ltds_directory
+        self.data = data
+        self.space = space
+        self._lock = threading.Lock()
+        self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
+        self._removable: list[int] = []
+        self._ltds_pins: dict[int, int] = {}
+
+    # Pages
+
+    def allocate(self, pages: int) -> int:
+        """Consecutive pages of the data file, pending; the file grows when it has to.
+
+        Raises `DiskFull` with nothing changed.
+        """
+        with self._lock:
+            first = self.space.allocate(pages)
+            while first is None:
+                total = self.data.ensure(self.space.total_pages + pages)
+                self.space.grow(total - self.space.total_pages)
+                first = self.space.allocate(pages)
+            return first
+
+    def pages_of(self, ref: BlockRef | Part) -> tuple[int, int]:
+        """(first page, pages) of a block in the data file."""
+        return ref.address // self.data.page_size, self.data.pages_for(ref.length)
+
+    def commit(self, part: Part, queue: str, live: bool) -> None:
+        """A committed transaction holds the part's place from now on."""
+        if part.kind == format.LTDS:
+            self.ltds[part.address] = queue
+        elif live:
+            self.space.commit(*self.pages_of(part))
+        else:
+            first, pages = self.pages_of(part)
+            if first + pages > self.space.total_pages:
+                self.space.grow(first + pages - self.space.total_pages)
+            self.space.claim(first, pages)
+
+    def abandon(self, parts: Iterable[Part]) -> None:
+        """The transaction did not commit."""
+        for part in parts:
+            if part.kind == format.DATA:
+                self.space.abandon(*self.pages_of(part))
+
+    def free(self, refs: Sequence[BlockRef]) -> None:
+        """Blocks that were released (P1)."""
+        for ref in refs:
+            if ref.kind == format.DATA:
+                self.space.free(*self.pages_of(ref))
+            elif ref.kind == format.LTDS:
+                with self._lock:
+                    self.ltds.pop(ref.address, None)
+                    self._removable.append(ref.address)
+
+    # Large transactions' files
+
+    def pin_ltds(self, ltds_id: int) -> None:
+        with self._lock:
+            self._ltds_pins[ltds_id] = self._ltds_pins.get(ltds_id, 0) + 1
+
+    def unpin_ltds(self, ltds_id: int) -> None:
+        with self._lock:
+            self._ltds_pins[ltds_id] -= 1
+            if not self._ltds_pins[ltds_id]:
+                del self._ltds_pins[ltds_id]
+
+    def sweep(self) -> int:
+        """Remove the files that nobody needs any more (P3, P4); how many."""
+        with self._lock:
+            going = [i for i in self._removable if i not in self._ltds_pins]
+            self._removable = [i for i in self._removable if i in self._ltds_pins]
+        for ltds_id in going:
+            remove_ltds(self._env, self._ltds_directory, ltds_id)
+        return len(going)
+
+    @property
+    def removable(self) -> int:
+        return len(self._removable)

@@ -1,0 +1,246 @@
+"""A queue: its records, its space, its subscriptions, under one lock.
+
+- Q1: no thread holds the locks of two queues.
+- Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
+  releases nothing. A block all of whose messages are released is given back at once, wherever it is.
+- Q3: `space.used` is a function of the records and of `released` plus what open transactions hold, so
+  that recovery arrives at the same number.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from quire.errors import SubscriptionNotFound
+from quire.intervals import IntervalSet
+
+from .block_ref import BlockRef
+from .info import QueueInfo, SubscriptionInfo
+from .read_structure import Pointer, ReadStructure
+from .record_list import PageEntry, RecordList
+from .record_page import RecordPages
+from .reservation import Space
+from .subscription import Subscription
+
+TOPIC = "topic"
+WORK = "work"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """What a queue is made with."""
+
+    queue_id: int
+    name: str
+    kind: str
+    capacity: int
+    max_messages: int | None
+    created_us: int
+    subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
+
+
+class Queue:
+    """See the module."""
+
+    def __init__(self, config: QueueConfig, pages: RecordPages) -> None:
+        self.config = config
+        self.queue_id = config.queue_id
+        self.name = config.name
+        self.lock = threading.Lock()
+        self._arrived: threading.Condition | None = None  # made by the first that waits
+        self.space = Space(config.name, config.capacity, config.max_messages)
+        self.records = RecordList(config.queue_id, pages)
+        self.end_position = 0
+        self.released = IntervalSet()
+        self.subscriptions: dict[int, Subscription] = {}
+        self.dropped = False
+        if config.kind == WORK:
+            self.add_subscription(config.subscription_id, "", self.released)
+
+    # Subscriptions
+
+    def add_subscription(self, subscription_id: int, name: str, done: IntervalSet) -> Subscription:
+        subscription = Subscription(
+            self.queue_id, subscription_id, name, done, ReadStructure(self.records)
+        )
+        self.subscriptions[subscription_id] = subscription
+        return subscription
+
+    def start_of(self, start: int) -> IntervalSet:
+        """What a new subscription that begins at the position counts as read."""
+        done = self.released.copy()
+        if start > 0:
+            done.add(0, start)
+        return done
+
+    def remove_subscription(self, subscription_id: int) -> list[BlockRef]:
+        """Take a subscription away; return the blocks that nobody waits for any more."""
+        self.subscriptions.pop(subscription_id)
+        return self.release_read()
+
+    def release_read(self) -> list[BlockRef]:
+        """Release what every subscription has read; return the blocks that are free by that."""
+        if not self.subscriptions or self.end_position == 0:
+            return []
+        return self._release(self._read_by_all(0, self.end_position))
+
+    def subscription(self, name: str | None) -> Subscription:
+        """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
+        if self.config.kind == WORK and name is None:
+            return self.subscriptions[self.config.subscription_id]
+        for subscription in self.subscriptions.values():
+            if subscription.name == name and self.config.kind == TOPIC:
+                return subscription
+        if name is None:
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a topic: read it through a subscription, as "
+                f'"{self.name}/NAME" (make one with subscribe({self.name!r}, NAME))'
+            )
+        if self.config.kind == WORK:
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as {self.name!r}"
+            )
+        raise SubscriptionNotFound(
+            f"queue {self.name!r} has no subscription {name!r}: make it with "
+            f"subscribe({self.name!r}, {name!r})"
+        )
+
+    # Committed changes: made in journal order, under the lock
+
+    def append(self, ref: BlockRef) -> None:
+        """A committed block; its position is `end_position`."""
+        self.records.append(ref)
+        self.end_position = ref.position + ref.count
+
+    def acknowledge(self, subscription_id: int, start: int, end: int) -> list[BlockRef]:
+        """Positions [start, end) are read; return the blocks that are released by that."""
+        subscription = self.subscriptions.get(subscription_id)
+        if subscription is None or start >= end:
+            return []  # it was removed after the transaction had read
+        if subscription.returned or subscription.attempts:
+            subscription.forget(start, end)
+        done = subscription.done
+        if done is self.released:
+            last = done.last()
+            if last is None or last[1] <= start:
+                return self._release(((start, end),))
+            return self._release(list(done.gaps(start, end)))
+        done.add(start, end)
+        return self._release(self._read_by_all(start, end))
+
+    def _read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) that every subscription has read and that are not released."""
+        parts = list(self.released.gaps(start, end))
+        for subscription in self.subscriptions.values():
+            parts = [part for lo, hi in parts for part in subscription.done.intersection(lo, hi)]
+        return parts
+
+    def _release(self, parts: Iterable[tuple[int, int]]) -> list[BlockRef]:
+        freed: list[BlockRef] = []
+        released = self.released
+        for start, end in parts:
+            charge = 0
+            released.add(start, end)
+            for ref in self.records.overlapping(start, end):
+                position, stop, count = ref.position, ref.position + ref.count, ref.count
+                now = min(end, stop) - max(start, position)
+                after = now if now == count else _covered(released, position, stop)
+                charge += ref.charge * after // count - ref.charge * (after - now) // count
+                if after == count:
+                    freed.append(ref)
+            self.space.release(charge, end - start)
+            self.records.drop_pages(start, end, released)
+        return freed
+
+    def unreleased(self, ref: BlockRef) -> bool:
+        """Whether any message of the block is still to be read."""
+        return not self.released.covers(ref.position, ref.position + ref.count)
+
+    def seal(
+        self,
+        count: int,
+        replaced: PageEntry | None,
+        entries: list[PageEntry],
+        moved: list[tuple[list[BlockRef], BlockRef]],
+    ) -> list[BlockRef]:
+        """A checkpoint sealed the first `count` records of the tail into new record pages.
+
+        `replaced` is the last page of before, written anew; `moved` pairs old records with the one in
+        their stead. Returns the new blocks that were released meanwhile. Keeps Q3: the charge of
+        partly released messages is taken anew.
+        """
+        freed = []
+        for old, new in moved:
+            before = sum(
+                ref.released_charge(_covered(self.released, ref.position, ref.end)) for ref in old
+            )
+            covered = _covered(self.released, new.position, new.end)
+            self.space.used += before - new.released_charge(covered)
+            if covered == new.count:
+                freed.append(new)
+        self.records.seal(count, replaced, entries, self.released)
+        for subscription in self.subscriptions.values():
+            subscription.read_structure.reset()
+        return freed
+
+    # Reading
+
+    def take(self, subscription: Subscription, limit: int) -> tuple[int, int, int] | None:
+        """The next positions for the subscription and how often they are delivered now."""
+        run = subscription.take(limit, self.end_position)
+        if run is None:
+            return None
+        return run[0], run[1], subscription.deliveries(run[0]) if subscription.attempts else 1
+
+    def pointers(self, start: int, end: int) -> list[Pointer]:
+        """Pointers to committed messages of [start, end) as far as they are in the queue."""
+        return [
+            Pointer(ref, max(start - ref.position, 0), min(end - ref.position, ref.count))
+            for ref in self.records.overlapping(start, end)
+            if self.unreleased(ref)
+        ]
+
+    def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
+        """Wait under the lock until the queue changes and `ready`, or the time is over."""
+        if self._arrived is None:
+            self._arrived = threading.Condition(self.lock)
+        self._arrived.wait_for(ready, timeout)
+
+    def wake(self) -> None:
+        """Something arrived, was returned, or the queue is gone; called under the lock."""
+        if self._arrived is not None:
+            self._arrived.notify_all()
+
+    def info(self) -> QueueInfo:
+        with self.lock:
+            space = self.space
+            return QueueInfo(
+                name=self.name,
+                kind=self.config.kind,
+                capacity_bytes=space.capacity,
+                max_messages=space.max_messages,
+                used_bytes=space.used,
+                messages=space.live_messages,
+                first_position=self.released.first_gap(0),
+                end_position=self.end_position,
+                subscriptions=tuple(s.name for s in self.subscriptions.values() if s.name),
+                open_transactions=space.open_transactions,
+                reserving=space.reserving,
+                created_us=self.config.created_us,
+            )
+
+    def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:
+        with self.lock:
+            return SubscriptionInfo(
+                queue=self.name,
+                name=subscription.name,
+                position=subscription.position,
+                delivered=subscription.delivered,
+                pending=self.end_position - subscription.done.total,
+            )
+
+
+def _covered(released: IntervalSet, start: int, end: int) -> int:
+    return sum(hi - lo for lo, hi in released.intersection(start, end))

@@ -1,0 +1,82 @@
+"""The read structure of a subscription: pointers to what is to be delivered next.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0054-0057: the queue's records are
+scanned in order, headers only, and pointers to the messages of each write transaction are collected in
+a FIFO sublist, which is delivered once the transaction's commit record was met. Here a transaction's
+records enter the record list together, when it commits, so a scanned run is complete as it is; what is
+scanned is one record for a block of messages, never a payload.
+
+- S1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
+- S2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
+  delivery scans anew from its position.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from quire.limits import SCAN_AHEAD
+
+from .block_ref import BlockRef
+from .record_list import RecordList
+
+
+class Pointer(NamedTuple):
+    """Messages [start, stop), counted within the record, to deliver."""
+
+    ref: BlockRef
+    start: int
+    stop: int
+
+
+class ReadStructure:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = ("_fifo", "_records", "scanned_records")
+
+    def __init__(self, records: RecordList) -> None:
+        self._records = records
+        self._fifo: deque[BlockRef] = deque()
+        self.scanned_records = 0
+
+    def pointers(self, start: int, end: int) -> list[Pointer]:
+        """Pointers to the messages at positions [start, end), all of which exist."""
+        result = []
+        while start < end:
+            ref = self._at(start)
+            stop = min(end, ref.position + ref.count)
+            result.append(Pointer(ref, start - ref.position, stop - ref.position))
+            start = stop
+        return result
+
+    def _at(self, position: int) -> BlockRef:
+        fifo = self._fifo
+        while fifo:
+            ref = fifo[0]
+            if position < ref.position:
+                break
+            if position < ref.position + ref.count:
+                return ref
+            fifo.popleft()
+        self._scan(position)
+        ref = fifo[0]
+        assert ref.position <= position < ref.position + ref.count, (
+            "a released position was asked for"
+        )
+        return ref
+
+    def _scan(self, position: int) -> None:
+        """Fill the FIFO with the next records from the one that holds the position."""
+        self._fifo.clear()
+        for _ in range(SCAN_AHEAD):
+            ref = self._records.find(position)
+            if ref is None:
+                break
+            self._fifo.append(ref)
+            position = ref.position + ref.count
+        self.scanned_records += len(self._fifo)
+
+    def reset(self) -> None:
+        """Blocks have been moved (S2)."""
+        self._fifo.clear()

@@ -1,0 +1,142 @@
+"""A queue's ordered record list: sealed record pages on disk and a tail in memory.
+
+- L1: records stand in commit order; positions ascend, with gaps only where messages were released.
+- L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a queue,
+  if it is not full, is written anew elsewhere at the next checkpoint.
+- L3: memory holds the tail (what was committed since the last checkpoint), one entry of the directory
+  per page of records, and a bounded number of decoded pages.
+- L4: a record page that goes out of use is not used again before the next checkpoint is durable,
+  because recovery reads the pages of the checkpoint that it starts from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quire.intervals import IntervalSet
+from quire.limits import RECORD_PAGE_CACHE
+
+from .block_ref import BlockRef
+from .record_page import RecordPages
+
+
+class PageEntry(NamedTuple):
+    """The directory's entry for one record page."""
+
+    position: int  # of the page's first message
+    end: int  # behind its last message
+    page: int  # in the data file
+    records: int
+
+
+class RecordList:
+    """See the module. Not thread-safe: the queue's lock covers it."""
+
+    __slots__ = ("_cache", "_pages", "_starts", "_tail_starts", "directory", "tail", "queue_id")
+
+    def __init__(self, queue_id: int, pages: RecordPages) -> None:
+        self.queue_id = queue_id
+        self._pages = pages
+        self.directory: list[PageEntry] = []
+        self._starts: list[int] = []  # positions of the directory's entries
+        self.tail: list[BlockRef] = []
+        self._tail_starts: list[int] = []
+        self._cache: OrderedDict[int, list[BlockRef]] = OrderedDict()
+
+    def append(self, ref: BlockRef) -> None:
+        self.tail.append(ref)
+        self._tail_starts.append(ref.position)
+
+    def find(self, position: int) -> BlockRef | None:
+        """The record that holds the position, or the first one behind it; None if there is none."""
+        starts = self._tail_starts
+        if starts and position >= starts[0]:
+            ref = self.tail[bisect_right(starts, position) - 1]
+            if position < ref.position + ref.count:
+                return ref
+            index = bisect_right(starts, position)
+            return self.tail[index] if index < len(starts) else None
+        index = max(bisect_right(self._starts, position) - 1, 0)
+        for entry in self.directory[index : index + 2]:
+            if position < entry.end:
+                for ref in self._load(entry):
+                    if position < ref.position + ref.count:
+                        return ref
+        return self.tail[0] if self.tail else None
+
+    def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
+        """The records that hold messages of [start, end), in order."""
+        position = start
+        while position < end:
+            ref = self.find(position)
+            if ref is None or ref.position >= end:
+                return
+            yield ref
+            position = ref.position + ref.count
+
+    def __iter__(self) -> Iterator[BlockRef]:
+        """All records. The list must not change meanwhile."""
+        for entry in self.directory:
+            yield from self._load(entry)
+        yield from self.tail
+
+    def first_position(self) -> int | None:
+        if self.directory:
+            return self.directory[0].position
+        return self.tail[0].position if self.tail else None
+
+    def drop_pages(self, start: int, end: int, released: IntervalSet) -> None:
+        """Forget the record pages that overlap [start, end) and are released as a whole (L4)."""
+        if not self.directory or start >= self.directory[-1].end:
+            return
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        while index < len(self.directory) and self.directory[index].position < end:
+            entry = self.directory[index]
+            if released.covers(entry.position, entry.end):
+                self._pages.retired.append(entry.page)
+                self._cache.pop(entry.page, None)
+                del self.directory[index], self._starts[index]
+            else:
+                index += 1
+
+    def seal(
+        self,
+        count: int,
+        replaced: PageEntry | None,
+        entries: list[PageEntry],
+        released: IntervalSet,
+    ) -> None:
+        """New record pages take the place of a page and of the first records of the tail (L2, L4)."""
+        if replaced is not None and self.directory and self.directory[-1] == replaced:
+            del self.directory[-1], self._starts[-1]
+            self._cache.pop(replaced.page, None)
+            self._pages.retired.append(replaced.page)
+        for entry in entries:
+            if released.covers(entry.position, entry.end):
+                self._pages.retired.append(entry.page)
+            else:
+                self.directory.append(entry)
+                self._starts.append(entry.position)
+        del self.tail[:count], self._tail_starts[:count]
+
+    def load(self, directory: list[PageEntry]) -> None:
+        """Take a checkpoint's directory."""
+        self.directory = directory
+        self._starts = [entry.position for entry in directory]
+        self._cache.clear()
+
+    def read_page(self, entry: PageEntry) -> list[BlockRef]:
+        """A page's records, past the cache; for the checkpoint and for verify."""
+        return self._pages.read(entry.page, self.queue_id)
+
+    def _load(self, entry: PageEntry) -> list[BlockRef]:
+        cached = self._cache.get(entry.page)
+        if cached is None:
+            cached = self._pages.read(entry.page, self.queue_id)
+            self._cache[entry.page] = cached
+            if len(self._cache) > RECORD_PAGE_CACHE:
+                self._cache.popitem(last=False)
+        return cached

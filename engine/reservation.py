@@ -1,0 +1,120 @@
+"""Space rules of a queue under the commit strategy `reserve-mode`.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0069-0078. Sizes are bytes; T is the
+number of transactions that are open in the queue, R how many commits hold it in reserve mode:
+
+- S1: to open, available >= OPEN_BYTES + COMMIT_BYTES * (T + 1)
+- S2: to write s while R > 0, available >= s + COMMIT_BYTES * T; while R = 0, available >= s
+- S3: to commit, R += 1, then available >= COMMIT_BYTES * T
+
+`Space` is changed under its queue's lock only; every method is a check followed by its effect, so a
+`QueueFull` leaves all as it was.
+"""
+
+from __future__ import annotations
+
+from quire.errors import QueueFull
+from quire.limits import COMMIT_BYTES, OPEN_BYTES
+
+
+class Space:
+    """How much of a queue's capacity is taken, by whom, and what may still be taken."""
+
+    __slots__ = (
+        "capacity", "live_messages", "max_messages", "name", "open_transactions", "pending_bytes",
+        "pending_messages", "reserving", "used",
+    )  # fmt: skip
+
+    def __init__(self, name: str, capacity: int, max_messages: int | None) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.max_messages = max_messages
+        self.used = 0  # committed and unread, and what open transactions hold
+        self.pending_bytes = 0  # the part of open transactions
+        self.live_messages = 0  # committed, not yet read by every subscription
+        self.pending_messages = 0  # of open transactions
+        self.open_transactions = 0  # T
+        self.reserving = 0  # R
+
+    def open(self) -> None:
+        """S1: a transaction's first write to the queue."""
+        if self.capacity - self.used < OPEN_BYTES + COMMIT_BYTES * (self.open_transactions + 1):
+            raise self._full("a transaction cannot be opened in it")
+        self.open_transactions += 1
+        self.used += OPEN_BYTES
+        self.pending_bytes += OPEN_BYTES
+
+    def write(self, charge: int, messages: int) -> None:
+        """S2: messages of an open transaction."""
+        need = charge + COMMIT_BYTES * self.open_transactions if self.reserving else charge
+        if self.capacity - self.used < need:
+            raise self._full(f"{charge} bytes more do not fit")
+        if self.max_messages is not None:
+            self._check_messages(messages)
+        self.used += charge
+        self.pending_bytes += charge
+        self.pending_messages += messages
+
+    def reserve(self) -> None:
+        """S3: a commit announces itself."""
+        self.reserving += 1
+        if self.capacity - self.used < COMMIT_BYTES * self.open_transactions:
+            self.reserving -= 1
+            raise self._full("the commit records of its open transactions do not fit")
+
+    def unreserve(self) -> None:
+        self.reserving -= 1
+
+    def whole(self, charge: int) -> None:
+        """S1, S2 and S3 at once, for a transaction of one message made under one hold of the lock."""
+        need = charge + OPEN_BYTES + COMMIT_BYTES * (self.open_transactions + 1)
+        if self.capacity - self.used < need:
+            raise self._full(f"{charge} bytes more do not fit")
+        if self.max_messages is not None:
+            self._check_messages(1)
+        self.used += charge + OPEN_BYTES
+        self.pending_bytes += charge + OPEN_BYTES
+        self.pending_messages += 1
+        self.open_transactions += 1
+        self.reserving += 1
+
+    def commit(self, charge: int, messages: int) -> None:
+        """The queue's commit record is written: T and R go down, the messages are the queue's.
+
+        `charge` includes the control records.
+        """
+        self.used += COMMIT_BYTES
+        self.pending_bytes -= charge - COMMIT_BYTES
+        self.open_transactions -= 1
+        self.reserving -= 1
+        self.pending_messages -= messages
+        self.live_messages += messages
+
+    def recovered(self, charge: int, messages: int) -> None:
+        """A commit that is read from the journal."""
+        self.used += charge
+        self.live_messages += messages
+
+    def abandon(self, charge: int, messages: int) -> None:
+        """An open transaction is rolled back; `charge` is what it had written."""
+        self.used -= charge + OPEN_BYTES
+        self.pending_bytes -= charge + OPEN_BYTES
+        self.pending_messages -= messages
+        self.open_transactions -= 1
+
+    def release(self, charge: int, messages: int) -> None:
+        """Messages have been read by every subscription."""
+        self.used -= charge
+        self.live_messages -= messages
+
+    def _check_messages(self, messages: int) -> None:
+        assert self.max_messages is not None
+        if self.live_messages + self.pending_messages + messages > self.max_messages:
+            raise self._full(f"it holds at most {self.max_messages} messages")
+
+    def _full(self, why: str) -> QueueFull:
+        return QueueFull(
+            f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
+            f"{self.open_transactions} open transactions); read and commit from it, or drop "
+            f"subscriptions that nobody reads, then try again"
+        )

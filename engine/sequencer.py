@@ -1,0 +1,188 @@
+"""Group commit: puts changes into the one order of the journal, many with one write and one sync.
+
+- C1: changes are placed (ids, time, ledger check), written and applied in one order, the journal's.
+- C2: a change is applied after the group that holds it is durable, and before its caller goes on.
+- C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is being
+  written, arriving changes wait and form the next one, written by the first of them.
+- C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
+- C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`.
+- C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may differ
+  from the journal: every later change is refused until the store is opened again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from quire.errors import StoreFailed
+from quire.journal import Journal
+from quire.limits import GROUP_BYTES
+
+
+class Change(Protocol):
+    """Something that becomes durable as one journal record."""
+
+    @property
+    def record(self) -> bytes | bytearray:
+        """The whole record; its length does not change after `place`."""
+
+    def place(self) -> None:
+        """Take the place in the order: fill ids and time into `record`. May raise to refuse."""
+
+    def apply(self, address: int) -> None:
+        """The record is durable at the journal address: change the state in memory. Must not raise."""
+
+
+class _Waiting:
+    __slots__ = ("change", "done", "error", "gate")
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.done = False
+        self.error: BaseException | None = None
+
+
+class Sequencer:
+    """See the module. Thread-safe."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._guard = threading.Lock()
+        self._leading = False
+        self._queue: deque[_Waiting] = deque()
+        self._failure: BaseException | None = None
+        self.groups = 0
+        self.changes = 0
+
+    def submit(self, change: Change) -> None:
+        """Return when the change is durable and applied; raise what refused it."""
+        with self._guard:
+            if self._leading:
+                waiting = _Waiting(change)
+                self._queue.append(waiting)
+            else:
+                self._leading = True
+                waiting = None
+        if waiting is None:
+            try:
+                self._lead_alone(change)
+            finally:
+                self._hand_over()
+            return
+        waiting.gate.acquire()
+        if not waiting.done:
+            try:
+                self._lead(self._collect())
+            finally:
+                self._hand_over()
+        if waiting.error is not None:
+            raise waiting.error
+
+    def exclusive(self, action: Callable[[], None]) -> None:
+        """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
+        with self._guard:
+            waiting = _Waiting(_NoChange()) if self._leading else None
+            if waiting is not None:
+                self._queue.append(waiting)
+            self._leading = True
+        if waiting is not None:
+            waiting.gate.acquire()
+            with self._guard:
+                self._queue.popleft()
+        try:
+            action()
+        finally:
+            self._hand_over()
+
+    def _lead_alone(self, change: Change) -> None:
+        if self._failure is not None:
+            raise self._failed()
+        change.place()
+        address = self._journal.write_group((change.record,))
+        self.groups += 1
+        self.changes += 1
+        try:
+            change.apply(address)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _collect(self) -> list[_Waiting]:
+        """The next group: those that wait, up to a size; a stop for exclusive actions."""
+        group: list[_Waiting] = []
+        size = 0
+        with self._guard:
+            while self._queue:
+                change = self._queue[0].change
+                if isinstance(change, _NoChange):
+                    break
+                size += len(change.record)
+                if group and size > GROUP_BYTES:
+                    break
+                group.append(self._queue.popleft())
+        return group
+
+    def _lead(self, group: list[_Waiting]) -> None:
+        placed: list[_Waiting] = []
+        for waiting in group:
+            try:
+                if self._failure is not None:
+                    raise self._failed()
+                waiting.change.place()
+                placed.append(waiting)
+            except Exception as error:
+                waiting.error = error
+        try:
+            if placed:
+                address = self._journal.write_group([waiting.change.record for waiting in placed])
+                self.groups += 1
+                self.changes += len(placed)
+                try:
+                    for waiting in placed:
+                        waiting.change.apply(address)
+                        address += (len(waiting.change.record) + 7) & -8
+                except BaseException as error:
+                    self._failure = error
+                    raise
+        except BaseException as error:
+            for waiting in placed:
+                waiting.error = error
+        finally:
+            for waiting in group:
+                waiting.done = True
+                waiting.gate.release()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What interrupted the applying of a change (C6)."""
+        return self._failure
+
+    def _failed(self) -> StoreFailed:
+        return StoreFailed(
+            f"a commit was interrupted while it was applied ({self._failure!r}); close the store and "
+            "open it again to recover"
+        )
+
+    def _hand_over(self) -> None:
+        with self._guard:
+            if self._queue:
+                self._queue[0].gate.release()
+            else:
+                self._leading = False
+
+
+class _NoChange:
+    """What an exclusive action waits in line with."""
+
+    record: bytes | bytearray = b""
+
+    def place(self) -> None:
+        raise AssertionError("an exclusive action is not written")
+
+    def apply(self, address: int) -> None:
+        raise AssertionError("an exclusive action is not written")

@@ -1,0 +1,197 @@
+"""The durable state in memory: a fold over a checkpoint and the journal's records.
+
+- F1: the same functions change the state live and in recovery, in journal order.
+- F2: each queue is changed under its own lock; no two locks at a time.
+- F3: what a change sets free is handed to `Places`, which gives pages and files back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from quire.env import Env
+from quire.errors import QueueNotFound, StoreCorrupt
+
+from . import format
+from .block_ref import BlockRef
+from .commit_record import CommitRecord, Entry, Part, Read
+from .names import split_source
+from .places import Places
+from .queue import Queue, QueueConfig
+from .record_page import RecordPages
+from .subscription import Subscription
+
+QueueParts = list[tuple[Queue, list[Part]]]
+
+
+class State:
+    """See the module."""
+
+    def __init__(self, env: Env, places: Places, pages: RecordPages) -> None:
+        self._env = env
+        self._sources: dict[str, tuple[Queue, Subscription]] = {}
+        self.places = places
+        self.pages = pages
+        self.queues: dict[int, Queue] = {}
+        self.names: dict[str, Queue] = {}
+        self.ledger: dict[str, int] = {}
+        self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
+        self.next_id = 1
+        self.last_time_us = 0
+        self.next_queue_id = 1
+        self.next_subscription_id = 1
+
+    # Look-ups
+
+    def queue(self, name: str) -> Queue:
+        """By name. Raises `QueueNotFound`."""
+        try:
+            return self.names[name]
+        except (KeyError, TypeError):
+            raise QueueNotFound(
+                f"there is no queue {name!r}: create it with create_queue({name!r})"
+            ) from None
+
+    def source(self, source: str) -> tuple[Queue, Subscription]:
+        """The queue and subscription that "queue" or "queue/subscription" names."""
+        known = self._sources.get(source) if isinstance(source, str) else None
+        if known is None:
+            queue_name, subscription_name = split_source(source)
+            queue = self.queue(queue_name)
+            known = self._sources[source] = queue, queue.subscription(subscription_name)
+        return known
+
+    def take_ids(self, messages: int) -> tuple[int, int]:
+        """The first of so many new ids, and the commit time; called in commit order only."""
+        first = self.next_id
+        self.next_id = first + messages
+        now = self._env.now_us()
+        if now > self.last_time_us:
+            self.last_time_us = now
+        return first, self.last_time_us
+
+    # Commits
+
+    def apply_commit(
+        self,
+        groups: QueueParts,
+        reads: Sequence[Read],
+        entries: Sequence[Entry],
+        first_id: int,
+        time_us: int,
+        address: int,
+        live: bool,
+    ) -> None:
+        """A transaction's journal record is durable at the address.
+
+        `live`: its messages and places are accounted as those of an open transaction until now.
+        """
+        for queue, parts in groups:
+            with queue.lock:
+                position = queue.end_position
+                messages = charge = 0
+                for part in parts:
+                    place = part.address + address if part.kind == format.INLINE else part.address
+                    count = part.count
+                    queue.append(
+                        BlockRef(
+                            position, first_id, time_us, place, part.charge, part.checksum, part.length,
+                            count, part.kind,
+                        )
+                    )  # fmt: skip
+                    position += count
+                    first_id += count
+                    messages += count
+                    charge += part.charge
+                if live:
+                    queue.space.commit(charge, messages)
+                else:
+                    queue.space.recovered(charge, messages)
+                queue.wake()
+            for part in parts:
+                if part.kind != format.INLINE:
+                    self.places.commit(part, queue.name, live)
+        for read in reads:
+            reader = self.queues.get(read.queue_id)
+            if reader is None:
+                continue
+            with reader.lock:
+                freed = reader.acknowledge(read.subscription_id, read.start, read.end)
+            if freed:
+                self.places.free(freed)
+        for entry in entries:
+            self.ledger[entry.key] = entry.version
+            self.placed.pop(entry.key, None)
+
+    def recover_commit(self, record: CommitRecord, address: int) -> None:
+        """Fold a COMMIT record of the journal."""
+        groups: QueueParts = []
+        messages = 0
+        for part in record.parts:
+            queue = self.queues.get(part.queue_id)
+            if queue is None:
+                raise StoreCorrupt(
+                    f"the commit at LSN {address:#x} names queue {part.queue_id}, unknown"
+                )
+            if not groups or groups[-1][0] is not queue:
+                groups.append((queue, []))
+            groups[-1][1].append(part)
+            messages += part.count
+        self.apply_commit(
+            groups,
+            record.reads,
+            record.entries,
+            record.first_id,
+            record.time_us,
+            address,
+            live=False,
+        )
+        self.next_id = max(self.next_id, record.first_id + messages)
+        self.last_time_us = max(self.last_time_us, record.time_us)
+
+    # Queues and subscriptions
+
+    def create_queue(self, body: dict[str, Any]) -> None:
+        config = QueueConfig(
+            queue_id=body["queue_id"],
+            name=body["name"],
+            kind=body["kind"],
+            capacity=body["capacity"],
+            max_messages=body["max_messages"],
+            created_us=body["created_us"],
+            subscription_id=body["subscription_id"],
+        )
+        queue = Queue(config, self.pages)
+        self.queues[config.queue_id] = queue
+        self.names[config.name] = queue
+        self.next_queue_id = max(self.next_queue_id, config.queue_id + 1)
+        self.next_subscription_id = max(self.next_subscription_id, config.subscription_id + 1)
+
+    def drop_queue(self, body: dict[str, Any]) -> None:
+        self._sources.clear()
+        queue = self.queues.pop(body["queue_id"])
+        del self.names[queue.name]
+        with queue.lock:
+            queue.dropped = True
+            kept = [ref for ref in queue.records if queue.unreleased(ref)]
+            self.pages.retired += [entry.page for entry in queue.records.directory]
+            queue.wake()
+        self.places.free(kept)
+
+    def subscribe(self, body: dict[str, Any]) -> None:
+        queue = self.queues[body["queue_id"]]
+        with queue.lock:
+            done = queue.start_of(body["start"])
+            queue.add_subscription(body["subscription_id"], body["name"], done)
+            freed = queue.release_read()
+        self.places.free(freed)
+        self.next_subscription_id = max(self.next_subscription_id, body["subscription_id"] + 1)
+
+    def unsubscribe(self, body: dict[str, Any]) -> None:
+        self._sources.clear()
+        queue = self.queues[body["queue_id"]]
+        with queue.lock:
+            freed = queue.remove_subscription(body["subscription_id"])
+            queue.wake()
+        self.places.free(freed)

@@ -1,0 +1,51 @@
+"""The numbers that `status` shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from .checkpoint import Checkpointer
+from .lease import Leases
+from .maintenance import Maintenance
+from .manager import Manager
+
+
+def status(
+    manager: Manager, checkpointer: Checkpointer, maintenance: Maintenance, leases: Leases
+) -> dict[str, Any]:
+    """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
+    journal = manager.journal.status()
+    places = manager.places
+    page_size = places.data.page_size
+    return {
+        "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
+        "transactions": [t.describe() for t in list(manager.open_transactions.values())],
+        "write_buffer_bytes": manager.write_buffer.total_bytes,
+        "commits": manager.sequencer.changes,
+        "groups": manager.sequencer.groups,
+        "journal": {
+            "end_lsn": journal.end_lsn,
+            "generation": journal.generation,
+            "segments": len(journal.segments),
+            "pinned_segments": len(journal.pinned),
+            "spare_segments": journal.spares + journal.ready,
+            "bytes": (len(journal.segments) + journal.spares + journal.ready)
+            * journal.segment_bytes,
+            "since_checkpoint_bytes": journal.end_lsn - checkpointer.last_lsn,
+        },
+        "data": {
+            "page_size": page_size,
+            "bytes": places.space.total_pages * page_size,
+            "free_bytes": places.space.free_pages * page_size,
+        },
+        "large_transactions": {"files": len(places.ltds), "removable": places.removable},
+        "checkpoints": {
+            "count": checkpointer.count,
+            "last_lsn": checkpointer.last_lsn,
+            "moved_bytes": checkpointer.moved_bytes,
+        },
+        "leases": len(leases),
+        "ledger_entries": len(manager.state.ledger),
+        "maintenance_error": maintenance.last_error,
+    }

@@ -1,0 +1,417 @@
+"""The store: what a program opens. Its methods are the public interface, embedded and remote alike."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from quire.env import Env, FileLock, OsEnv
+from quire.errors import (
+    InvalidArgument,
+    QueueExists,
+    QueueInUse,
+    StoreClosed,
+    StoreFailed,
+    SubscriptionExists,
+)
+from quire.limits import (
+    DEFAULT_CAPACITY_BYTES,
+    DEFAULT_LEASE_SECONDS,
+    MAX_CAPACITY_BYTES,
+    MIN_CAPACITY_BYTES,
+)
+from quire.message import Messages
+
+from . import format
+from .browse import browse
+from .checkpoint import Checkpointer
+from .definition import Definition
+from .fragments import remove_unfinished
+from .info import Lease, QueueInfo, Report, SubscriptionInfo
+from .layout import Layout
+from .lease import Leases
+from .maintenance import Maintenance
+from .manager import Manager
+from .names import check_name
+from .opened import Opened, open_files
+from .options import Options
+from .queue import TOPIC, WORK
+from .single_put import SinglePut
+from .state import State
+from .status import status
+from .transaction import Transaction
+from .verify import verify
+
+
+class Store:
+    """An open store, owned by this process. Made by `quire.open`; thread-safe."""
+
+    role = "owner"
+
+    def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
+        self.path = opened.layout.path
+        self.store_id = opened.store_id
+        self.recovered = opened.recovered
+        self._env = opened.env
+        self._lock = lock
+        self._opened = opened
+        self._manager = Manager(
+            opened.env,
+            opened.options,
+            opened.store_id,
+            opened.layout.ltds,
+            opened.journal,
+            opened.state,
+            opened.places,
+            opened.reader,
+        )
+        self._checkpointer = Checkpointer(
+            opened.env,
+            opened.layout.checkpoints,
+            opened.settings,
+            opened.store_id,
+            opened.journal,
+            self._manager.sequencer,
+            opened.state,
+            opened.places,
+            opened.pages,
+            opened.reader,
+            opened.checkpoint_lsn,
+        )
+        self._leases = Leases(opened.env, opened.places, opened.journal)
+        self._maintenance = Maintenance(
+            opened.env, self._manager, opened.journal, self._checkpointer, self._leases
+        )
+        self._manager.after_commit = self._maintenance.after_commit
+        self._single_put = SinglePut(self._manager)
+        self._definitions = threading.Lock()
+        self._closed: str | None = None
+        remove_unfinished(opened.env, self._manager)
+        if background:
+            self._maintenance.start()
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        env: Env | None = None,
+        create: bool = True,
+        background: bool = True,
+        owner: str = "",
+        **options: Any,
+    ) -> Self:
+        """Own the store at the path: recover it, or make a new one with `create`.
+
+        `background=False` starts no thread: checkpoints and time-outs happen within commits. `owner`
+        describes this process to others that find the store taken. Raises StoreLocked, StoreNotFound,
+        StoreCorrupt, StoreVersion, DiskFull, InvalidArgument.
+        """
+        env = env if env is not None else OsEnv()
+        layout = Layout(path)
+        checked = Options.of(options)
+        lock = layout_lock(env, layout, create, owner)
+        try:
+            opened = open_files(env, layout, checked, set(options), create)
+            return cls(opened, lock, background=background)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Roll back what is open, make a checkpoint, let go of the store; twice is once."""
+        if self._closed is not None:
+            return
+        self._closed = "the store was closed: open it again"
+        self._maintenance.stop()
+        for transaction in list(self._manager.open_transactions.values()):
+            transaction.rollback()
+        opened = self._opened
+        for queue in list(opened.state.queues.values()):
+            with queue.lock:
+                queue.wake()
+        try:
+            if (
+                not self.failed
+                and opened.journal.end_lsn > self._checkpointer.last_lsn + _IDLE_BYTES
+            ):
+                self._checkpointer.run()
+            if not self.failed:
+                opened.places.sweep()
+        finally:
+            opened.close()
+            self._lock.release()
+
+    def abandon(self, reason: str) -> None:
+        """This object must not be used any more, as in the child of a fork; no file is touched."""
+        self._closed = reason
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
+        opened = self._opened
+        failure = self._manager.sequencer.failure
+        return opened.journal.failed or opened.places.data.failed or failure is not None
+
+    # Queues
+
+    def create_queue(
+        self,
+        name: str,
+        kind: Literal["topic", "work"] = "topic",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        max_messages: int | None = None,
+    ) -> QueueInfo:
+        """Make a queue. `capacity` in bytes: payloads, attributes and 16 bytes a message.
+
+        Raises QueueExists, InvalidArgument.
+        """
+        check_name(name, "queue")
+        if kind not in (TOPIC, WORK):
+            raise InvalidArgument(f'kind {kind!r}: give "topic" or "work"')
+        if not _is_int(capacity) or not MIN_CAPACITY_BYTES <= capacity <= MAX_CAPACITY_BYTES:
+            raise InvalidArgument(
+                f"capacity {capacity!r}: give bytes from {MIN_CAPACITY_BYTES} to {MAX_CAPACITY_BYTES}"
+            )
+        if max_messages is not None and (not _is_int(max_messages) or max_messages < 1):
+            raise InvalidArgument(f"max_messages {max_messages!r}: give 1 or more, or None")
+        state = self._state()
+
+        def prepare() -> dict[str, Any]:
+            if name in state.names:
+                raise QueueExists(
+                    f"queue {name!r} is there already: use it, or drop_queue it first"
+                )
+            return {
+                "queue_id": state.next_queue_id,
+                "name": name,
+                "kind": kind,
+                "capacity": capacity,
+                "max_messages": max_messages,
+                "created_us": self._env.now_us(),
+                "subscription_id": state.next_subscription_id if kind == WORK else 0,
+            }
+
+        self._define(format.CREATE_QUEUE, prepare, state.create_queue)
+        return state.queue(name).info()
+
+    def drop_queue(self, name: str) -> None:
+        """Remove a queue with all its messages and subscriptions.
+
+        Raises QueueNotFound, QueueInUse while transactions are open in it.
+        """
+        state = self._state()
+
+        def prepare() -> dict[str, Any]:
+            queue = state.queue(name)
+            with queue.lock:
+                if queue.space.open_transactions:
+                    raise QueueInUse(
+                        f"queue {name!r} has {queue.space.open_transactions} open transactions: end "
+                        "them first"
+                    )
+                queue.dropped = True
+            return {"queue_id": queue.queue_id}
+
+        self._define(format.DROP_QUEUE, prepare, state.drop_queue)
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+        return [queue.info() for _, queue in sorted(self._state().names.items())]
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue. Raises QueueNotFound."""
+        return self._state().queue(name).info()
+
+    def positions(self, name: str) -> tuple[int, int]:
+        """(the first position that is kept, the position the next message gets)."""
+        queue = self._state().queue(name)
+        with queue.lock:
+            return queue.released.first_gap(0), queue.end_position
+
+    # Subscriptions
+
+    def subscribe(
+        self, queue: str, subscription: str, start: Literal["earliest", "latest"] | int = "earliest"
+    ) -> SubscriptionInfo:
+        """Make a durable subscription of a topic; if there is one of the name, it stays as it is.
+
+        `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
+        """
+        check_name(subscription, "subscription")
+        state = self._state()
+        target = state.queue(queue)
+        if target.config.kind != TOPIC:
+            raise InvalidArgument(
+                f"queue {queue!r} is a work queue, whose messages go to one reader each: read it as {queue!r}"
+            )
+        if start not in ("earliest", "latest") and not (isinstance(start, int) and start >= 0):
+            raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
+
+        def prepare() -> dict[str, Any]:
+            found = state.queue(queue)
+            if any(s.name == subscription for s in found.subscriptions.values()):
+                raise SubscriptionExists(
+                    f"subscription {subscription!r} of {queue!r} is there already"
+                )
+            position = {"earliest": 0, "latest": found.end_position}.get(str(start), start)
+            if int(position) > found.end_position:
+                raise InvalidArgument(
+                    f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
+                )
+            return {
+                "queue_id": found.queue_id,
+                "subscription_id": state.next_subscription_id,
+                "name": subscription,
+                "start": int(position),
+            }
+
+        try:
+            self._define(format.SUBSCRIBE, prepare, state.subscribe)
+        except SubscriptionExists:
+            pass  # as it is
+        return target.subscription_info(target.subscription(subscription))
+
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        """Remove a subscription; what only it had not read goes. Raises SubscriptionNotFound."""
+        state = self._state()
+        check_name(subscription, "subscription")
+
+        def prepare() -> dict[str, Any]:
+            found = state.queue(queue)
+            return {
+                "queue_id": found.queue_id,
+                "subscription_id": found.subscription(subscription).subscription_id,
+            }
+
+        self._define(format.UNSUBSCRIBE, prepare, state.unsubscribe)
+
+    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
+        """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
+        found = self._state().queue(queue)
+        return [
+            found.subscription_info(s)
+            for s in sorted(list(found.subscriptions.values()), key=lambda s: s.name)
+        ]
+
+    # Transactions and messages
+
+    def transaction(self, timeout: float | None = None, large: bool = False) -> Transaction:
+        """A new transaction, for use in a with block.
+
+        `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages go to
+        files as they arrive, whatever their number.
+        """
+        if self._closed is not None:
+            raise self._refusal()
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+            raise InvalidArgument(f"timeout {timeout!r}: give seconds above 0, or None")
+        return self._manager.begin(timeout, large)
+
+    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> int:
+        """Put one message in a transaction of its own; its id. Durable on return."""
+        if self._closed is not None:
+            raise self._refusal()
+        if not fields and type(payload) is bytes and len(payload) <= self._single_put.limit_bytes:
+            return self._single_put(queue, payload)
+        with self._manager.begin(None, False) as transaction:
+            message_id = transaction.put(queue, payload, **fields)
+        return int(message_id)
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        """Look at committed messages without taking them.
+
+        `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has not
+        read). `start`: the position to begin at; by default the first.
+        """
+        return browse(self._manager, self._state(), source, start, max_messages)
+
+    def ledger(self, key: str) -> int | None:
+        """The last version committed for the key (see `Transaction.record`); None if there is none."""
+        return self._state().ledger.get(key)
+
+    # Leases
+
+    def lease(
+        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> Lease:
+        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
+        return self._leases.take(self._state().queue(queue), start, end, seconds)
+
+    def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+        """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
+        self._state()
+        self._leases.renew(lease_id, seconds)
+
+    def release(self, lease_id: int) -> None:
+        """End a lease."""
+        self._state()
+        self._leases.release(lease_id)
+
+    # Care
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint now: recovery will begin here, the journal's space is given back."""
+        self._state()
+        if self.failed:
+            raise StoreFailed("the store has failed: close it and open it again to recover")
+        self._checkpointer.run()
+
+    def status(self) -> dict[str, Any]:
+        """Numbers on everything, as plain values."""
+        self._state()
+        return status(self._manager, self._checkpointer, self._maintenance, self._leases)
+
+    def verify(self) -> Report:
+        """Read and check all that the store holds; commits go on meanwhile."""
+        self._state()
+        return verify(self._opened, self._manager, self._checkpointer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Inside
+
+    def _state(self) -> State:
+        if self._closed is not None:
+            raise self._refusal()
+        return self._manager.state
+
+    def _refusal(self) -> StoreClosed:
+        return StoreClosed(str(self._closed))
+
+    def _define(
+        self,
+        kind: int,
+        prepare: Callable[[], dict[str, Any]],
+        effect: Callable[[dict[str, Any]], None],
+    ) -> None:
+        with self._definitions:
+            self._manager.sequencer.submit(Definition(kind, prepare, effect))
+        self._maintenance.after_commit()
+
+
+# What an opening writes to the journal itself; no reason for a checkpoint.
+_IDLE_BYTES = 64 << 10
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
+    """Lock the store for this process. Raises `StoreLocked`, `StoreNotFound`."""
+    from .opened import prepare_directory
+
+    prepare_directory(env, layout, create)
+    return env.lock(layout.lock, owner or "a process using quire.open")

@@ -1,0 +1,130 @@
+"""A subscription: one consumer group's durable position in a queue.
+
+- U1: every position below the cursor is in exactly one of three states: read (durable, in `done`), in
+  flight (given to an open transaction), or returned (its transaction rolled back).
+- U2: returned positions are delivered before the cursor moves on: a rollback makes messages available
+  again at their place in the order.
+- U3: what was read is known by the journal alone; the cursor, what is in flight and what was returned
+  are gone with the process, and every position not in `done` is delivered again.
+"""
+
+from __future__ import annotations
+
+from quire.intervals import IntervalSet
+
+from .read_structure import ReadStructure
+
+
+class Subscription:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = (
+        "attempts", "cursor", "delivered", "done", "name", "queue_id", "read_structure", "returned",
+        "subscription_id",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue_id: int,
+        subscription_id: int,
+        name: str,
+        done: IntervalSet,
+        structure: ReadStructure,
+    ) -> None:
+        self.queue_id = queue_id
+        self.subscription_id = subscription_id
+        self.name = name
+        self.done = done
+        self.cursor = done.first_gap(0)
+        self.returned = IntervalSet()
+        self.delivered = 0
+        self.attempts: list[
+            IntervalSet
+        ] = []  # attempts[k]: delivered and returned more than k times
+        self.read_structure = structure
+
+    @property
+    def position(self) -> int:
+        """Everything below it is read."""
+        return self.done.first_gap(0)
+
+    def take(self, limit: int, end: int) -> tuple[int, int] | None:
+        """The next run of at most `limit` positions below `end`, now in flight; None if there is none."""
+        if self.returned:
+            run = self._take_returned(limit)
+        else:
+            run = self._take_new(limit, end)
+        if run is not None:
+            self.delivered += run[1] - run[0]
+        return run
+
+    def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
+        start = self.cursor
+        last = self.done.last()
+        if last is not None and last[1] > start:
+            start = self.done.first_gap(start)
+        if start >= end:
+            self.cursor = max(self.cursor, min(start, end))
+            return None
+        stop = min(start + limit, end)
+        if last is not None and last[1] > start:
+            stop = next(self.done.gaps(start, stop))[1]
+        self.cursor = stop
+        return start, stop
+
+    def _take_returned(self, limit: int) -> tuple[int, int] | None:
+        """The first returned positions that have been delivered equally often."""
+        run = self.returned.pop_first(limit)
+        assert run is not None
+        start, stop = run
+        for level in self.attempts:
+            gap = level.first_gap(start)
+            edge = gap if gap > start else next(level.intersection(start, stop), (stop, stop))[0]
+            if start < edge < stop:
+                self.returned.add(edge, stop)
+                stop = edge
+        return start, stop
+
+    def deliveries(self, position: int) -> int:
+        """How often the position is delivered now, this time included."""
+        count = 1
+        for level in self.attempts:
+            if not level.contains(position):
+                break
+            count += 1
+        return count
+
+    def give_back(self, start: int, end: int, *, counted: bool) -> None:
+        """[start, end) was in flight and is available again (U2).
+
+        `counted`: it had reached its reader, so its next delivery is one more.
+        """
+        self.delivered -= end - start
+        for lo, hi in list(self.done.gaps(start, end)):
+            self.returned.add(lo, hi)
+            if counted:
+                self._count(lo, hi)
+
+    def unread_below(self, position: int) -> list[tuple[int, int]]:
+        """The positions below the given one that are not read."""
+        return list(self.done.gaps(0, position)) if position > 0 else []
+
+    def _count(self, start: int, end: int) -> None:
+        parts = [(start, end)]
+        for level in self.attempts:
+            deeper = [part for lo, hi in parts for part in level.intersection(lo, hi)]
+            for lo, hi in parts:
+                level.add(lo, hi)
+            if not deeper:
+                return
+            parts = deeper
+        self.attempts.append(IntervalSet.from_list(parts))
+
+    def forget(self, start: int, end: int) -> None:
+        """[start, end) is read: nothing else needs to be known of it."""
+        if self.returned:
+            self.returned.remove(start, end)
+        for level in self.attempts:
+            level.remove(start, end)
+        while self.attempts and not self.attempts[-1]:
+            self.attempts.pop()

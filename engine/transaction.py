@@ -1,0 +1,425 @@
+"""A transaction: puts to and gets from any number of queues, committed as one or not at all.
+
+States (`TransactionState`):
+
+    OPEN -> COMMITTED      commit() returned
+    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, the store's close
+    OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
+    OPEN -> IN_DOUBT       the journal's write failed: reopening the store tells
+
+- X1: nothing of the transaction is visible to others, or durable, before its journal record is.
+- X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
+  available again at its place in the order by its rollback.
+- X3: an error raised by a put or a get leaves the transaction as it was before the call.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from quire.block import Block, EncodedBlock
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    QueueNotFound,
+    StoreFailed,
+    TransactionClosed,
+    TransactionTimeout,
+)
+from quire.limits import MAX_DATA_BLOCK_BYTES, MAX_LEDGER_KEY_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.ltds import LtdsReader, is_foreign
+from quire.message import Delivered, Fields, Message, Messages, check_payload
+
+from .commit import committed
+from .commit_record import Entry, Read
+from .message_id import MessageId, MessageIds
+from .queue import Queue
+from .subscription import Subscription
+from .written import Written
+
+if TYPE_CHECKING:
+    from .manager import Manager
+
+
+class TransactionState(Enum):
+    """See the module."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"
+
+
+class Transaction:
+    """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
+
+    def __init__(self, manager: Manager, transaction_id: int, deadline: float, large: bool) -> None:
+        self.id = transaction_id
+        self.deadline = deadline
+        self.large = large
+        self.opened_us = 0
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._state = TransactionState.OPEN
+        self._timed_out = False
+        self._buffer = manager.write_buffer.open(transaction_id)
+        self._written: dict[str, Written] = {}
+        self._reads: list[tuple[Queue, Subscription, int, int]] = []
+        self._passed: list[tuple[Queue, Subscription, int]] = []
+        self._entries: dict[str, int] = {}
+
+    @property
+    def state(self) -> str:
+        """ "open", "committed", "rolled back" or "in doubt"."""
+        return self._state.value
+
+    # Writing
+
+    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> MessageId:
+        """Put one message; its id is known after the commit.
+
+        `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
+        deliver_at (microseconds since the epoch) and attributes. Raises QueueNotFound, QueueFull,
+        InvalidArgument, TransactionClosed.
+        """
+        checked = Fields.of(**fields) if fields else None
+        content = check_payload(payload)
+        charge = len(content) + MESSAGE_OVERHEAD_BYTES
+        if checked is not None:
+            charge += checked.extra_bytes
+        with self._lock:
+            written = self._claim(queue, charge, 1)
+            written.buffer.builder.add(content, checked)
+            index = written.count
+            self._note(written, charge, 1)
+        return MessageId(written, index)
+
+    def put_many(self, queue: str, payloads: Any) -> MessageIds:
+        """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with header columns.
+
+        All of them or, with an error, none. A RecordBatch has a `payload` column and any of the columns
+        of `quire.MESSAGE_SCHEMA` that a put may set.
+        """
+        with self._lock:
+            written = self._open_queue(queue)
+            builder = written.buffer.builder
+            mark = builder.mark()
+            before = builder.charge_bytes
+            if isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
+                count = builder.add_arrow(payloads)
+            else:
+                count = builder.add_many(payloads)
+            charge = builder.charge_bytes - before
+            try:
+                self._claim(queue, charge, count)
+            except BaseException:
+                builder.undo(mark)
+                raise
+            index = written.count
+            if count:
+                self._note(written, charge, count)
+        return MessageIds(written, index, count)
+
+    def put_block(self, queue: str, data: bytes) -> MessageIds:
+        """Put the messages of one encoded block (see `quire.block`), verified first."""
+        block = Block.parse(data, "put_block")
+        if block.length != len(data) or block.is_packed:
+            raise InvalidArgument("put_block takes exactly one block, without ids and times")
+        charge = block.charge_bytes
+        encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
+        with self._lock:
+            written = self._claim(queue, charge, block.count)
+            written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+            index = written.count
+            self._note(written, charge, block.count)
+        return MessageIds(written, index, block.count)
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        """Put the messages of a finished large transaction's file that another process wrote.
+
+        The file is the store's once the commit has returned; a rollback leaves it to its writer.
+        Raises InvalidArgument unless the id is one for such files, StoreCorrupt if it is damaged.
+        """
+        if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
+            raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
+        info = self._manager.inspect_fragment(ltds_id)
+        with self._lock:
+            self._manager.hold_fragment(ltds_id, self.id)
+            written = self._claim(queue, info.charge_bytes, info.count)
+            written.adopt(info, MAX_DATA_BLOCK_BYTES)
+            index = written.count
+            written.count += info.count
+            written.charge += info.charge_bytes
+        return MessageIds(written, index, info.count)
+
+    # Reading
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        """The next message of "queue" or "queue/subscription"; None if none comes within `timeout` s."""
+        taken = self._take(source, 1, timeout)
+        if not taken:
+            return None
+        queue, parts = taken
+        block, start, _, first_id, time_us, deliveries = parts[0]
+        return block.message(
+            start, queue=queue, first_id=first_id, time_us=time_us, delivery_count=deliveries
+        )
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        """Up to `max_messages` next messages, a lazy sequence; empty if none comes within `timeout` s."""
+        taken = self._take(source, max_messages, timeout)
+        if not taken:
+            return Messages(source.partition("/")[0])
+        return Messages(*taken)
+
+    def get_arrow(
+        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+    ) -> pa.RecordBatch:
+        """The same as a batch of `quire.MESSAGE_SCHEMA`, possibly of no rows."""
+        return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def read_to(self, source: str, position: int) -> None:
+        """Count everything below the position as read, when this transaction commits."""
+        with self._lock:
+            self._check_open()
+            queue, subscription = self._manager.state.source(source)
+            if not isinstance(position, int) or not 0 <= position <= queue.end_position:
+                raise InvalidArgument(
+                    f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
+                )
+            self._passed.append((queue, subscription, position))
+
+    def record(self, key: str, version: int) -> None:
+        """Enter key and version into the store's ledger, with the commit.
+
+        The commit raises `AlreadyCommitted` when the ledger holds the key with this or a later version:
+        a client that repeats a commit whose outcome it does not know does it once.
+        """
+        if not isinstance(key, str) or not 0 < len(key.encode()) <= MAX_LEDGER_KEY_BYTES:
+            raise InvalidArgument(
+                f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes"
+            )
+        if not isinstance(version, int) or not 0 <= version < 1 << 63:
+            raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
+        with self._lock:
+            self._check_open()
+            self._entries[key] = version
+
+    # Ending
+
+    def commit(self) -> None:
+        """Make everything durable and visible at once.
+
+        Raises QueueFull, DiskFull (the transaction stays open: try again or roll back),
+        AlreadyCommitted (rolled back), StoreFailed (in doubt: reopen the store).
+        """
+        with self._lock:
+            self._check_open()
+            if not (self._written or self._reads or self._passed or self._entries):
+                self._end(TransactionState.COMMITTED)
+                return
+            try:
+                first_id = self._manager.commit(
+                    self.id,
+                    list(self._written.values()),
+                    self._read_records(),
+                    self._entry_records(),
+                )
+            except AlreadyCommitted:
+                self._undo()
+                raise
+            except StoreFailed:
+                self._end(TransactionState.IN_DOUBT)
+                raise
+            self._settle_reads()
+            committed(list(self._written.values()), first_id)
+            self._end(TransactionState.COMMITTED)
+
+    def rollback(self) -> None:
+        """Drop what was put, give back what was got; nothing happens if it has ended already."""
+        with self._lock:
+            if self._state is TransactionState.OPEN:
+                self._undo()
+
+    def expire(self) -> bool:
+        """Roll back because the time is over; False when somebody is using it right now."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._state is TransactionState.OPEN:
+                self._timed_out = True
+                self._undo()
+        finally:
+            self._lock.release()
+        return True
+
+    def make_large(self) -> None:
+        """Move what waits in the write buffer to files, because the buffer is full."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._state is TransactionState.OPEN:
+                    self._spill()
+            finally:
+                self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self._state is TransactionState.OPEN or self._timed_out:
+            try:
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
+
+    def describe(self) -> dict[str, Any]:
+        """What `status` shows of an open transaction."""
+        return {
+            "id": self.id,
+            "opened_us": self.opened_us,
+            "large": self.large,
+            "bytes": sum(written.charge for written in self._written.values()),
+            "messages": sum(written.count for written in self._written.values()),
+            "queues": sorted(self._written),
+            "in_flight": sum(end - start for _, _, start, end in self._reads),
+        }
+
+    # Inside; the transaction's lock is held
+
+    def _check_open(self) -> None:
+        if self._state is not TransactionState.OPEN:
+            if self._timed_out:
+                raise TransactionTimeout(
+                    "the transaction was open for too long and has been rolled back: begin anew, or "
+                    "give transaction(timeout=...) more seconds"
+                )
+            raise TransactionClosed(
+                f"the transaction is {self._state.value}: begin a new one with store.transaction()"
+            )
+
+    def _open_queue(self, queue: str) -> Written:
+        self._check_open()
+        written = self._written.get(queue)
+        if written is None:
+            written = self._manager.open_queue(queue, self._buffer)
+            self._written[queue] = written
+        elif written.queue.dropped:
+            raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
+        return written
+
+    def _claim(self, queue: str, charge: int, messages: int) -> Written:
+        """Take the queue's space for messages (rules S1 and S2)."""
+        written = self._written.get(queue) if self._state is TransactionState.OPEN else None
+        if written is None or written.queue.dropped:
+            written = self._open_queue(queue)
+        target = written.queue
+        with target.lock:
+            target.space.write(charge, messages)
+        return written
+
+    def _note(self, written: Written, charge: int, messages: int) -> None:
+        written.charge += charge
+        written.count += messages
+        buffer = self._buffer
+        buffer.grew(charge, messages)
+        manager = self._manager
+        if self.large:
+            written.flush(MAX_DATA_BLOCK_BYTES, manager.options.large_flush_bytes)
+            if buffer.bytes >= manager.options.large_flush_bytes:
+                buffer.emptied()
+        elif (
+            buffer.bytes > manager.options.large_limit_bytes
+            or buffer.messages > manager.options.large_limit_messages
+        ):
+            self._spill()
+        elif buffer.bytes >= manager.write_buffer.limit_bytes >> 8:
+            manager.relieve_buffer(self)
+
+    def _spill(self) -> None:
+        self.large = True
+        for written in self._written.values():
+            written.flush(MAX_DATA_BLOCK_BYTES)
+        self._buffer.emptied()
+
+    def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
+        if not isinstance(limit, int) or limit < 1:
+            raise InvalidArgument(f"max_messages {limit!r}: give 1 or more")
+        if self._state is not TransactionState.OPEN:
+            self._check_open()
+        manager = self._manager
+        queue, subscription = manager.state.source(source)
+        runs = manager.take(queue, subscription, limit, timeout, self._is_open)
+        if not runs:
+            self._check_open()
+            return None
+        with self._lock:
+            try:
+                self._check_open()
+                parts = manager.deliver(queue, subscription, runs)
+            except BaseException:
+                manager.give_back(
+                    queue, subscription, [(lo, hi) for lo, hi, _ in runs], counted=False
+                )
+                raise
+            reads = self._reads
+            for lo, hi, _ in runs:
+                if reads and reads[-1][1] is subscription and reads[-1][3] == lo:
+                    reads[-1] = (queue, subscription, reads[-1][2], hi)
+                else:
+                    reads.append((queue, subscription, lo, hi))
+        return queue.name, parts
+
+    def _is_open(self) -> bool:
+        return self._state is TransactionState.OPEN
+
+    def _read_records(self) -> list[Read]:
+        records = [
+            Read(queue.queue_id, subscription.subscription_id, lo, hi)
+            for queue, subscription, lo, hi in self._reads
+        ]
+        for queue, subscription, position in self._passed:
+            with queue.lock:
+                records += [
+                    Read(queue.queue_id, subscription.subscription_id, lo, hi)
+                    for lo, hi in subscription.unread_below(position)
+                ]
+        return records
+
+    def _entry_records(self) -> list[Entry]:
+        return [Entry(key, version) for key, version in self._entries.items()]
+
+    def _settle_reads(self) -> None:
+        for queue, subscription, lo, hi in self._reads:
+            with queue.lock:
+                subscription.delivered -= hi - lo
+
+    def _undo(self) -> None:
+        manager = self._manager
+        for queue, subscription, lo, hi in self._reads:
+            manager.give_back(queue, subscription, [(lo, hi)], counted=True)
+        for written in self._written.values():
+            written.discard()
+            with written.queue.lock:
+                written.queue.space.abandon(written.charge, written.count)
+        manager.discard_files(list(self._written.values()))
+        self._end(TransactionState.ROLLED_BACK)
+
+    def _end(self, state: TransactionState) -> None:
+        self._state = state
+        self._buffer.emptied()
+        self._buffer.queues.clear()
+        self._reads = []
+        self._manager.ended(self)

@@ -1,0 +1,192 @@
+"""The checker: reads everything the store holds and compares what must agree.
+
+It reads past the caches. Commits go on meanwhile: each queue is looked at as it is at one moment, and a
+block that is moved or released while it is being read is not a finding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quire.errors import QuireError
+from quire.intervals import IntervalSet
+from quire.journal import Finding, Geometry, scan
+
+from . import format
+from .block_reader import BlockMoved
+from .block_ref import BlockRef
+from .checkpoint import Checkpointer
+from .checkpoint_file import list_checkpoints, read_checkpoint
+from .info import Report
+from .manager import Manager
+from .opened import Opened
+from .queue import Queue
+
+
+def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Report:
+    """Check the checkpoint, the journal, every queue's records and blocks, files and free space."""
+    report = Report()
+    checked: dict[str, Any] = report.checked
+    checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0)
+    with checkpointer.paused():
+        _checkpoint(opened, report)
+        _journal(opened, report)
+        for queue in list(manager.state.queues.values()):
+            _queue(manager, queue, report)
+        _space(opened, manager, report)
+    return report
+
+
+def _checkpoint(opened: Opened, report: Report) -> None:
+    directory = opened.layout.checkpoints
+    try:
+        newest = list_checkpoints(opened.env, directory)[-1]
+        read_checkpoint(opened.env, directory, newest)
+    except (QuireError, OSError, IndexError) as error:
+        report.findings.append(f"checkpoint: {error}")
+
+
+def _journal(opened: Opened, report: Report) -> None:
+    """Everything between the checkpoint and where the journal ends now; damage is a finding."""
+    groups = 0
+    geometry = Geometry(
+        opened.store_id, opened.settings["segment_bytes"], opened.settings["page_size"]
+    )
+    newest = list_checkpoints(opened.env, opened.layout.checkpoints)
+    restart = read_checkpoint(opened.env, opened.layout.checkpoints, newest[-1]).document[
+        "restart_lsn"
+    ]
+    for found in scan(
+        opened.env,
+        opened.layout.journal,
+        geometry,
+        restart_lsn=restart,
+        until_lsn=opened.journal.end_lsn,
+    ):
+        if not isinstance(found, Finding):
+            groups += 1
+        elif found.damage:
+            report.findings.append(f"{found.file}, offset {found.offset}: {found.message}")
+    report.checked["journal_groups"] = groups
+
+
+def _queue(manager: Manager, queue: Queue, report: Report) -> None:
+    with queue.lock:
+        if queue.dropped:
+            return
+        released = queue.released.copy()
+        end = queue.end_position
+        try:
+            refs = [ref for ref in queue.records if not released.covers(ref.position, ref.end)]
+        except QuireError as error:
+            report.findings.append(f"queue {queue.name!r}: {error}")
+            return
+        used = queue.space.used - queue.space.pending_bytes
+        live = queue.space.live_messages
+        subscriptions = [(s.name, s.done.copy()) for s in queue.subscriptions.values()]
+    report.checked["queues"] += 1
+    _counters(queue, refs, released, end, used, live, subscriptions, report)
+    for ref in refs:
+        _block(manager, queue, ref, report)
+
+
+def _counters(
+    queue: Queue,
+    refs: list[BlockRef],
+    released: IntervalSet,
+    end: int,
+    used: int,
+    live: int,
+    subscriptions: list[tuple[str, IntervalSet]],
+    report: Report,
+) -> None:
+    def finding(text: str) -> None:
+        report.findings.append(f"queue {queue.name!r}: {text}")
+
+    kept = IntervalSet()
+    charge = 0
+    previous = 0
+    for ref in refs:
+        if ref.position < previous:
+            finding(f"records overlap at position {ref.position}")
+        previous = ref.end
+        kept.add(ref.position, ref.end)
+        gone = sum(hi - lo for lo, hi in released.intersection(ref.position, ref.end))
+        charge += ref.charge - ref.released_charge(gone)
+    if end:
+        missing = [gap for lo, hi in kept.gaps(0, end) for gap in released.gaps(lo, hi)]
+        if missing:
+            finding(f"messages at positions {missing[:3]} are neither kept nor released")
+        if released.total + live != end:
+            finding(f"{live} messages counted, {end - released.total} are not released")
+    if used != charge:
+        finding(f"{used} bytes counted as used, the records say {charge}")
+    for name, done in subscriptions:
+        if any(True for lo, hi in released for _ in done.gaps(lo, hi)):
+            finding(f"subscription {name!r} has not read what is released")
+
+
+def _block(manager: Manager, queue: Queue, ref: BlockRef, report: Report) -> None:
+    try:
+        if ref.kind == format.LTDS:
+            with manager.reader.ltds(ref) as reader:
+                messages = sum(block.count for block, _ in reader)
+                report.checked["bytes"] += reader.bytes
+            report.checked["large_files"] += 1
+        else:
+            messages = manager.reader.read(ref).count
+            report.checked["bytes"] += ref.length
+        if messages != ref.count:
+            raise BlockMoved(f"{messages} messages, its record says {ref.count}")
+    except (BlockMoved, QuireError, OSError) as error:
+        with queue.lock:
+            gone = not queue.unreleased(ref) or queue.dropped
+        if not gone:
+            report.findings.append(
+                f"queue {queue.name!r}, positions {ref.position} to {ref.end}: {error}"
+            )
+        return
+    report.checked["blocks"] += 1
+    report.checked["messages"] += messages
+
+
+def _space(opened: Opened, manager: Manager, report: Report) -> None:
+    """Pages in use are those that records, record pages and open work refer to."""
+    found: list[Any] = []
+    manager.sequencer.exclusive(lambda: found.append(_page_use(opened, manager)))
+    owned, problems, total, extents = found[0]
+    report.findings.extend(problems)
+    free = IntervalSet.from_list([(first, first + pages) for first, pages in extents.tolist()])
+    both = [part for lo, hi in owned for part in free.intersection(lo, hi)]
+    if both:
+        report.findings.append(f"data file: pages {both[:3]} are in use and free at once")
+    lost = (
+        [gap for lo, hi in owned.gaps(1, total) for gap in free.gaps(lo, hi)] if total > 1 else []
+    )
+    if lost:
+        report.findings.append(f"data file: pages {lost[:3]} belong to nobody")
+
+
+def _page_use(opened: Opened, manager: Manager) -> tuple[IntervalSet, list[str], int, Any]:
+    owned = IntervalSet()
+    problems: list[str] = []
+
+    def own(first: int, pages: int, what: str) -> None:
+        if owned.overlaps(first, first + pages):
+            problems.append(f"data file: pages {first} to {first + pages} ({what}) have two owners")
+        owned.add(first, first + pages)
+
+    for queue in manager.state.queues.values():
+        with queue.lock:
+            try:
+                for entry in queue.records.directory:
+                    own(entry.page, 1, f"records of {queue.name!r}")
+                for ref in queue.records:
+                    if ref.kind == format.DATA and queue.unreleased(ref):
+                        own(*manager.places.pages_of(ref), f"queue {queue.name!r}")
+            except QuireError as error:
+                problems.append(f"queue {queue.name!r}: {error}")
+    for page in opened.pages.retired:
+        own(page, 1, "record page out of use")
+    total, extents = manager.places.space.snapshot()
+    return owned, problems, total, extents

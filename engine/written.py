@@ -1,0 +1,107 @@
+"""What an open transaction has written to one queue, and how it becomes parts of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from quire.block import EncodedBlock
+from quire.env import Env
+from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.ltds import LtdsInfo, LtdsWriter, new_id
+from quire.writebuffer import QueueBuffer
+
+from . import format
+from .commit_record import Part
+from .queue import Queue
+
+
+class Written:
+    """A transaction's messages for one queue: in the write buffer, or in files once it is large.
+
+    `charge` and `count` are what the queue's space holds for it. `files` are those that a commit
+    points to; one that this transaction was given (`adopt`) is not removed by a rollback.
+    """
+
+    __slots__ = ("_env", "_ltds_directory", "_store_id", "_writer", "adopted", "buffer", "charge",
+                 "count", "files", "first_id", "queue")  # fmt: skip
+
+    def __init__(
+        self, queue: Queue, buffer: QueueBuffer, env: Env, ltds_directory: str, store_id: int
+    ) -> None:
+        self.queue = queue
+        self.buffer = buffer
+        self.first_id = 0  # of its first message, once committed
+        self.charge = 0
+        self.count = 0
+        self.files: list[LtdsInfo | EncodedBlock] = []  # in order; what follows is in the buffer
+        self.adopted: set[int] = set()
+        self._env = env
+        self._ltds_directory = ltds_directory
+        self._store_id = store_id
+        self._writer: LtdsWriter | None = None
+
+    def flush(self, max_block_bytes: int, at_least: int = 0) -> None:
+        """The transaction is large: move what is collected to its file."""
+        if self.buffer.builder.charge_bytes < at_least and not self.buffer.blocks:
+            return
+        blocks = self.buffer.drain(max_block_bytes)
+        if blocks:
+            if self._writer is None:
+                self._writer = LtdsWriter(
+                    self._env, self._ltds_directory, self._store_id, new_id(self._env)
+                )
+            self._writer.append(blocks)
+
+    def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
+        """A finished file of another process follows what was written so far."""
+        self.finish()
+        self.files += self.buffer.drain(max_block_bytes)
+        self.files.append(info)
+        self.adopted.add(info.id)
+
+    def finish(self) -> None:
+        """Complete the file that is being written, durably."""
+        if self._writer is not None:
+            self.files.append(self._writer.finish())
+            self._writer = None
+
+    def pieces(self, max_block_bytes: int) -> Sequence[LtdsInfo | EncodedBlock]:
+        """All blocks and files in put order, ready to be committed. May be called again."""
+        self.finish()
+        if self.buffer.blocks or self.buffer.builder.count:
+            self.files += self.buffer.drain(max_block_bytes)
+        return self.files
+
+    def discard(self) -> None:
+        """The transaction is rolled back: remove its own files."""
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+
+    def own_files(self) -> Iterator[int]:
+        """Finished files that nobody else knows."""
+        return (
+            piece.id
+            for piece in self.files
+            if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
+        )
+
+
+def part_of(piece: LtdsInfo | EncodedBlock, queue_id: int, *, last: bool) -> Part:
+    """The piece as part of a commit record; the last one of a queue bears the control records."""
+    control = OPEN_BYTES + COMMIT_BYTES if last else 0
+    if isinstance(piece, LtdsInfo):
+        return Part(
+            piece.id, piece.charge_bytes + control, 0, queue_id, 0, piece.count, format.LTDS,
+            payload_bytes=piece.payload_bytes,
+        )  # fmt: skip
+    checksum = int.from_bytes(piece.data[:8], "little")
+    return Part(
+        0,
+        piece.charge_bytes + control,
+        checksum,
+        queue_id,
+        len(piece.data),
+        piece.count,
+        format.INLINE,
+    )
