@@ -2,8 +2,8 @@
 
 - B1: a block is copied out of its file before it is verified, so that what is handed out cannot
   change any more, whatever becomes of its place (promise 10).
-- B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks the
-  record up anew, once, and takes the same answer again for damage.
+- B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks
+  the record up anew, once, and takes the same answer again for damage.
 - B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
   `LTDS_READERS` open files.
 """

@@ -1,4 +1,4 @@
-"""What a queue's record list holds for a run of messages: where they are and what they are worth."""
+"""What a queue's record list holds for a run of messages: where they are, what they are worth."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Checkpoints: bound what recovery reads, and give the journal's segments back.
 
-- K3: the state is taken between two commits, at one LSN; everything else runs beside commits, and no
-  commit waits for it (promise: recovery's time depends on the journal since the last checkpoint).
-- K4: until the checkpoint's file is durable under its name the store is what it was: what was written
-  for it is abandoned if anything fails.
-- K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can be
-  used again (but for pinned ones).
+- K3: the state is taken between two commits, at one LSN; everything else runs beside commits, and
+  no commit waits for it (promise: recovery's time depends on the journal since the last
+  checkpoint).
+- K4: until the checkpoint's file is durable under its name the store is what it was: what was
+  written for it is abandoned if anything fails.
+- K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
+  be used again (but for pinned ones).
 """
 
 from __future__ import annotations

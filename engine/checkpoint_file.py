@@ -1,7 +1,9 @@
 """Checkpoint files: the state at one LSN, whole or not there. Layout: `format`.
 
-- K1: a checkpoint counts once its file has its final name, durably; it is synced before it is renamed.
-- K2: the newest checkpoint is the one that counts. It is never written again; older ones are removed.
+- K1: a checkpoint counts once its file has its final name, durably; it is synced before it is
+  renamed.
+- K2: the newest checkpoint is the one that counts. It is never written again; older ones are
+  removed.
 """
 
 from __future__ import annotations

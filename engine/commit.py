@@ -17,8 +17,10 @@ _put_id_and_time = format.ID_AND_TIME.pack_into
 class Commit:
     """A packed COMMIT record and what it means. `record` gets its ids and time in `place`."""
 
-    __slots__ = ("_blocks", "_clock", "_entries", "_groups", "_messages", "_reader", "_reads", "_state",
-                 "first_id", "record", "time_us")  # fmt: skip
+    __slots__ = (
+        "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state",
+        "first_id", "record", "time_us",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,8 +50,8 @@ class Commit:
             last = max(state.ledger.get(entry.key, -1), state.placed.get(entry.key, -1))
             if entry.version <= last:
                 raise AlreadyCommitted(
-                    f"the ledger holds {entry.key!r} at version {last}: version {entry.version} has been "
-                    "committed before; roll back, its effect is there"
+                    f"the ledger holds {entry.key!r} at version {last}: version {entry.version} "
+                    "has been committed before; roll back, its effect is there"
                 )
         for entry in self._entries:
             state.placed[entry.key] = entry.version

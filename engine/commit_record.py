@@ -100,7 +100,7 @@ def pack(
 
 
 def unpack(body: memoryview, where: str) -> CommitRecord:
-    """Read a record's body (without the journal's record header); `StoreCorrupt` for contradictions."""
+    """Read a record's body (without the journal's header); `StoreCorrupt` for contradictions."""
     try:
         first_id, time_us, part_count, read_count, entry_count, messages = (
             format.COMMIT_HEADER.unpack_from(body)

@@ -1,7 +1,7 @@
 """Reading leased pieces from a store's files, in any process, without owning the store.
 
-- R1: every block is verified, and must carry the checksum that the piece names: a place that was used
-  again is an error, never wrong messages.
+- R1: every block is verified, and must carry the checksum that the piece names: a place that was
+  used again is an error, never wrong messages.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class PieceReader:
             block = Block.parse(data, where)
         except StoreCorrupt as error:
             raise PositionLost(
-                f"{error}; the lease may have ended and the place been used again: plan the read anew"
+                f"{error}; the lease may have ended and the place been used again: plan the read "
+                "anew"
             ) from error
         if block.checksum != piece.checksum or block.count < piece.stop:
             raise PositionLost(f"{where}: the place was used again since the lease ended")

@@ -9,9 +9,10 @@ from .manager import Manager
 
 
 def sweep_fragments(env: Env, manager: Manager) -> int:
-    """Remove files that other processes wrote and no commit adopted within `fragment_age`; how many.
+    """Remove files of other processes that no commit adopted within `fragment_age`; how many.
 
-    A writer that is that late gets an error when it commits: its file is gone, nothing is half there.
+    A writer that is that late gets an error when it commits: its file is gone, nothing is half
+    there.
     """
     limit_us = env.now_us() - int(manager.options.fragment_age * 1_000_000)
     held = manager.held_fragments()

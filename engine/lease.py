@@ -1,9 +1,9 @@
 """Leases: ranges of a queue that stay where they are, for readers that open the files themselves.
 
-- E1: while a lease is held, the places that its pieces name keep their bytes, even if every subscription
-  has read them.
-- E2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After that a
-  piece's checksum tells a reader that its block is gone; wrong messages are never read.
+- E1: while a lease is held, the places that its pieces name keep their bytes, even if every
+  subscription has read them.
+- E2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After
+  that a piece's checksum tells a reader that its block is gone; wrong messages are never read.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Leases:
         with queue.lock:
             if end > queue.end_position:
                 raise PositionLost(
-                    f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) is "
-                    "not in it"
+                    f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) "
+                    "is not in it"
                 )
             refs = list(queue.records.overlapping(start, end)) if start < end else []
             self._check_whole(queue, refs, start, end)
@@ -87,8 +87,9 @@ class Leases:
             position = ref.end
         if position < end:
             raise PositionLost(
-                f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any more, "
-                f"the first that is gone is {position}; they have been read by every subscription"
+                f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any "
+                f"more, the first that is gone is {position}; they have been read by every "
+                "subscription"
             )
 
     def _pin(self, refs: list[BlockRef]) -> None:

@@ -5,8 +5,8 @@ The order of a commit (DESIGN: one write, one sync):
 1. the messages become blocks; large transactions' files are finished (durable);
 2. each queue, one after another, goes into reserve mode and is checked for its commit record (S3);
 3. blocks past the inline limit are written to pages of the data file, in one extent, and synced;
-4. the COMMIT record goes through the sequencer: one write, one sync for its group. This is the atomic
-   point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise 5);
+4. the COMMIT record goes through the sequencer: one write, one sync for its group. This is the
+   atomic point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise 5);
 5. the record is applied to each queue under that queue's lock, which also leaves reserve mode.
 """
 

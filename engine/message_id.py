@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class MessageId:
     """The id of one message put; `int(id)` once its transaction has committed.
 
-    Ids are given in commit order, so there is none before. Equal to the int and hashed like it, then.
+    Ids are given in commit order, so there is none before. Equal to the int and hashed like it,
+    then.
     """
 
     __slots__ = ("_index", "_written")

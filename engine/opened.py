@@ -1,7 +1,7 @@
 """The files of an open store: created, or recovered.
 
-- O1: creation is crash-safe: until the first checkpoint has its name the directory holds no store, and
-  the next opening begins the creation anew; what it replaces there never held a record.
+- O1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
+  and the next opening begins the creation anew; what it replaces there never held a record.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
         if not env.exists(layout.journal) or not env.list_directory(layout.journal):
             raise
         raise StoreCorrupt(
-            f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store from a copy"
+            f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store "
+            "from a copy"
         ) from error
     if env.exists(layout.data_file(0)):
         env.remove(layout.data_file(0))
@@ -140,7 +141,8 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     for name in ("page_size", "segment_bytes"):
         if name in given and getattr(options, name) != settings[name]:
             raise InvalidArgument(
-                f"{name} is fixed when a store is created: this one has {settings[name]}, leave the option out"
+                f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
+                "the option out"
             )
     options = Options(
         **{

@@ -30,7 +30,7 @@ class Options:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """From keyword arguments of `open`. Raises `InvalidArgument` for unknown or unusable ones."""
+        """From keyword arguments of `open`. `InvalidArgument` for unknown or unusable ones."""
         known = {field.name: field.type for field in fields(cls)}
         for name, value in values.items():
             if name not in known:

@@ -2,9 +2,10 @@
 
 - Q1: no thread holds the locks of two queues.
 - Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
-  releases nothing. A block all of whose messages are released is given back at once, wherever it is.
-- Q3: `space.used` is a function of the records and of `released` plus what open transactions hold, so
-  that recovery arrives at the same number.
+  releases nothing. A block all of whose messages are released is given back at once, wherever it
+  is.
+- Q3: `space.used` is a function of the records and of `released` plus what open transactions hold,
+  so that recovery arrives at the same number.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class Queue:
             )
         if self.config.kind == WORK:
             raise SubscriptionNotFound(
-                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as {self.name!r}"
+                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
+                f"{self.name!r}"
             )
         raise SubscriptionNotFound(
             f"queue {self.name!r} has no subscription {name!r}: make it with "
@@ -167,8 +169,8 @@ class Queue:
     ) -> list[BlockRef]:
         """A checkpoint sealed the first `count` records of the tail into new record pages.
 
-        `replaced` is the last page of before, written anew; `moved` pairs old records with the one in
-        their stead. Returns the new blocks that were released meanwhile. Keeps Q3: the charge of
+        `replaced` is the last page of before, written anew; `moved` pairs old records with the one
+        in their stead. Returns the new blocks that were released meanwhile. Keeps Q3: the charge of
         partly released messages is taken anew.
         """
         freed = []

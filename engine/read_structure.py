@@ -1,10 +1,10 @@
 """The read structure of a subscription: pointers to what is to be delivered next.
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0054-0057: the queue's records are
-scanned in order, headers only, and pointers to the messages of each write transaction are collected in
-a FIFO sublist, which is delivered once the transaction's commit record was met. Here a transaction's
-records enter the record list together, when it commits, so a scanned run is complete as it is; what is
-scanned is one record for a block of messages, never a payload.
+scanned in order, headers only, and pointers to the messages of each write transaction are collected
+in a FIFO sublist, which is delivered once the transaction's commit record was met. Here a
+transaction's records enter the record list together, when it commits, so a scanned run is complete
+as it is; what is scanned is one record for a block of messages, never a payload.
 
 - S1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
 - S2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next

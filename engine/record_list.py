@@ -1,10 +1,10 @@
 """A queue's ordered record list: sealed record pages on disk and a tail in memory.
 
 - L1: records stand in commit order; positions ascend, with gaps only where messages were released.
-- L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a queue,
-  if it is not full, is written anew elsewhere at the next checkpoint.
-- L3: memory holds the tail (what was committed since the last checkpoint), one entry of the directory
-  per page of records, and a bounded number of decoded pages.
+- L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a
+  queue, if it is not full, is written anew elsewhere at the next checkpoint.
+- L3: memory holds the tail (what was committed since the last checkpoint), one entry of the
+  directory per page of records, and a bounded number of decoded pages.
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
   because recovery reads the pages of the checkpoint that it starts from.
 """
@@ -35,7 +35,7 @@ class PageEntry(NamedTuple):
 class RecordList:
     """See the module. Not thread-safe: the queue's lock covers it."""
 
-    __slots__ = ("_cache", "_pages", "_starts", "_tail_starts", "directory", "tail", "queue_id")
+    __slots__ = ("_cache", "_pages", "_starts", "_tail_starts", "directory", "queue_id", "tail")
 
     def __init__(self, queue_id: int, pages: RecordPages) -> None:
         self.queue_id = queue_id
@@ -109,7 +109,7 @@ class RecordList:
         entries: list[PageEntry],
         released: IntervalSet,
     ) -> None:
-        """New record pages take the place of a page and of the first records of the tail (L2, L4)."""
+        """New record pages take the place of a page and of the tail's first records (L2, L4)."""
         if replaced is not None and self.directory and self.directory[-1] == replaced:
             del self.directory[-1], self._starts[-1]
             self._cache.pop(replaced.page, None)

@@ -17,8 +17,8 @@ from .data_file import DataFile
 class RecordPages:
     """Packs, reads and verifies record pages of one data file.
 
-    Pages that went out of use wait in `retired` until a later checkpoint is durable: recovery reads the
-    record pages of the checkpoint that it starts from.
+    Pages that went out of use wait in `retired` until a later checkpoint is durable: recovery reads
+    the record pages of the checkpoint that it starts from.
     """
 
     def __init__(self, data: DataFile) -> None:

@@ -1,7 +1,7 @@
 """Opening a store: the newest checkpoint, and the journal's records after it.
 
-- V1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken off
-  and repeated as often as need be (promise 8).
+- V1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
+  off and repeated as often as need be (promise 8).
 - V2: its time depends on the journal since the checkpoint: no data page and no record page is read
   but those that the journal's records touch.
 """

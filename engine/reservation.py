@@ -66,7 +66,7 @@ class Space:
         self.reserving -= 1
 
     def whole(self, charge: int) -> None:
-        """S1, S2 and S3 at once, for a transaction of one message made under one hold of the lock."""
+        """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
         need = charge + OPEN_BYTES + COMMIT_BYTES * (self.open_transactions + 1)
         if self.capacity - self.used < need:
             raise self._full(f"{charge} bytes more do not fit")

@@ -2,12 +2,12 @@
 
 - C1: changes are placed (ids, time, ledger check), written and applied in one order, the journal's.
 - C2: a change is applied after the group that holds it is durable, and before its caller goes on.
-- C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is being
-  written, arriving changes wait and form the next one, written by the first of them.
+- C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is
+  being written, arriving changes wait and form the next one, written by the first of them.
 - C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
 - C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`.
-- C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may differ
-  from the journal: every later change is refused until the store is opened again.
+- C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may
+  differ from the journal: every later change is refused until the store is opened again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Change(Protocol):
         """Take the place in the order: fill ids and time into `record`. May raise to refuse."""
 
     def apply(self, address: int) -> None:
-        """The record is durable at the journal address: change the state in memory. Must not raise."""
+        """The record is durable at the address: change the state in memory. Must not raise."""
 
 
 class _Waiting:
@@ -135,7 +135,7 @@ class Sequencer:
                     raise self._failed()
                 waiting.change.place()
                 placed.append(waiting)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised in the thread that submitted it
                 waiting.error = error
         try:
             if placed:
@@ -149,7 +149,7 @@ class Sequencer:
                 except BaseException as error:
                     self._failure = error
                     raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised in every thread that waits
             for waiting in placed:
                 waiting.error = error
         finally:
@@ -164,8 +164,8 @@ class Sequencer:
 
     def _failed(self) -> StoreFailed:
         return StoreFailed(
-            f"a commit was interrupted while it was applied ({self._failure!r}); close the store and "
-            "open it again to recover"
+            f"a commit was interrupted while it was applied ({self._failure!r}); close the store "
+            "and open it again to recover"
         )
 
     def _hand_over(self) -> None:

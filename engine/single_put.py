@@ -1,7 +1,7 @@
 """A durable put of one plain message: the shortest way through the commit protocol.
 
-The same rules, record and order as `Manager.commit`, without a transaction object and without lists:
-one message needs no write buffer, and its space is taken under one hold of its queue's lock.
+The same rules, record and order as `Manager.commit`, without a transaction object and without
+lists: one message needs no write buffer, and its space is taken under one hold of its queue's lock.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class _SingleCommit:
             _HEAD.pack(
                 _HEAD.size + length, format.COMMIT, 0, 0,
                 0, 0, 1, 0, 0, 1,
-                _HEAD.size, charge, _block_checksum(block)[0], queue.queue_id, length, 1, format.INLINE, 0, 0, 0,
+                _HEAD.size, charge, _block_checksum(block)[0], queue.queue_id, length, 1,
+                format.INLINE, 0, 0, 0,
             )
             + block
         )  # fmt: skip

@@ -96,8 +96,8 @@ class State:
                     count = part.count
                     queue.append(
                         BlockRef(
-                            position, first_id, time_us, place, part.charge, part.checksum, part.length,
-                            count, part.kind,
+                            position, first_id, time_us, place, part.charge, part.checksum,
+                            part.length, count, part.kind,
                         )
                     )  # fmt: skip
                     position += count

@@ -1,7 +1,8 @@
-"""The store: what a program opens. Its methods are the public interface, embedded and remote alike."""
+"""The store: what a program opens. Its methods are the public interface, remote ones alike."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -105,9 +106,9 @@ class Store:
     ) -> Self:
         """Own the store at the path: recover it, or make a new one with `create`.
 
-        `background=False` starts no thread: checkpoints and time-outs happen within commits. `owner`
-        describes this process to others that find the store taken. Raises StoreLocked, StoreNotFound,
-        StoreCorrupt, StoreVersion, DiskFull, InvalidArgument.
+        `background=False` starts no thread: checkpoints and time-outs happen within commits.
+        `owner` describes this process to others that find the store taken. Raises StoreLocked,
+        StoreNotFound, StoreCorrupt, StoreVersion, DiskFull, InvalidArgument.
         """
         env = env if env is not None else OsEnv()
         layout = Layout(path)
@@ -173,7 +174,8 @@ class Store:
             raise InvalidArgument(f'kind {kind!r}: give "topic" or "work"')
         if not _is_int(capacity) or not MIN_CAPACITY_BYTES <= capacity <= MAX_CAPACITY_BYTES:
             raise InvalidArgument(
-                f"capacity {capacity!r}: give bytes from {MIN_CAPACITY_BYTES} to {MAX_CAPACITY_BYTES}"
+                f"capacity {capacity!r}: give bytes from {MIN_CAPACITY_BYTES} to "
+                f"{MAX_CAPACITY_BYTES}"
             )
         if max_messages is not None and (not _is_int(max_messages) or max_messages < 1):
             raise InvalidArgument(f"max_messages {max_messages!r}: give 1 or more, or None")
@@ -209,8 +211,8 @@ class Store:
             with queue.lock:
                 if queue.space.open_transactions:
                     raise QueueInUse(
-                        f"queue {name!r} has {queue.space.open_transactions} open transactions: end "
-                        "them first"
+                        f"queue {name!r} has {queue.space.open_transactions} open transactions: "
+                        "end them first"
                     )
                 queue.dropped = True
             return {"queue_id": queue.queue_id}
@@ -245,7 +247,8 @@ class Store:
         target = state.queue(queue)
         if target.config.kind != TOPIC:
             raise InvalidArgument(
-                f"queue {queue!r} is a work queue, whose messages go to one reader each: read it as {queue!r}"
+                f"queue {queue!r} is a work queue, whose messages go to one reader each: read it "
+                f"as {queue!r}"
             )
         if start not in ("earliest", "latest") and not (isinstance(start, int) and start >= 0):
             raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
@@ -268,10 +271,8 @@ class Store:
                 "start": int(position),
             }
 
-        try:
+        with contextlib.suppress(SubscriptionExists):  # it stays as it is
             self._define(format.SUBSCRIBE, prepare, state.subscribe)
-        except SubscriptionExists:
-            pass  # as it is
         return target.subscription_info(target.subscription(subscription))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
@@ -293,7 +294,7 @@ class Store:
         found = self._state().queue(queue)
         return [
             found.subscription_info(s)
-            for s in sorted(list(found.subscriptions.values()), key=lambda s: s.name)
+            for s in sorted(found.subscriptions.values(), key=lambda s: s.name)
         ]
 
     # Transactions and messages
@@ -301,8 +302,8 @@ class Store:
     def transaction(self, timeout: float | None = None, large: bool = False) -> Transaction:
         """A new transaction, for use in a with block.
 
-        `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages go to
-        files as they arrive, whatever their number.
+        `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages
+        go to files as they arrive, whatever their number.
         """
         if self._closed is not None:
             raise self._refusal()
@@ -323,13 +324,13 @@ class Store:
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         """Look at committed messages without taking them.
 
-        `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has not
-        read). `start`: the position to begin at; by default the first.
+        `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has
+        not read). `start`: the position to begin at; by default the first.
         """
         return browse(self._manager, self._state(), source, start, max_messages)
 
     def ledger(self, key: str) -> int | None:
-        """The last version committed for the key (see `Transaction.record`); None if there is none."""
+        """The last version committed for the key (see `Transaction.record`), or None."""
         return self._state().ledger.get(key)
 
     # Leases

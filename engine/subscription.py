@@ -1,11 +1,11 @@
 """A subscription: one consumer group's durable position in a queue.
 
-- U1: every position below the cursor is in exactly one of three states: read (durable, in `done`), in
-  flight (given to an open transaction), or returned (its transaction rolled back).
-- U2: returned positions are delivered before the cursor moves on: a rollback makes messages available
-  again at their place in the order.
-- U3: what was read is known by the journal alone; the cursor, what is in flight and what was returned
-  are gone with the process, and every position not in `done` is delivered again.
+- U1: every position below the cursor is in exactly one of three states: read (durable, in `done`),
+  in flight (given to an open transaction), or returned (its transaction rolled back).
+- U2: returned positions are delivered before the cursor moves on: a rollback makes messages
+  available again at their place in the order.
+- U3: what was read is known by the journal alone; the cursor, what is in flight and what was
+  returned are gone with the process, and every position not in `done` is delivered again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Subscription:
         return self.done.first_gap(0)
 
     def take(self, limit: int, end: int) -> tuple[int, int] | None:
-        """The next run of at most `limit` positions below `end`, now in flight; None if there is none."""
+        """The next run of at most `limit` positions below `end`, now in flight, or None."""
         if self.returned:
             run = self._take_returned(limit)
         else:

@@ -32,7 +32,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.limits import MAX_DATA_BLOCK_BYTES, MAX_LEDGER_KEY_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.ltds import LtdsReader, is_foreign
+from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 
 from .commit import committed
@@ -100,10 +100,10 @@ class Transaction:
         return MessageId(written, index)
 
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
-        """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with header columns.
+        """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
 
-        All of them or, with an error, none. A RecordBatch has a `payload` column and any of the columns
-        of `quire.MESSAGE_SCHEMA` that a put may set.
+        All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
+        columns of `quire.MESSAGE_SCHEMA` that a put may set.
         """
         with self._lock:
             written = self._open_queue(queue)
@@ -160,7 +160,7 @@ class Transaction:
     # Reading
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        """The next message of "queue" or "queue/subscription"; None if none comes within `timeout` s."""
+        """The next message of "queue" or "queue/subscription"; None: none came in `timeout` s."""
         taken = self._take(source, 1, timeout)
         if not taken:
             return None
@@ -171,7 +171,7 @@ class Transaction:
         )
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
-        """Up to `max_messages` next messages, a lazy sequence; empty if none comes within `timeout` s."""
+        """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
         taken = self._take(source, max_messages, timeout)
         if not taken:
             return Messages(source.partition("/")[0])
@@ -197,8 +197,8 @@ class Transaction:
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
 
-        The commit raises `AlreadyCommitted` when the ledger holds the key with this or a later version:
-        a client that repeats a commit whose outcome it does not know does it once.
+        The commit raises `AlreadyCommitted` when the ledger holds the key with this or a later
+        version: a client that repeats a commit whose outcome it does not know does it once.
         """
         if not isinstance(key, str) or not 0 < len(key.encode()) <= MAX_LEDGER_KEY_BYTES:
             raise InvalidArgument(
@@ -303,8 +303,8 @@ class Transaction:
         if self._state is not TransactionState.OPEN:
             if self._timed_out:
                 raise TransactionTimeout(
-                    "the transaction was open for too long and has been rolled back: begin anew, or "
-                    "give transaction(timeout=...) more seconds"
+                    "the transaction was open for too long and has been rolled back: begin anew, "
+                    "or give transaction(timeout=...) more seconds"
                 )
             raise TransactionClosed(
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"

@@ -1,7 +1,7 @@
 """The checker: reads everything the store holds and compares what must agree.
 
-It reads past the caches. Commits go on meanwhile: each queue is looked at as it is at one moment, and a
-block that is moved or released while it is being read is not a finding.
+It reads past the caches. Commits go on meanwhile: each queue is looked at as it is at one moment,
+and a block that is moved or released while it is being read is not a finding.
 """
 
 from __future__ import annotations

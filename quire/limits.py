@@ -48,8 +48,8 @@ MAX_CAPACITY_BYTES = 1 << 60
 
 # --- transactions ---
 
-# Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes: a
-# 256 KiB group takes 120 us where 4 KiB take 75 us, so one larger write beats two of any size.
+# Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes:
+# a 256 KiB group takes 120 us where 4 KiB take 75 us, so one larger write beats two of any size.
 DEFAULT_INLINE_LIMIT_BYTES = 256 << 10
 
 # Past either, a transaction's messages go to files of their own as they arrive.

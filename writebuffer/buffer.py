@@ -1,12 +1,12 @@
 """Messages of open transactions, grouped by transaction and queue.
 
-Source: "Managing message queues" (JP 2008-547130), paragraphs 0042 and 0047-0053: messages wait here
-until their transaction commits, so that the messages of different transactions do not interleave in
-the queue; when the buffer is full, some transaction has to leave it.
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0042 and 0047-0053: messages wait
+here until their transaction commits, so that the messages of different transactions do not
+interleave in the queue; when the buffer is full, some transaction has to leave it.
 
 - W1: within a transaction and a queue, messages keep their put order.
-- W2: memory is bounded: past `limit_bytes` in all, `over_limit` names the transaction that holds most,
-  and its owner turns it into a large one, whose messages go to files.
+- W2: memory is bounded: past `limit_bytes` in all, `over_limit` names the transaction that holds
+  most, and its owner turns it into a large one, whose messages go to files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP_BYTES: Final = 64 << 10
 
 
 class QueueBuffer:
-    """One transaction's messages for one queue: finished blocks, then those still being collected."""
+    """One transaction's messages for one queue: finished blocks, then those being collected."""
 
     __slots__ = ("blocks", "builder")
 
