@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES
 
-from .arrow import schema_of
+from .arrow import schema_of, to_record_batch
 from .block import Block
-from .columns import Attributes, Buffer, Headers, Strings, join_attributes
+from .columns import (
+    Attributes,
+    Buffer,
+    Headers,
+    Strings,
+    join_attributes,
+    join_headers,
+    offsets_of,
+)
 from .encode import EncodedBlock, Run, encode_runs
 from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 
@@ -40,6 +48,20 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
 
     Raises `InvalidArgument` when there is no message, or more than a block can hold.
     """
+    runs = _runs_of(parts)
+    if not runs:
+        raise InvalidArgument("there are no messages to pack")
+    blocks = list(encode_runs(runs, MAX_BLOCK_BYTES))
+    if len(blocks) > 1:
+        raise InvalidArgument(
+            f"the messages take more than the {MAX_BLOCK_BYTES} bytes of the largest block: "
+            "take fewer at a time"
+        )
+    return blocks[0]
+
+
+def _runs_of(parts: Sequence[Part]) -> list[Run]:
+    """The parts' messages with their ids and times; neighbours of one message each as one run."""
     runs: list[Run] = []
     singles: list[Part] = []
     for part in parts:
@@ -55,15 +77,7 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
             runs.append(_run_of_part(part))
     if singles:
         runs.append(_run_of_singles(singles))
-    if not runs:
-        raise InvalidArgument("there are no messages to pack")
-    blocks = list(encode_runs(runs, MAX_BLOCK_BYTES))
-    if len(blocks) > 1:
-        raise InvalidArgument(
-            f"the messages take more than the {MAX_BLOCK_BYTES} bytes of the largest block: "
-            "take fewer at a time"
-        )
-    return blocks[0]
+    return runs
 
 
 def _run_of_singles(parts: Sequence[Part]) -> Run:
@@ -137,12 +151,23 @@ def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatc
             time_us=time_us,
             delivery_count=delivery_count,
         )
-    packed = Block.parse(pack([Part(*part[:5]) for part in slices]).data, "packed messages")
-    return packed.to_arrow(
-        queue=queue,
-        first_id=0,
-        time_us=0,
+    runs = _runs_of([Part(*part[:5]) for part in slices])
+    offsets = offsets_of(np.concatenate([run.lengths for run in runs]))
+    if offsets[-1] > MAX_BLOCK_BYTES:
+        raise InvalidArgument(
+            f"the messages take {offsets[-1]} bytes; one batch holds {MAX_BLOCK_BYTES}: take fewer "
+            "at a time"
+        )
+    headers = join_headers([(run.headers, run.count) for run in runs])
+    ids, times = headers.fixed.pop(Column.ID), headers.fixed.pop(Column.TIME)
+    return to_record_batch(
+        headers,
+        offsets.astype(np.int32),
+        memoryview(b"".join([piece for run in runs for piece in run.pieces])),
+        ids=ids,
+        times=times,
         delivery_count=_delivery_counts(slices),
+        queue=queue,
         copy=False,
     )
 
