@@ -20,7 +20,7 @@ import mmap
 import os
 import threading
 import weakref
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from quire.errors import DiskFull, InvalidArgument
 
@@ -65,6 +65,10 @@ def raise_if_full(error: OSError, path: str, doing: str) -> None:
     raise full from error
 
 
+# How much of a file's views may stay resident in the process before they are let go of.
+_RESIDENT_BYTES: Final = 64 << 20
+
+
 class OsFile:
     """One open file (see `quire.env.File`); opened by `OsEnv.open_file`."""
 
@@ -73,6 +77,7 @@ class OsFile:
         self.direct = False
         self._lock = threading.Lock()
         self._view = _NOTHING
+        self._viewed_bytes = 0
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
         # Views and reads always go through the page cache; so does every write, unless direct.
         self._read_fd = Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))
@@ -104,6 +109,13 @@ class OsFile:
         view = self._view
         if end > len(view):
             view = self._map_anew(end)
+        self._viewed_bytes += length
+        if self._viewed_bytes > _RESIDENT_BYTES:
+            # What was looked at counts as this process's memory until it is let go of; the page
+            # cache keeps it, and a view that is still in use takes it from there again.
+            self._viewed_bytes = 0
+            if isinstance(view.obj, mmap.mmap):
+                view.obj.madvise(mmap.MADV_DONTNEED)
         return view[offset:end]
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
