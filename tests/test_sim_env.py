@@ -299,6 +299,22 @@ class TestFaults:
             seen.add(env.crash(outcome="kept").exists("/new"))
         assert seen == {True, False}
 
+    def test_a_durable_rename_ends_names_that_a_failed_sync_left(self) -> None:
+        """[E3, E4] After a failed sync of a directory and a later, durable rename: one name."""
+        for seed in range(20):
+            env = SimEnv(seed)
+            env.make_directory("/d")
+            env.sync_directory("/")
+            durable_file(env, "/d/a", b"content")
+            env.rename("/d/a", "/d/b")
+            fault = env.fail("sync_directory")
+            with pytest.raises(OSError, match="simulated"):
+                env.sync_directory("/d")
+            assert fault.hits == 1
+            env.rename("/d/b", "/d/c")
+            env.sync_directory("/d")
+            assert env.crash(outcome="lost").files() == ["/d/c"]
+
     def test_failed_write_leaves_a_part_at_most(self) -> None:
         """What a failed write left is a prefix, undecided until a crash."""
         for seed in range(20):

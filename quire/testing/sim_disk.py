@@ -137,7 +137,25 @@ class SimDisk:
             if change in self.pending:
                 self.pending.remove(change)
                 for directory, name, node in change.names:
+                    if node is not None:
+                        self._drop_durable_names(node)
                     set_name(directory.durable, name, node)
+
+    def _drop_durable_names(self, node: Node) -> None:
+        """A file has one name: an earlier one, whose change was never made durable, goes."""
+        for directory in self._directories(self.root, set()):
+            for name in [n for n, known in directory.durable.items() if known is node]:
+                del directory.durable[name]
+
+    def _directories(self, directory: SimDirectory, seen: set[int]) -> Iterator[SimDirectory]:
+        """All directories that have a name, as seen or as durable."""
+        if id(directory) in seen:
+            return
+        seen.add(id(directory))
+        yield directory
+        for node in [*directory.entries.values(), *directory.durable.values()]:
+            if isinstance(node, SimDirectory):
+                yield from self._directories(node, seen)
 
     def drop_pending(self, changes: list[NameChange], random: Random) -> None:
         """A failed sync of a directory: each change is durable or never will be."""

@@ -118,16 +118,6 @@ def test_crash_at_every_call_of_recovery(seed: int) -> None:
     enumerate_crashes(workload, check, Oracle, seed=seed, rounds=2)
 
 
-def leaves_two_names(env: SimEnv, number: int) -> bool:
-    """Whether the call makes a rename durable.
-
-    Where that fails, the simulated disk can keep a file's old name for good, and then prefer it
-    to the one that a later, durable rename gave the file.
-    """
-    call, before = env.calls.log[number - 1], env.calls.log[number - 2]
-    return call.kind == "sync_directory" and before.kind in ("rename", "remove")
-
-
 @pytest.mark.crash
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("direct", [False, True])
@@ -138,8 +128,6 @@ def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bo
         sound = SimEnv(seed + n)
         workload(sound, Oracle())
         for number in range(1, sound.calls.last_number + 1):
-            if leaves_two_names(sound, number):
-                continue
             env, oracle = SimEnv(seed + n), Oracle()
             env.fail_at(number)
             with pytest.raises((OSError, StoreFailed)):
