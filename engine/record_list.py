@@ -44,7 +44,7 @@ class RecordList:
         self._starts: list[int] = []  # positions of the directory's entries
         self.tail: list[BlockRef] = []
         self._tail_starts: list[int] = []
-        self._cache: OrderedDict[int, list[BlockRef]] = OrderedDict()
+        self._cache: OrderedDict[int, tuple[list[int], list[BlockRef]]] = OrderedDict()
 
     def append(self, ref: BlockRef) -> None:
         self.tail.append(ref)
@@ -62,9 +62,10 @@ class RecordList:
         index = max(bisect_right(self._starts, position) - 1, 0)
         for entry in self.directory[index : index + 2]:
             if position < entry.end:
-                for ref in self._load(entry):
-                    if position < ref.position + ref.count:
-                        return ref
+                starts, refs = self._load(entry)
+                number = max(bisect_right(starts, position) - 1, 0)
+                ref = refs[number]
+                return ref if position < ref.position + ref.count else refs[number + 1]
         return self.tail[0] if self.tail else None
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
@@ -80,7 +81,7 @@ class RecordList:
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""
         for entry in self.directory:
-            yield from self._load(entry)
+            yield from self._load(entry)[1]
         yield from self.tail
 
     def first_position(self) -> int | None:
@@ -132,11 +133,12 @@ class RecordList:
         """A page's records, past the cache; for the checkpoint and for verify."""
         return self._pages.read(entry.page, self.queue_id)
 
-    def _load(self, entry: PageEntry) -> list[BlockRef]:
+    def _load(self, entry: PageEntry) -> tuple[list[int], list[BlockRef]]:
+        """A page's records and their positions."""
         cached = self._cache.get(entry.page)
         if cached is None:
-            cached = self._pages.read(entry.page, self.queue_id)
-            self._cache[entry.page] = cached
+            refs = self._pages.read(entry.page, self.queue_id)
+            cached = self._cache[entry.page] = [ref.position for ref in refs], refs
             if len(self._cache) > RECORD_PAGE_CACHE:
                 self._cache.popitem(last=False)
         return cached
