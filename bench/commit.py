@@ -35,7 +35,11 @@ def run(setting: Setting) -> list[Figure]:
             with store.transaction() as transaction:
                 transaction.put("queue", payload)
 
-        calls = [bare.step, lambda: store.put("queue", payload), commit_transaction]
+        calls: list[Callable[[], object]] = [
+            bare.step,
+            lambda: store.put("queue", payload),
+            commit_transaction,
+        ]
         _take_turns(calls, WARM_UP)
         times = _take_turns(calls, rounds)
     bare.close()
@@ -61,7 +65,7 @@ class BareLoop:
         self._file.close()
 
 
-def _take_turns(calls: list[Callable[[], None]], rounds: int) -> list[Times]:
+def _take_turns(calls: list[Callable[[], object]], rounds: int) -> list[Times]:
     times = [Times() for _ in calls]
     for _ in range(rounds):
         for taken, call in zip(times, calls, strict=True):
