@@ -1,0 +1,45 @@
+"""Where Spark looks for `format("quire")`: it imports every top-level module `pyspark_*`.
+
+One such module that fails disables the look-up of all, so this one imports nothing but PySpark, in
+whose workers it runs, and the connector itself only when the format is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quire.spark_graphs.source import QuireDataSource
+
+try:
+    from pyspark.sql.datasource import DataSource as _DataSource
+except ImportError:  # without PySpark there is nobody to look
+    pass
+else:
+
+    class DefaultSource(_DataSource):
+        """Hands everything on to the connector."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "quire"
+
+        def schema(self) -> Any:
+            return self._source().schema()
+
+        def reader(self, schema: Any) -> Any:
+            return self._source().reader(schema)
+
+        def streamReader(self, schema: Any) -> Any:
+            return self._source().streamReader(schema)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return self._source().writer(schema, overwrite)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            return self._source().streamWriter(schema, overwrite)
+
+        def _source(self) -> QuireDataSource:
+            from quire.spark_graphs.source import QuireDataSource
+
+            return QuireDataSource(self.options)

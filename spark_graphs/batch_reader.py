@@ -1,0 +1,50 @@
+"""Batch reads: a snapshot of the queues' committed messages, resolved when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from . import connection, position_range
+from .message_batch import read_partition
+from .options import ReadOptions
+from .partition import QueuePiece, QuirePartition, partitions
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore
+
+
+class BatchReader(DataSourceReader):
+    """Reads from `startingOffsets` to `endingOffsets`. Each action of a DataFrame plans anew."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        pieces = connection.call(self._options.path, self._pieces)
+        return list(partitions(pieces, self._options.min_partitions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one partition of another kind where `partitions` returned none.
+        if not isinstance(partition, QuirePartition):
+            return iter(())
+        return read_partition(self._options.path, partition, self._schema)
+
+    def _pieces(self, store: RemoteStore) -> list[QueuePiece]:
+        options, pieces = self._options, []
+        for queue in options.queues:
+            lease = position_range.lease(
+                store,
+                queue,
+                position_range.resolve(store, queue, options.starting),
+                position_range.resolve(store, queue, options.ending),
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+            # Nobody says when the tasks have ended: the lease runs out by itself.
+            pieces += [QueuePiece.of(queue, piece) for piece in lease.pieces] if lease else []
+        return pieces

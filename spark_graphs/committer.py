@@ -1,0 +1,129 @@
+"""The commit of a sink: all tasks' fragments, over all queues, in one transaction, exactly once.
+
+C1. One compound transaction puts all fragments in task order and records (key, version) in the
+    store's ledger. If the ledger holds the key with this or a later version, nothing is put.
+C2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
+    Without a key it is not repeated, and OutcomeUnknown is raised.
+C3. A fragment's file is removed only if no commit that named it can have taken effect. All others
+    are left to the store's owner, which reclaims old files that no transaction has adopted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from quire.env import Env, OsEnv
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QueueNotFound, QuireError
+
+from . import connection, position_range
+from .fragment import Fragment
+from .fragment_file import remove
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore, RemoteTransaction
+
+QUEUE_FULL_PAUSE_SECONDS = 0.1
+
+_log = logging.getLogger("quire.spark_graphs")
+
+
+class Committer:
+    """Commits the fragments of one micro-batch or one batch write.
+
+    Args:
+        key, version: what the ledger is asked and told; None for a write that is not repeatable.
+        queue_full_timeout: seconds to wait for room in a queue before QueueFull is raised.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        key: str | None,
+        version: int | None,
+        queue_full_timeout: float,
+        env: Env | None = None,
+    ) -> None:
+        self._path = path
+        self._key = key
+        self._version = version
+        self._queue_full_timeout = queue_full_timeout
+        self._env = env or OsEnv()
+        self._may_have_committed = False
+
+    def commit(self, fragments: list[Fragment]) -> None:
+        """Put all fragments, or find that they are there already. Raises what prevents it."""
+        if not fragments:
+            return
+        full_until = self._env.monotonic() + self._queue_full_timeout
+        while True:
+            try:
+                self._call(fragments)
+                return
+            except AlreadyCommitted as error:
+                _log.warning("nothing is written again: %s", error)
+                self.discard(fragments)
+                return
+            except QueueFull as error:
+                if self._env.monotonic() + QUEUE_FULL_PAUSE_SECONDS > full_until:
+                    self.discard(fragments)
+                    raise QueueFull(
+                        f"{error} (no room came within {self._queue_full_timeout:g} seconds; let "
+                        "consumers catch up, or raise the option queueFullTimeout)"
+                    ) from error
+                self._env.sleep(QUEUE_FULL_PAUSE_SECONDS)
+            except OutcomeUnknown as error:
+                if self._key is not None:
+                    raise
+                raise OutcomeUnknown(
+                    f"{error}. Look into the queues whether the write is there; give txnAppId and "
+                    "txnVersion to a write that shall be repeated safely"
+                ) from error
+            except QuireError:
+                self.discard(fragments)
+                raise
+
+    def discard(self, fragments: Iterable[Fragment]) -> None:
+        """Remove the files of fragments that cannot be part of the store (C3)."""
+        if not self._may_have_committed:
+            remove(self._path, [f.ltds_id for f in fragments if f.ltds_id is not None])
+
+    def _call(self, fragments: list[Fragment]) -> None:
+        connection.call(
+            self._path,
+            lambda store: self._try(store, fragments),
+            repeat_unknown=self._key is not None,
+            env=self._env,
+        )
+
+    def _try(self, store: RemoteStore, fragments: list[Fragment]) -> None:
+        """One attempt. Raises AlreadyCommitted also before any work is done."""
+        if self._held_by(store):
+            raise AlreadyCommitted(
+                f"the ledger of {self._path} holds {self._key}, version {self._version} or later"
+            )
+        try:
+            with store.transaction() as txn:
+                self._put(store, txn, fragments)
+        except OutcomeUnknown:
+            self._may_have_committed = True
+            raise
+
+    def _held_by(self, store: RemoteStore) -> bool:
+        if self._key is None or self._version is None:
+            return False
+        last = store.ledger(self._key)
+        return last is not None and last >= self._version
+
+    def _put(self, store: RemoteStore, txn: RemoteTransaction, fragments: list[Fragment]) -> None:
+        for fragment in fragments:
+            try:
+                if fragment.block is not None:
+                    txn.put_block(fragment.queue, fragment.block)
+                elif fragment.ltds_id is not None:
+                    txn.adopt(fragment.queue, fragment.ltds_id)
+            except QueueNotFound:
+                raise position_range.missing(store, fragment.queue) from None
+        if self._key is not None and self._version is not None:
+            txn.record(self._key, self._version)

@@ -1,0 +1,87 @@
+"""This process's way to the store's owner: one connection for each store, opened when needed.
+
+Spark calls the connector from several processes, forks some of them, and replaces them at any time.
+None of them owns the store: each joins its owner, which is started if there is none. When the owner
+dies, the next call starts another one, and what is safe to repeat is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from quire.env import Env, OsEnv
+from quire.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    QuireError,
+    StoreClosed,
+    StoreLocked,
+    StoreNotFound,
+)
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore
+
+# How long to go on trying to reach a store: an owner that died is started anew and recovers first.
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
+
+_LOST = (ConnectionLost, StoreClosed, StoreLocked)
+
+_stores: dict[tuple[int, str], RemoteStore] = {}
+
+Result = TypeVar("Result")
+
+
+def store_at(path: str) -> RemoteStore:
+    """The store at the path, by this process's connection. Raises StoreNotFound."""
+    key = (os.getpid(), path)  # a forked child must not talk on its parent's socket
+    if key not in _stores:
+        from quire.opening import open_or_serve  # heavy, and most executors never come here
+
+        if not OsEnv().exists(path):
+            raise StoreNotFound(
+                f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
+                "with create_queue"
+            )
+        _stores[key] = open_or_serve(path, create=False)
+    return _stores[key]
+
+
+def forget(path: str) -> None:
+    """Drop the connection, so that the next call opens another one."""
+    store = _stores.pop((os.getpid(), path), None)
+    if store is not None:
+        with contextlib.suppress(QuireError):  # its owner is gone, which is why it is dropped
+            store.close()
+
+
+def call(
+    path: str,
+    action: Callable[[RemoteStore], Result],
+    *,
+    repeat_unknown: bool = True,
+    env: Env | None = None,
+) -> Result:
+    """What `action` returns, repeated while the owner dies under it.
+
+    With `repeat_unknown` the action is also repeated when it is not known whether it took effect.
+    The last error is raised when the store could not be reached for PATIENCE_SECONDS.
+    """
+    env = env or OsEnv()
+    repeated = (*_LOST, OutcomeUnknown) if repeat_unknown else _LOST
+    deadline = env.monotonic() + PATIENCE_SECONDS
+    pauses = iter(PAUSE_SECONDS)
+    pause = 0.0
+    while True:
+        try:
+            return action(store_at(path))
+        except repeated:
+            forget(path)
+            pause = next(pauses, pause)
+            if env.monotonic() + pause > deadline:
+                raise
+            env.sleep(pause)

@@ -1,0 +1,102 @@
+"""How the pieces of a micro-batch or a batch read are dealt out to tasks.
+
+P1. The partitions in their order, and the pieces of each in theirs, give every queue's messages in
+    commit order, so that a sink without a shuffle before it keeps it.
+P2. A piece is cut only between messages; nothing is left out and nothing is twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from quire.engine import Piece
+
+# Large enough that a task's fixed cost of some 20 ms does not show, small enough that some hundred
+# megabytes keep several cores busy to the end.
+PARTITION_BYTES = 64 << 20
+# Below this, a second task costs more than it gains.
+SMALL_BYTES = 4 << 20
+# What a message is taken for where a piece does not tell its bytes.
+ASSUMED_MESSAGE_BYTES = 128
+
+
+@dataclass(frozen=True)
+class QueuePiece:
+    """A piece, the queue that its messages belong to, and about how many bytes they have."""
+
+    queue: str
+    piece: Piece
+    size_bytes: int
+
+    @classmethod
+    def of(cls, queue: str, piece: Piece) -> QueuePiece:
+        assumed = (piece.stop - piece.start) * ASSUMED_MESSAGE_BYTES
+        return cls(queue, piece, max(1, piece.length or assumed))
+
+
+class QuirePartition(InputPartition):
+    """The pieces that one task reads, in order."""
+
+    def __init__(self, pieces: list[QueuePiece]) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+    def __repr__(self) -> str:
+        return f"QuirePartition({self.pieces!r})"
+
+
+def partitions(
+    pieces: Iterable[QueuePiece], minimum: int | None, cores: int | None = None
+) -> list[QuirePartition]:
+    """The pieces in partitions of about equal bytes (P1, P2).
+
+    Args:
+        minimum: at least so many partitions, as far as there are messages; by default so many that
+            the cores of this machine have work and none gets more than PARTITION_BYTES.
+    """
+    pieces = list(pieces)
+    total = sum(item.size_bytes for item in pieces)
+    count = max(
+        -(-total // PARTITION_BYTES),
+        min(cores or os.cpu_count() or 1, -(-total // SMALL_BYTES)),
+        minimum or 1,
+    )
+    return [QuirePartition(group) for group in _groups(pieces, max(1, -(-total // count)))]
+
+
+def _groups(pieces: list[QueuePiece], size: int) -> Iterator[list[QueuePiece]]:
+    """Runs of pieces of about `size` bytes each; a piece is cut where a run is full."""
+    group: list[QueuePiece] = []
+    room = size
+    for item in pieces:
+        rest: QueuePiece | None = item
+        while rest is not None:
+            head, rest = _cut(rest, room)
+            group.append(head)
+            room -= head.size_bytes
+            if room <= 0 or rest is not None:
+                yield group
+                group, room = [], size
+    if group:
+        yield group
+
+
+def _cut(item: QueuePiece, room: int) -> tuple[QueuePiece, QueuePiece | None]:
+    """The first messages of a piece that take up about `room` bytes, and the rest of it."""
+    piece, size, messages = item.piece, item.size_bytes, item.piece.stop - item.piece.start
+    first = max(1, -(-messages * room // size))
+    # A rest of less than an eighth of the room is not worth a task of its own.
+    if first >= messages or size - room < room // 8:
+        return item, None
+    middle = piece.start + first
+    # `first_id` is that of the block or file, not of the slice.
+    rest = piece._replace(start=middle, first_position=piece.first_position + first)
+    head_bytes = max(1, min(size - 1, size * first // messages))
+    return (
+        QueuePiece(item.queue, piece._replace(stop=middle), head_bytes),
+        QueuePiece(item.queue, rest, size - head_bytes),
+    )

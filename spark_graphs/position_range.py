@@ -1,0 +1,86 @@
+"""Ranges of positions: what of them is still in the store, pinned for as long as tasks read it.
+
+R1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
+    with `failOnDataLoss=false`, shrinks to what is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.engine import Lease
+from quire.errors import PositionLost, QueueNotFound
+
+from .options import EARLIEST, LATEST, Starts
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore
+
+# A lease outlives the tasks that it was made for, which cannot end it, but not for ever.
+LEASE_SECONDS = 600.0
+
+# Each try finds less of the range than the one before; a queue that is drained faster is an error.
+_TRIES = 5
+
+
+def bounds(store: RemoteStore, queue: str) -> tuple[int, int]:
+    """The first position kept in a queue, and the end. Raises QueueNotFound with what to do."""
+    try:
+        return store.positions(queue)
+    except QueueNotFound:
+        raise missing(store, queue) from None
+
+
+def missing(store: RemoteStore, queue: str) -> QueueNotFound:
+    return QueueNotFound(
+        f"the store {store.path} has no queue '{queue}'; create it first: "
+        f"quire.open({store.path!r}).create_queue({queue!r})"
+    )
+
+
+def resolve(store: RemoteStore, queue: str, starts: Starts) -> int:
+    """The position that an option's earliest, latest or number means now."""
+    start = starts if isinstance(starts, int) else starts[queue]
+    first, end = bounds(store, queue)
+    return {EARLIEST: first, LATEST: end}.get(start, start)
+
+
+def lease(
+    store: RemoteStore,
+    queue: str,
+    begin: int,
+    end: int,
+    *,
+    fail_on_data_loss: bool,
+    seconds: float = LEASE_SECONDS,
+) -> Lease | None:
+    """The pinned places of the range, or None if nothing is in it (R1)."""
+    for tries_left in reversed(range(_TRIES)):
+        first, last = bounds(store, queue)
+        if begin == end and (begin <= last or not fail_on_data_loss):
+            return None
+        if not (first <= begin < end <= last):
+            if fail_on_data_loss:
+                raise _lost(queue, begin, end, first, last)
+            begin, end = max(first, begin if begin <= end else first), min(end, last)
+            if begin >= end:
+                return None
+        try:
+            return store.lease(queue, begin, end, seconds=seconds)
+        except PositionLost:
+            if fail_on_data_loss or not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLost:
+    what = (
+        f"the range runs backwards, from {begin} to {end}"
+        if begin > end
+        else f"messages {begin} to {end} are asked for"
+    )
+    return PositionLost(
+        f"queue '{queue}': {what}, and the store has {first} to {last}; messages that this query "
+        "has not read are gone, or the queue was dropped and created again. Start the query with "
+        "a new checkpoint, or set the option failOnDataLoss to false to go on with what is there"
+    )

@@ -1,0 +1,47 @@
+"""Keeps leases from running out for as long as the process that planned with them lives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from quire.engine import Lease
+from quire.errors import QuireError
+
+from . import connection
+from .position_range import LEASE_SECONDS
+
+
+class Renewal:
+    """Renews leases in a daemon thread. A failure shows in the tasks: they check what they read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._lease_ids: list[int] = []
+        self._wake = threading.Event()
+        threading.Thread(target=self._run, name="quire-lease-renewal", daemon=True).start()
+
+    def add(self, leases: Sequence[Lease]) -> None:
+        with self._lock:
+            self._lease_ids += [lease.lease_id for lease in leases]
+
+    def release(self) -> None:
+        """Give up all leases. One that cannot be given up now runs out by itself."""
+        with self._lock:
+            lease_ids, self._lease_ids = self._lease_ids, []
+        for lease_id in lease_ids:
+            try:
+                connection.store_at(self._path).release(lease_id)
+            except QuireError:
+                return
+
+    def _run(self) -> None:
+        while not self._wake.wait(LEASE_SECONDS / 3):
+            with self._lock:
+                lease_ids = list(self._lease_ids)
+            for lease_id in lease_ids:
+                try:
+                    connection.store_at(self._path).renew(lease_id, LEASE_SECONDS)
+                except QuireError:
+                    continue

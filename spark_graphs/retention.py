@@ -1,0 +1,129 @@
+"""What keeps a query's messages in the store: its subscription, and leases on planned ranges.
+
+T1. A subscription is made at the query's origin, and it stays: where a query begins is decided once
+    for its subscription, not once for each start of the query.
+T2. Its position never passes what Spark has committed.
+T3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
+    committed the micro-batch. If this process dies they run out by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.engine import Lease
+from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
+
+from . import connection, position_range
+from .offsets import Positions
+from .options import EARLIEST, LATEST, ReadOptions, Starts
+from .renewal import Renewal
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore
+
+_WORDS = {EARLIEST: "earliest", LATEST: "latest"}
+
+
+class Retention:
+    """The store's side of one streaming query."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._read_to: Positions = {}
+        self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
+
+    def starting_positions(self, store: RemoteStore) -> Positions:
+        """Where the query begins; topics get their subscription there (T1)."""
+        positions = {}
+        for queue in self._options.queues:
+            subscription = self._subscription(store, queue)
+            start = self._start(queue)
+            if subscription is not None:
+                position = _subscribe(store, queue, subscription, _WORDS.get(start, start))
+            else:  # a work queue begins with what nobody has taken
+                position = position_range.bounds(store, queue)[0]
+            positions[queue] = position if start in _WORDS else start
+        return positions
+
+    def lease(self, store: RemoteStore, ranges: dict[str, tuple[int, int]]) -> list[Lease]:
+        """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
+        leases = []
+        for queue, (begin, end) in ranges.items():
+            self._check_subscription(store, queue, begin)
+            lease = position_range.lease(
+                store, queue, begin, end, fail_on_data_loss=self._options.fail_on_data_loss
+            )
+            if lease is not None:
+                leases.append(lease)
+        if leases:
+            self._renewal = self._renewal or Renewal(self._options.path)
+            self._renewal.add(leases)
+        return leases
+
+    def read_to(self, positions: Positions) -> None:
+        """Spark has committed everything below these positions (T2, T3)."""
+        if self._renewal is not None:
+            self._renewal.release()
+        if positions != self._read_to:
+            connection.call(self._options.path, lambda store: self._advance(store, positions))
+            self._read_to = positions
+
+    def _advance(self, store: RemoteStore, positions: Positions) -> None:
+        try:
+            with store.transaction() as txn:
+                for queue, position in sorted(positions.items()):
+                    subscription = self._subscription(store, queue)
+                    source = queue if subscription is None else f"{queue}/{subscription}"
+                    if position <= store.positions(queue)[1]:
+                        txn.read_to(source, position)
+        except (QueueNotFound, SubscriptionNotFound):
+            # Dropped behind the query's back, as a queue is that ends before the position:
+            # planning the next micro-batch decides about it.
+            return
+
+    def _subscription(self, store: RemoteStore, queue: str) -> str | None:
+        """The name of the query's subscription to a queue; None for a work queue, which has one."""
+        try:
+            kind = store.queue(queue).kind
+        except QueueNotFound:
+            raise position_range.missing(store, queue) from None
+        if kind == "work":
+            if self._options.subscription is not None and len(self._options.queues) == 1:
+                raise InvalidArgument(
+                    f"'{queue}' is a work queue, which has one built-in subscription; "
+                    "leave the option 'subscription' out"
+                )
+            return None
+        if self._options.subscription is None:
+            raise InvalidArgument(
+                f"'{queue}' is a topic: name a subscription with the option 'subscription'; it is "
+                "created if it is not there, and keeps messages until this query has read them"
+            )
+        return self._options.subscription
+
+    def _start(self, queue: str) -> int:
+        starting: Starts = self._options.starting
+        return starting if isinstance(starting, int) else starting[queue]
+
+    def _check_subscription(self, store: RemoteStore, queue: str, begin: int) -> None:
+        """A query that goes on without its subscription may have lost messages and not see it."""
+        name = self._subscription(store, queue)
+        if name is None or any(info.name == name for info in store.subscriptions(queue)):
+            return
+        if self._options.fail_on_data_loss:
+            raise PositionLost(
+                f"subscription '{name}' of queue '{queue}' is gone, and with it the promise that "
+                f"what follows position {begin} is kept; create it again with "
+                f"subscribe({queue!r}, {name!r}, start={begin}), or start the query with a new "
+                "checkpoint, or set the option failOnDataLoss to false to go on with what is there"
+            )
+        _subscribe(store, queue, name, "earliest")
+
+
+def _subscribe(store: RemoteStore, queue: str, name: str, start: str | int) -> int:
+    """The subscription's position; one that is there already stays where it is (T1)."""
+    for info in store.subscriptions(queue):
+        if info.name == name:
+            return info.position
+    return store.subscribe(queue, name, start=start).position

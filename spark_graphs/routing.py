@@ -1,0 +1,53 @@
+"""Splits a batch of rows by their destination queue; rows of one queue keep their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.errors import InvalidArgument
+
+from .schema import SET_BY_STORE
+
+
+def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The messages of each queue, without the columns that the store sets itself.
+
+    Args:
+        queue: where all rows go; by default each goes where its column `queue` says.
+    """
+    names = [name for name in batch.schema.names if name not in SET_BY_STORE and name != "queue"]
+    messages = batch.select(names)
+    _check_payloads(messages)
+    if batch.num_rows == 0:
+        return
+    if queue is not None:
+        yield queue, messages
+        return
+    column = batch.column("queue")
+    if column.null_count:
+        raise InvalidArgument(
+            f"column 'queue' is null in {column.null_count} rows: every message needs its queue"
+        )
+    encoded = pc.dictionary_encode(column)
+    queues = encoded.dictionary.to_pylist()
+    if len(queues) == 1:
+        yield queues[0], messages
+        return
+    codes = encoded.indices.to_numpy()
+    messages = messages.take(pa.array(np.argsort(codes, kind="stable")))
+    start = 0
+    for name, count in zip(queues, np.bincount(codes).tolist(), strict=True):
+        yield name, messages.slice(start, count)
+        start += count
+
+
+def _check_payloads(messages: pa.RecordBatch) -> None:
+    nulls = messages.column("payload").null_count
+    if nulls:
+        raise InvalidArgument(
+            f"column 'payload' is null in {nulls} rows: filter them out, or make it empty"
+        )

@@ -1,0 +1,101 @@
+"""The streaming source: a subscription's messages, in micro-batches that can be repeated.
+
+S1. The same micro-batch has the same ranges of positions, and so the same messages, however often
+    it is repeated: its range is in Spark's offset log before it is read (offsets.py, O2).
+S2. Messages stay in the store until Spark has committed the micro-batch that read them: the
+    subscription's position follows `commit`, which comes after Spark's commit log and never before.
+S3. Planned ranges are leased: their bytes stay where the tasks were told to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument
+
+from . import connection, position_range
+from .message_batch import read_partition
+from .offsets import Offset, Positions, admit, ranges
+from .options import ReadOptions
+from .partition import QueuePiece, QuirePartition, partitions
+from .retention import Retention
+
+if TYPE_CHECKING:
+    from quire.remote import RemoteStore
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One instance plans all micro-batches of a query; copies of it read in the executors."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._initial: Offset | None = None
+        self._target: Positions | None = None  # of a query with Trigger.AvailableNow
+        self._latest: Positions | None = None
+        self._retention = Retention(options)
+
+    # What Spark asks in the source's own process, in this order for each micro-batch.
+
+    def initialOffset(self) -> dict[str, Positions]:
+        # Spark asks twice and expects one answer.
+        if self._initial is None:
+            self._initial = Offset.initial(
+                connection.call(self._options.path, self._retention.starting_positions)
+            )
+        return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_messages
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = connection.call(self._options.path, self._ends)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Positions]:
+        begin = Offset.from_json(start)
+        self._check_queues(begin)
+        self._latest = self._target or connection.call(self._options.path, self._ends)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return begin.moved_to(admit(begin.positions, self._latest, most)).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Positions] | None:
+        return None if self._latest is None else Offset({}, self._latest).to_json()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._retention.read_to(Offset.from_json(end).positions)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        planned = ranges(Offset.from_json(start), Offset.from_json(end))
+        leases = connection.call(
+            self._options.path, lambda store: self._retention.lease(store, planned)
+        )
+        pieces = [QueuePiece.of(lease.queue, piece) for lease in leases for piece in lease.pieces]
+        return list(partitions(pieces, self._options.min_partitions))
+
+    # What an executor asks.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, QuirePartition)
+        return read_partition(self._options.path, partition, self._schema)
+
+    def _ends(self, store: RemoteStore) -> Positions:
+        return {queue: position_range.bounds(store, queue)[1] for queue in self._options.queues}
+
+    def _check_queues(self, start: Offset) -> None:
+        if set(start.positions) != set(self._options.queues):
+            raise InvalidArgument(
+                f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and "
+                f"the query reads {', '.join(self._options.queues)}; start it with a new checkpoint"
+            )

@@ -1,0 +1,156 @@
+"""Sinks: tasks write fragments, and the commit makes them one transaction over all queues.
+
+W1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
+    makes the repetition a success without effect, and its fragments are thrown away as a whole.
+W2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
+W3. `abort` never undoes a commit and never raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument, QuireError
+
+from . import connection
+from .committer import Committer
+from .fragment import Fragment, TaskMessage
+from .fragment_file import FragmentWriter
+from .options import WriteOptions
+from .routing import routed
+from .schema import check_sink_schema
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+
+_log = logging.getLogger("quire.spark_graphs")
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One batch write. It is repeated without effect if txnAppId and txnVersion say which it is."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_sink_schema(schema, options.queue)
+        self._options = options
+        self._store_id = store_id_at(options.path)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return TaskMessage(write_fragments(iterator, self._options, self._store_id))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.committer().commit(_fragments(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _abort(self.committer(), messages)
+
+    def committer(self) -> Committer:
+        options = self._options
+        key = None if options.app_id is None else ledger_key(options.app_id)
+        return Committer(options.path, key, options.version, options.queue_full_timeout)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The sink of one streaming query; Spark makes one for each task and each commit."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_sink_schema(schema, options.queue)
+        self._options = options
+        self._store_id = store_id_at(options.path)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context else None
+        batch_id = context.getLocalProperty(BATCH_ID) if context else None
+        if context is None or query_id is None or batch_id is None:
+            raise InvalidArgument(
+                "this task knows neither query id nor batch id, by which its messages are written "
+                "only once; a streaming sink of format 'quire' runs in a streaming query only"
+            )
+        return TaskMessage(
+            write_fragments(iterator, self._options, self._store_id),
+            query_id=query_id,
+            run_id=context.getLocalProperty(RUN_ID),
+            batch_id=int(batch_id),
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        query_ids = {message.query_id for message in _task_messages(messages)}
+        # A micro-batch has one message at least, also without rows, and all are of one query.
+        if len(query_ids) != 1 or None in query_ids:
+            raise InvalidArgument(f"a micro-batch must be of one query, not of {query_ids}")
+        self.committer(ledger_key(str(query_ids.pop())), batch_id).commit(_fragments(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        _abort(self.committer(None, batch_id), messages)
+
+    def committer(self, key: str | None, batch_id: int) -> Committer:
+        """What commits a micro-batch; tests have sinks whose committer forgets."""
+        return Committer(self._options.path, key, batch_id, self._options.queue_full_timeout)
+
+
+def ledger_key(identity: str) -> str:
+    """The ledger's name for a query id or a txnAppId."""
+    return f"spark:{identity}"
+
+
+def store_id_at(path: str) -> int:
+    """Which store is there; asked where a write is planned, since its tasks join no owner."""
+    store_id = connection.call(path, lambda store: store.store_id)
+    assert store_id is not None  # every owner tells it
+    return store_id
+
+
+def write_fragments(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, store_id: int
+) -> list[Fragment]:
+    """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
+    writer = FragmentWriter(options.path, store_id)
+    try:
+        for batch in batches:
+            for queue, messages in routed(batch, options.queue):
+                writer.add(queue, messages)
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidArgument(
+            "format 'quire' only appends: messages that were put cannot be replaced. Use "
+            "outputMode('append') or mode('append')"
+        )
+
+
+def _task_messages(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [message for message in messages if isinstance(message, TaskMessage)]
+
+
+def _fragments(messages: Sequence[WriterCommitMessage | None]) -> list[Fragment]:
+    """All fragments in the order of the tasks, which is that of the rows."""
+    return [fragment for message in _task_messages(messages) for fragment in message.fragments]
+
+
+def _abort(committer: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
+    # Where every task has a message, a commit may have run, and its outcome may be unknown here;
+    # the files are the owner's to reclaim then. Where one has none, there was no commit.
+    if all(message is not None for message in messages):
+        return
+    try:
+        committer.discard(_fragments(messages))
+    except (QuireError, OSError) as error:
+        _log.warning("fragments of an aborted write are left to age: %s", error)

@@ -1,0 +1,41 @@
+"""What the Spark tests share: one session, stores, and the check for exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import quire
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all tests: starting one takes seconds."""
+    from tests.spark.session import start_session
+
+    session = start_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def control(tmp_path: Path) -> Path:
+    """The control directory of the steered sinks (doubles.py)."""
+    path = tmp_path / "control"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def store(store_path: str) -> Iterator[Any]:
+    """A store that the test's own process owns; Spark's processes join it."""
+    with quire.open(store_path) as opened:
+        yield opened
+        report = opened.verify()
+        assert report.ok, report.findings

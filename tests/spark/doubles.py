@@ -1,0 +1,183 @@
+"""Sinks that stop, fail or forget where a test wants it. Spark's workers import this module too.
+
+The control directory of a test (option `control`) holds empty files that switch things on:
+
+    hold-before, hold-after     the commit waits while the file is there
+    fail-before, fail-after     the commit fails once, before it takes effect or after
+    fail-task                   one task fails once, after it has written everything
+    kill-owner                  the store's owner is killed once, between two steps of the commit
+
+and the sink reports by creating committed-<batch id> there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from quire.spark_graphs import connection
+from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.fragment import Fragment, TaskMessage
+from quire.spark_graphs.offsets import Offset, Positions
+from quire.spark_graphs.options import WriteOptions, read_options, write_options
+from quire.spark_graphs.source import QuireDataSource
+from quire.spark_graphs.stream_reader import StreamReader
+from quire.spark_graphs.writer import StreamWriter
+
+
+class Control:
+    """The control directory."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def take(self, name: str) -> bool:
+        """Whether the file was there; it is not any more."""
+        try:
+            os.unlink(self.path / name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def hold(self, name: str) -> None:
+        """Wait while the file is there, but not for ever."""
+        deadline = time.monotonic() + 60
+        while (self.path / name).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def report(self, name: str) -> None:
+        """Create the file."""
+        (self.path / name).touch()
+
+
+class SteeredCommitter(Committer):
+    """Fails, or has the owner killed, when it is told to."""
+
+    control: Control
+
+    def _put(self, store: Any, txn: Any, fragments: list[Fragment]) -> None:
+        super()._put(store, txn, fragments)
+        if self.control.take("kill-owner"):
+            os.kill(store.owner_process_id, signal.SIGKILL)
+            time.sleep(0.3)
+
+
+class SteeredWriter(StreamWriter):
+    """The real writer under a test's control."""
+
+    def __init__(self, control: str, options: WriteOptions, schema: StructType, over: bool) -> None:
+        super().__init__(options, schema, over)
+        self.control = Control(control)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        message = super().write(iterator)
+        assert isinstance(message, TaskMessage)
+        if message.fragments and self.control.take("fail-task"):
+            raise RuntimeError("the test wanted this task to fail")
+        return message
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        self.control.hold("hold-before")
+        if self.control.take("fail-before"):
+            raise RuntimeError("the test wanted this commit to fail")
+        super().commit(messages, batch_id)
+        self.control.report(f"committed-{batch_id}")
+        if self.control.take("fail-after"):
+            raise RuntimeError("the test wanted this commit to fail after it took effect")
+        self.control.hold("hold-after")
+
+    def committer(self, key: str | None, batch_id: int) -> Committer:
+        options = self._options
+        made = SteeredCommitter(options.path, key, batch_id, options.queue_full_timeout)
+        made.control = self.control
+        return made
+
+
+class ForgetfulWriter(SteeredWriter):
+    """Without the ledger: each commit has a key of its own, so that none is known already."""
+
+    def committer(self, key: str | None, batch_id: int) -> Committer:
+        return super().committer(f"{key}:{uuid.uuid4()}", batch_id)
+
+
+class EagerWriter(SteeredWriter):
+    """Commits in the task: what a failed attempt has written stays."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        message = StreamWriter.write(self, iterator)
+        assert isinstance(message, TaskMessage)
+        Committer(self._options.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(message.fragments)
+        failing = message.fragments and self.control.take("fail-task")
+        message.fragments = []
+        if failing:
+            raise RuntimeError("the test wanted this task to fail")
+        return message
+
+
+class ForgetfulReader(StreamReader):
+    """Asks anew where the query begins, and does not look into the end offset."""
+
+    def initialOffset(self) -> dict[str, Positions]:  # noqa: N802
+        ends = connection.call(self._options.path, self._ends)
+        return Offset.initial(ends).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        moved = Offset.from_json(start).moved_to(Offset.from_json(end).positions)
+        return super().partitions(start, moved.to_json())
+
+
+class SteeredSource(QuireDataSource):
+    """`format("quire_steered")`: the real one, with a control directory."""
+
+    writer_class: type[SteeredWriter] = SteeredWriter
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_steered"
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        given: Mapping[str, str] = {k: v for k, v in self.options.items() if k != "control"}
+        options = write_options(given, streaming=True)
+        return self.writer_class(self.options["control"], options, schema, overwrite)
+
+
+class ForgetfulSource(SteeredSource):
+    """`format("quire_forgetful")`: the canary, without a ledger."""
+
+    writer_class = ForgetfulWriter
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return ForgetfulReader(read_options(self.options, streaming=True), schema)
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_forgetful"
+
+
+class EagerSource(SteeredSource):
+    """`format("quire_eager")`: the canary whose tasks commit by themselves."""
+
+    writer_class = EagerWriter
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_eager"
+
+
+ALL = (SteeredSource, ForgetfulSource, EagerSource)

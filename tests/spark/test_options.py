@@ -1,0 +1,101 @@
+"""The options of `format("quire")`: what they mean, and what is refused with which advice."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from quire.errors import InvalidArgument
+from quire.spark_graphs.options import EARLIEST, LATEST, read_options, write_options
+
+BASE = {"path": "/store", "queue": "orders"}
+
+
+def test_defaults_are_those_of_the_kafka_connector() -> None:
+    """A stream starts at the latest message, a batch read takes everything."""
+    stream = read_options(BASE, streaming=True)
+    assert (stream.starting, stream.fail_on_data_loss, stream.max_messages) == (LATEST, True, None)
+    batch = read_options(BASE, streaming=False)
+    assert (batch.starting, batch.ending, batch.queues) == (EARLIEST, LATEST, ("orders",))
+
+
+def test_names_are_case_insensitive() -> None:
+    """Spark hands options over in lower case."""
+    options = {"PATH": "/s", "Subscribe": "b, a", "maxmessagespertrigger": "5"}
+    read = read_options(options, streaming=True)
+    assert (read.queues, read.max_messages) == (("b", "a"), 5)
+
+
+def test_offsets_are_words_or_json() -> None:
+    """A position for each queue, or earliest and latest by Kafka's numbers."""
+    read = read_options(
+        {**BASE, "startingOffsets": '{"orders": 7}', "endingOffsets": '{"orders": -1}'},
+        streaming=False,
+    )
+    assert (read.starting, read.ending) == ({"orders": 7}, {"orders": LATEST})
+    assert read_options({**BASE, "startingOffsets": "Earliest"}, streaming=True).starting == -2
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"queue": "q"}, "'path' is missing"),
+        ({"path": "store", "queue": "q"}, "must be absolute"),
+        ({"path": "/s"}, "exactly one of 'queue'"),
+        ({"path": "/s", "queue": "a", "subscribe": "b"}, "exactly one of 'queue'"),
+        ({"path": "/s", "subscribe": "a,,b"}, "a name is empty"),
+        ({"path": "/s", "subscribe": "a,b,a"}, "twice"),
+        ({**BASE, "subscripton": "s"}, "did you mean 'subscription'"),
+        ({**BASE, "topic": "s"}, "use 'queue'"),
+        ({**BASE, "maxOffsetsPerTrigger": "5"}, "use 'maxMessagesPerTrigger'"),
+        ({**BASE, "maxBytesPerTrigger": "5"}, "with 'maxMessagesPerTrigger'"),
+        ({**BASE, "zzz": "5"}, "unknown option 'zzz'"),
+        ({**BASE, "txnAppId": "5"}, "'txnAppId' belongs to a batch read or write"),
+        ({**BASE, "endingOffsets": "latest"}, "'endingOffsets' belongs to a batch read"),
+        ({**BASE, "maxMessagesPerTrigger": "0"}, "at least 1"),
+        ({**BASE, "minPartitions": "many"}, "whole number"),
+        ({**BASE, "failOnDataLoss": "perhaps"}, "true or false"),
+        ({**BASE, "startingOffsets": "yesterday"}, "give earliest, latest, or JSON"),
+        ({**BASE, "startingOffsets": '{"orders": -3}'}, "give earliest, latest, or JSON"),
+        ({**BASE, "startingOffsets": '{"orders": true}'}, "give earliest, latest, or JSON"),
+        ({**BASE, "startingOffsets": '{"others": 3}'}, "a position for each of orders"),
+    ],
+)
+def test_wrong_source_options_say_what_to_change(options: dict[str, str], advice: str) -> None:
+    """Nothing is ignored, and every error says how to go on."""
+    with pytest.raises(InvalidArgument, match=re.escape(advice)):
+        read_options(options, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "advice"),
+    [
+        ({"path": "/s", "txnAppId": "a"}, False, "'txnVersion' together"),
+        ({"path": "/s", "txnVersion": "1"}, False, "'txnVersion' together"),
+        ({"path": "/s", "txnAppId": "a", "txnVersion": "-1"}, False, "at least 0"),
+        ({"path": "/s", "txnAppId": "a", "txnVersion": "1"}, True, "not to a streaming write"),
+        ({"path": "/s", "startingOffsets": "latest"}, True, "not to a streaming write"),
+        ({"path": "/s", "queueFullTimeout": "-1"}, True, "number of seconds"),
+        ({"path": "/s", "queueFullTimeout": "nan"}, True, "number of seconds"),
+    ],
+)
+def test_wrong_sink_options_say_what_to_change(
+    options: dict[str, str], streaming: bool, advice: str
+) -> None:
+    """The sink's options are checked alike."""
+    with pytest.raises(InvalidArgument, match=re.escape(advice)):
+        write_options(options, streaming=streaming)
+
+
+def test_a_view_is_read_and_written_with_one_set_of_options() -> None:
+    """CREATE TEMPORARY VIEW ... USING quire has one set for SELECT and INSERT."""
+    options = {**BASE, "minPartitions": "2", "txnAppId": "a", "txnVersion": "3"}
+    assert read_options(options, streaming=False).min_partitions == 2
+    assert write_options(options, streaming=False).version == 3
+
+
+def test_spark_adds_two_options_to_a_streaming_sink() -> None:
+    """The query's name and checkpoint are no unknown options."""
+    options = {"path": "/s", "queryname": "n", "checkpointlocation": "/c"}
+    assert write_options(options, streaming=True).queue is None

@@ -1,0 +1,154 @@
+"""How pieces become tasks, and rows become batches and fragments. No Spark session is needed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.block import Block
+from quire.engine import Piece
+from quire.env import OsEnv
+from quire.errors import InvalidArgument
+from quire.ltds import LtdsReader, list_ids
+from quire.spark_graphs.fragment_file import INLINE_BYTES, FragmentWriter
+from quire.spark_graphs.message_batch import BATCH_ROWS, coalesced
+from quire.spark_graphs.partition import QueuePiece, partitions
+from quire.spark_graphs.routing import routed
+
+STORE_ID = 77
+
+
+def pieces_of(sizes: list[tuple[int, int]]) -> list[QueuePiece]:
+    """Pieces of so many messages and bytes, one after another."""
+    found, position = [], 0
+    for count, length in sizes:
+        piece = Piece("data", 0, length, 0, 3, 3 + count, 1000, 0, position)
+        found.append(QueuePiece.of("q", piece))
+        position += count
+    return found
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 10_000), st.integers(0, 100 << 20)), max_size=20)
+
+
+@given(sizes=SIZES, minimum=st.none() | st.integers(1, 20), cores=st.integers(1, 16))
+def test_every_message_is_in_one_task_in_order(
+    sizes: list[tuple[int, int]], minimum: int | None, cores: int
+) -> None:
+    """Cut pieces follow each other in positions and places (P1, P2)."""
+    made = partitions(pieces_of(sizes), minimum, cores)
+    assert all(partition.pieces for partition in made)
+    found = [item.piece for partition in made for item in partition.pieces]
+    assert sum(piece.stop - piece.start for piece in found) == sum(count for count, _ in sizes)
+    assert all(piece.stop > piece.start for piece in found)
+    for one, two in pairwise(found):
+        assert two.first_position == one.first_position + one.stop - one.start
+        assert two.first_id == 1000
+        assert two.start in (3, one.stop)
+    if minimum and sum(count for count, _ in sizes) >= 8 * minimum:
+        assert len(made) >= 1
+
+
+def test_large_reads_are_cut_and_small_ones_are_not() -> None:
+    """By bytes, with work for every core."""
+    assert len(partitions(pieces_of([(10, 1000)] * 50), None, 8)) == 1
+    assert len(partitions(pieces_of([(1_000_000, 400 << 20)]), None, 2)) == 7
+    assert len(partitions(pieces_of([(1000, 1 << 20)] * 16), None, 2)) == 2
+    assert len(partitions(pieces_of([(1000, 1 << 10)]), 5, 2)) == 5
+
+
+def numbers(start: int, stop: int) -> pa.RecordBatch:
+    """A batch with one column."""
+    return pa.record_batch({"n": pa.array(range(start, stop), pa.int64())})
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=6))
+def test_batches_are_coalesced(counts: list[int]) -> None:
+    """The same rows in the same order, in batches of 64 Ki rows but for the last."""
+    batches, total = [], 0
+    for count in counts:
+        batches.append(numbers(total, total + count))
+        total += count
+    made = list(coalesced(batches))
+    assert [batch.num_rows for batch in made[:-1]] == [BATCH_ROWS] * (len(made) - 1)
+    table = pa.Table.from_batches(made, numbers(0, 0).schema)
+    assert table.column("n").to_pylist() == list(range(total))
+
+
+def test_rows_are_routed_by_their_queue() -> None:
+    """Rows of a queue keep their order, and lose the columns that the store sets itself."""
+    batch = pa.record_batch(
+        {
+            "queue": ["b", "a", "b", "a"],
+            "payload": [b"1", b"2", b"3", b"4"],
+            "id": [9, 9, 9, 9],
+            "priority": pa.array([1, 2, 3, 4], pa.int32()),
+        }
+    )
+    found = {queue: messages.to_pydict() for queue, messages in routed(batch, None)}
+    assert found == {
+        "b": {"payload": [b"1", b"3"], "priority": [1, 3]},
+        "a": {"payload": [b"2", b"4"], "priority": [2, 4]},
+    }
+    ((queue, messages),) = routed(batch, "all")
+    assert (queue, messages.num_rows, messages.schema.names) == ("all", 4, ["payload", "priority"])
+
+
+@pytest.mark.parametrize("column", ["queue", "payload"])
+def test_nulls_are_refused(column: str) -> None:
+    """A message needs a queue and a payload."""
+    values = {"queue": ["a"], "payload": ["x"], column: pa.array([None], pa.string())}
+    with pytest.raises(InvalidArgument, match=f"'{column}' is null in 1 rows"):
+        list(routed(pa.record_batch(values), None))
+
+
+def payloads(count: int, size: int) -> pa.RecordBatch:
+    """Messages of one size."""
+    return pa.record_batch({"payload": [bytes(size)] * count})
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> FragmentWriter:
+    """A writer into an empty directory."""
+    (tmp_path / "ltds").mkdir()
+    return FragmentWriter(str(tmp_path), STORE_ID)
+
+
+def test_small_fragments_travel_in_the_message(writer: FragmentWriter, tmp_path: Path) -> None:
+    """Up to a limit for the whole task, small queues first."""
+    writer.add("large", payloads(100, INLINE_BYTES // 100))
+    writer.add("small", payloads(10, 100))
+    writer.add("small", payloads(5, 100))
+    found = {fragment.queue: fragment for fragment in writer.finish()}
+    assert found["small"].block is not None
+    assert Block.parse(found["small"].block, "test").count == found["small"].messages == 15
+    ltds_id = found["large"].ltds_id
+    assert ltds_id is not None
+    assert list_ids(OsEnv(), str(tmp_path / "ltds")) == [ltds_id]
+    with LtdsReader(OsEnv(), str(tmp_path / "ltds"), ltds_id, STORE_ID) as file:
+        assert file.count == found["large"].messages == 100
+
+
+def test_large_fragments_are_flushed_while_they_grow(
+    writer: FragmentWriter, tmp_path: Path
+) -> None:
+    """One file for each queue, in as many pieces as it takes."""
+    for _ in range(12):
+        writer.add("q", payloads(1000, 1000))
+        writer.add("r", payloads(10, 10))
+    found = {fragment.queue: fragment.messages for fragment in writer.finish()}
+    assert found == {"q": 12_000, "r": 120}
+    assert len(list_ids(OsEnv(), str(tmp_path / "ltds"))) == 1
+
+
+def test_an_aborted_attempt_leaves_no_file(writer: FragmentWriter, tmp_path: Path) -> None:
+    """Whether its files were finished or not."""
+    for _ in range(5):
+        writer.add("q", payloads(1000, 1000))
+    writer.abort()
+    assert list_ids(OsEnv(), str(tmp_path / "ltds")) == []
