@@ -14,9 +14,9 @@ def browse(
     manager: Manager, state: State, source: str, start: int | None, max_messages: int
 ) -> Messages:
     """Committed messages from a position on, in order; see `Store.browse`."""
-    if not isinstance(max_messages, int) or max_messages < 1:
-        raise InvalidArgument(f"max_messages {max_messages!r}: give 1 or more")
-    if start is not None and (not isinstance(start, int) or start < 0):
+    if type(max_messages) is not int or max_messages < 1:
+        raise InvalidArgument(f"max_messages {max_messages!r}: give an int of 1 or more")
+    if start is not None and (type(start) is not int or start < 0):
         raise InvalidArgument(f"start {start!r}: give a position from 0 on")
     queue_name, subscription_name = split_source(source)
     queue = state.queue(queue_name)

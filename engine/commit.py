@@ -58,6 +58,10 @@ class Commit:
         self.first_id, self.time_us = state.take_ids(self._messages)
         _put_id_and_time(self.record, ID_AND_TIME_OFFSET, self.first_id, self.time_us)
 
+    def withdraw(self) -> None:
+        for entry in self._entries:
+            self._state.placed.pop(entry.key, None)
+
     def apply(self, address: int) -> None:
         for place, data in self._blocks:
             self._reader.remember(address + place, data)

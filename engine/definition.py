@@ -13,16 +13,19 @@ class Definition:
     """A change whose body is fixed when its place in the order is known.
 
     `prepare` looks at the state and returns the body, or raises to refuse; `effect` applies it.
+    `undo` takes back what `prepare` did besides looking.
     """
 
-    __slots__ = ("_effect", "_kind", "_prepare", "body", "record")
+    __slots__ = ("_effect", "_kind", "_prepare", "_undo", "body", "record")
 
     def __init__(
         self,
         kind: int,
         prepare: Callable[[], dict[str, Any]],
         effect: Callable[[dict[str, Any]], None],
+        undo: Callable[[], None] | None = None,
     ) -> None:
+        self._undo = undo
         self._kind = kind
         self._prepare = prepare
         self._effect = effect
@@ -32,6 +35,10 @@ class Definition:
     def place(self) -> None:
         self.body = self._prepare()
         self.record = pack_record(self._kind, 0, json.dumps(self.body).encode())
+
+    def withdraw(self) -> None:
+        if self._undo is not None:
+            self._undo()
 
     def apply(self, address: int) -> None:
         self._effect(self.body)

@@ -237,6 +237,10 @@ class Manager:
                 )
             self._fragments[ltds_id] = transaction_id
 
+    def let_fragment_go(self, ltds_id: int) -> None:
+        """The file could not be adopted."""
+        self._fragments.pop(ltds_id, None)
+
     def _release_fragments(self, written: list[Written]) -> None:
         for part in written:
             for ltds_id in part.adopted:
@@ -268,6 +272,7 @@ class Manager:
         """
         runs: Runs = []
         with queue.lock:
+            _check_there(queue, subscription)
             run = queue.take(subscription, limit)
             if run is None:
                 if timeout <= 0 or not wanted():
@@ -290,11 +295,7 @@ class Manager:
         found: list[tuple[int, int, int]] = []
 
         def ready() -> bool:
-            if (
-                queue.dropped
-                or not wanted()
-                or subscription.subscription_id not in queue.subscriptions
-            ):
+            if queue.dropped or not wanted() or subscription.removed:
                 return True
             run = queue.take(subscription, limit)
             if run is not None:
@@ -302,10 +303,7 @@ class Manager:
             return run is not None
 
         queue.wait(timeout, ready)
-        if queue.dropped:
-            raise QueueNotFound(f"queue {queue.name!r} was dropped")
-        if subscription.subscription_id not in queue.subscriptions:
-            raise SubscriptionNotFound(f"subscription {subscription.name!r} was removed")
+        _check_there(queue, subscription)
         return found[0] if found else None
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
@@ -356,3 +354,12 @@ class Manager:
             for start, end in runs:
                 subscription.give_back(start, end, counted=counted)
             queue.wake()
+
+
+def _check_there(queue: Queue, subscription: Subscription) -> None:
+    if queue.dropped:
+        raise QueueNotFound(f"queue {queue.name!r} was dropped")
+    if subscription.removed:
+        raise SubscriptionNotFound(
+            f"subscription {subscription.name!r} of {queue.name!r} was removed"
+        )

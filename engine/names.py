@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.limits import MAX_LEDGER_KEY_BYTES
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
@@ -17,6 +18,20 @@ def check_name(name: object, what: str) -> str:
             f"{what} name {name!r}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with a dot"
         )
     return name
+
+
+def check_key(key: object) -> str:
+    """A ledger key itself, or `InvalidArgument`."""
+    if isinstance(key, str):
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            size = 0  # lone surrogates, which UTF-8 cannot hold
+        if 0 < size <= MAX_LEDGER_KEY_BYTES:
+            return key
+    raise InvalidArgument(
+        f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes in UTF-8"
+    )
 
 
 def split_source(source: object) -> tuple[str, str | None]:

@@ -38,8 +38,9 @@ class Options:
                     f"unknown option {name!r}: there are {', '.join(sorted(known))}"
                 )
             number = (int, float) if known[name] == "float" else (int,)
-            if not isinstance(value, number) or isinstance(value, bool) or value <= 0:
-                raise InvalidArgument(f"option {name} = {value!r}: give a number above 0")
+            if not isinstance(value, number) or isinstance(value, bool) or not value > 0:
+                what = "a number" if len(number) > 1 else "an int"
+                raise InvalidArgument(f"option {name} = {value!r}: give {what} above 0")
         return cls(**values)
 
     def inline_limit(self, max_group_bytes: int) -> int:

@@ -78,7 +78,7 @@ class Queue:
 
     def remove_subscription(self, subscription_id: int) -> list[BlockRef]:
         """Take a subscription away; return the blocks that nobody waits for any more."""
-        self.subscriptions.pop(subscription_id)
+        self.subscriptions.pop(subscription_id).removed = True
         return self.release_read()
 
     def release_read(self) -> list[BlockRef]:

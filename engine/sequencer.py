@@ -5,7 +5,8 @@
 - C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is
   being written, arriving changes wait and form the next one, written by the first of them.
 - C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
-- C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`.
+- C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`, or
+  `DiskFull` if nothing was written, and is withdrawn: it may be submitted again.
 - C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may
   differ from the journal: every later change is refused until the store is opened again.
 """
@@ -31,6 +32,9 @@ class Change(Protocol):
 
     def place(self) -> None:
         """Take the place in the order: fill ids and time into `record`. May raise to refuse."""
+
+    def withdraw(self) -> None:
+        """The record was not written: undo what `place` did. Must not raise."""
 
     def apply(self, address: int) -> None:
         """The record is durable at the address: change the state in memory. Must not raise."""
@@ -103,7 +107,11 @@ class Sequencer:
         if self._failure is not None:
             raise self._failed()
         change.place()
-        address = self._journal.write_group((change.record,))
+        try:
+            address = self._journal.write_group((change.record,))
+        except BaseException:
+            change.withdraw()
+            raise
         self.groups += 1
         self.changes += 1
         try:
@@ -139,7 +147,7 @@ class Sequencer:
                 waiting.error = error
         try:
             if placed:
-                address = self._journal.write_group([waiting.change.record for waiting in placed])
+                address = self._write(placed)
                 self.groups += 1
                 self.changes += len(placed)
                 try:
@@ -156,6 +164,14 @@ class Sequencer:
             for waiting in group:
                 waiting.done = True
                 waiting.gate.release()
+
+    def _write(self, placed: list[_Waiting]) -> int:
+        try:
+            return self._journal.write_group([waiting.change.record for waiting in placed])
+        except BaseException:
+            for waiting in reversed(placed):
+                waiting.change.withdraw()
+            raise
 
     @property
     def failure(self) -> BaseException | None:
@@ -182,6 +198,9 @@ class _NoChange:
     record: bytes | bytearray = b""
 
     def place(self) -> None:
+        raise AssertionError("an exclusive action is not written")
+
+    def withdraw(self) -> None:
         raise AssertionError("an exclusive action is not written")
 
     def apply(self, address: int) -> None:

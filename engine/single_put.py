@@ -38,7 +38,7 @@ class SinglePut:
 
     def __call__(self, name: str, payload: bytes) -> int:
         manager = self._manager
-        queue = manager.state.names.get(name) or manager.state.queue(name)
+        queue = manager.state.queue(name)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         block = encode_one(payload)
         space = queue.space
@@ -84,6 +84,9 @@ class _SingleCommit:
     def place(self) -> None:
         self.first_id, self.time_us = self._manager.state.take_ids(1)
         _put_id_and_time(self.record, ID_AND_TIME_OFFSET, self.first_id, self.time_us)
+
+    def withdraw(self) -> None:
+        """Ids that were taken are not given again: nothing is to be done."""
 
     def apply(self, address: int) -> None:
         address += _HEAD.size

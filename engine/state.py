@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quire.env import Env
-from quire.errors import QueueNotFound, StoreCorrupt
+from quire.errors import InvalidArgument, QueueNotFound, StoreCorrupt
 
 from . import format
 from .block_ref import BlockRef
@@ -48,15 +48,17 @@ class State:
         """By name. Raises `QueueNotFound`."""
         try:
             return self.names[name]
-        except (KeyError, TypeError):
+        except KeyError:
             raise QueueNotFound(
                 f"there is no queue {name!r}: create it with create_queue({name!r})"
             ) from None
+        except TypeError:
+            raise InvalidArgument(f"queue {name!r}: give the name of a queue") from None
 
     def source(self, source: str) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""
         known = self._sources.get(source) if isinstance(source, str) else None
-        if known is None:
+        if known is None or known[0].dropped or known[1].removed:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = self._sources[source] = queue, queue.subscription(subscription_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -35,10 +36,10 @@ from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
 from .manager import Manager
-from .names import check_name
+from .names import check_key, check_name
 from .opened import Opened, open_files
 from .options import Options
-from .queue import TOPIC, WORK
+from .queue import TOPIC, WORK, Queue
 from .single_put import SinglePut
 from .state import State
 from .status import status
@@ -205,6 +206,7 @@ class Store:
         Raises QueueNotFound, QueueInUse while transactions are open in it.
         """
         state = self._state()
+        marked: list[Queue] = []
 
         def prepare() -> dict[str, Any]:
             queue = state.queue(name)
@@ -214,10 +216,21 @@ class Store:
                         f"queue {name!r} has {queue.space.open_transactions} open transactions: "
                         "end them first"
                     )
+                in_flight = sum(s.delivered for s in queue.subscriptions.values())
+                if in_flight:
+                    raise QueueInUse(
+                        f"{in_flight} messages of queue {name!r} are in flight: end the "
+                        "transactions that got them first"
+                    )
                 queue.dropped = True
+            marked.append(queue)
             return {"queue_id": queue.queue_id}
 
-        self._define(format.DROP_QUEUE, prepare, state.drop_queue)
+        def undo() -> None:
+            for queue in marked:
+                queue.dropped = False
+
+        self._define(format.DROP_QUEUE, prepare, state.drop_queue, undo)
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -250,7 +263,7 @@ class Store:
                 f"queue {queue!r} is a work queue, whose messages go to one reader each: read it "
                 f"as {queue!r}"
             )
-        if start not in ("earliest", "latest") and not (isinstance(start, int) and start >= 0):
+        if start not in ("earliest", "latest") and not (_is_int(start) and int(start) >= 0):
             raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
 
         def prepare() -> dict[str, Any]:
@@ -307,8 +320,10 @@ class Store:
         """
         if self._closed is not None:
             raise self._refusal()
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        if timeout is not None and not (_is_number(timeout) and timeout > 0):
             raise InvalidArgument(f"timeout {timeout!r}: give seconds above 0, or None")
+        if not isinstance(large, bool):
+            raise InvalidArgument(f"large {large!r}: give True or False")
         return self._manager.begin(timeout, large)
 
     def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> int:
@@ -331,7 +346,7 @@ class Store:
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""
-        return self._state().ledger.get(key)
+        return self._state().ledger.get(check_key(key))
 
     # Leases
 
@@ -339,17 +354,20 @@ class Store:
         self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
     ) -> Lease:
         """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
-        return self._leases.take(self._state().queue(queue), start, end, seconds)
+        found = self._state().queue(queue)
+        if not _is_int(start) or not _is_int(end):
+            raise InvalidArgument(f"range [{start!r}, {end!r}): give positions")
+        return self._leases.take(found, start, end, _check_seconds(seconds))
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
         self._state()
-        self._leases.renew(lease_id, seconds)
+        self._leases.renew(_check_lease(lease_id), _check_seconds(seconds))
 
     def release(self, lease_id: int) -> None:
         """End a lease."""
         self._state()
-        self._leases.release(lease_id)
+        self._leases.release(_check_lease(lease_id))
 
     # Care
 
@@ -396,9 +414,10 @@ class Store:
         kind: int,
         prepare: Callable[[], dict[str, Any]],
         effect: Callable[[dict[str, Any]], None],
+        undo: Callable[[], None] | None = None,
     ) -> None:
         with self._definitions:
-            self._manager.sequencer.submit(Definition(kind, prepare, effect))
+            self._manager.sequencer.submit(Definition(kind, prepare, effect, undo))
         self._maintenance.after_commit()
 
 
@@ -408,6 +427,22 @@ _IDLE_BYTES = 64 << 10
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+def _check_seconds(seconds: float) -> float:
+    if not _is_number(seconds) or not 0 < seconds < math.inf:
+        raise InvalidArgument(f"seconds {seconds!r}: give a number above 0")
+    return seconds
+
+
+def _check_lease(lease_id: int) -> int:
+    if not _is_int(lease_id):
+        raise InvalidArgument(f"lease {lease_id!r}: give the lease_id of a Lease")
+    return lease_id
 
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:

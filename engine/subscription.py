@@ -19,8 +19,8 @@ class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "attempts", "cursor", "delivered", "done", "name", "queue_id", "read_structure", "returned",
-        "subscription_id",
+        "attempts", "cursor", "delivered", "done", "name", "queue_id", "read_structure", "removed",
+        "returned", "subscription_id",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,7 @@ class Subscription:
         self.cursor = done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
+        self.removed = False
         self.attempts: list[
             IntervalSet
         ] = []  # attempts[k]: delivered and returned more than k times

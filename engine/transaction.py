@@ -26,18 +26,20 @@ from quire.block import Block, EncodedBlock
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
+    QueueFull,
     QueueNotFound,
     StoreFailed,
     TransactionClosed,
     TransactionTimeout,
 )
-from quire.limits import MAX_DATA_BLOCK_BYTES, MAX_LEDGER_KEY_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 
 from .commit import committed
 from .commit_record import Entry, Read
 from .message_id import MessageId, MessageIds
+from .names import check_key
 from .queue import Queue
 from .subscription import Subscription
 from .written import Written
@@ -72,6 +74,7 @@ class Transaction:
         self._reads: list[tuple[Queue, Subscription, int, int]] = []
         self._passed: list[tuple[Queue, Subscription, int]] = []
         self._entries: dict[str, int] = {}
+        self._waits_for: Queue | None = None
 
     @property
     def state(self) -> str:
@@ -110,10 +113,14 @@ class Transaction:
             builder = written.buffer.builder
             mark = builder.mark()
             before = builder.charge_bytes
-            if isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
-                count = builder.add_arrow(payloads)
-            else:
-                count = builder.add_many(payloads)
+            try:
+                if isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
+                    count = builder.add_arrow(payloads)
+                else:
+                    count = builder.add_many(payloads)
+            except BaseException:
+                self._leave_untouched(queue)
+                raise
             charge = builder.charge_bytes - before
             try:
                 self._claim(queue, charge, count)
@@ -149,9 +156,14 @@ class Transaction:
             raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
         info = self._manager.inspect_fragment(ltds_id)
         with self._lock:
+            self._check_open()
             self._manager.hold_fragment(ltds_id, self.id)
-            written = self._claim(queue, info.charge_bytes, info.count)
-            written.adopt(info, MAX_DATA_BLOCK_BYTES)
+            try:
+                written = self._claim(queue, info.charge_bytes, info.count)
+                written.adopt(info, MAX_DATA_BLOCK_BYTES)
+            except BaseException:
+                self._manager.let_fragment_go(ltds_id)
+                raise
             index = written.count
             written.count += info.count
             written.charge += info.charge_bytes
@@ -188,7 +200,7 @@ class Transaction:
         with self._lock:
             self._check_open()
             queue, subscription = self._manager.state.source(source)
-            if not isinstance(position, int) or not 0 <= position <= queue.end_position:
+            if type(position) is not int or not 0 <= position <= queue.end_position:
                 raise InvalidArgument(
                     f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
                 )
@@ -200,11 +212,8 @@ class Transaction:
         The commit raises `AlreadyCommitted` when the ledger holds the key with this or a later
         version: a client that repeats a commit whose outcome it does not know does it once.
         """
-        if not isinstance(key, str) or not 0 < len(key.encode()) <= MAX_LEDGER_KEY_BYTES:
-            raise InvalidArgument(
-                f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes"
-            )
-        if not isinstance(version, int) or not 0 <= version < 1 << 63:
+        check_key(key)
+        if type(version) is not int or not 0 <= version < 1 << 63:
             raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
         with self._lock:
             self._check_open()
@@ -312,7 +321,10 @@ class Transaction:
 
     def _open_queue(self, queue: str) -> Written:
         self._check_open()
-        written = self._written.get(queue)
+        try:
+            written = self._written.get(queue)
+        except TypeError:
+            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
         if written is None:
             written = self._manager.open_queue(queue, self._buffer)
             self._written[queue] = written
@@ -322,13 +334,28 @@ class Transaction:
 
     def _claim(self, queue: str, charge: int, messages: int) -> Written:
         """Take the queue's space for messages (rules S1 and S2)."""
-        written = self._written.get(queue) if self._state is TransactionState.OPEN else None
+        try:
+            written = self._written.get(queue) if self._state is TransactionState.OPEN else None
+        except TypeError:
+            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
         if written is None or written.queue.dropped:
             written = self._open_queue(queue)
         target = written.queue
-        with target.lock:
-            target.space.write(charge, messages)
+        try:
+            with target.lock:
+                target.space.write(charge, messages)
+        except QueueFull:
+            self._leave_untouched(queue)
+            raise
         return written
+
+    def _leave_untouched(self, queue: str) -> None:
+        """A refused first put leaves the queue as if it had not been opened (X3)."""
+        written = self._written[queue]
+        if not written.count:
+            del self._written[queue]
+            with written.queue.lock:
+                written.queue.space.abandon(0, 0)
 
     def _note(self, written: Written, charge: int, messages: int) -> None:
         written.charge += charge
@@ -355,13 +382,20 @@ class Transaction:
         self._buffer.emptied()
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
-        if not isinstance(limit, int) or limit < 1:
-            raise InvalidArgument(f"max_messages {limit!r}: give 1 or more")
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"max_messages {limit!r}: give an int of 1 or more")
+        if timeout != 0.0:
+            timeout = _check_timeout(timeout)
         if self._state is not TransactionState.OPEN:
             self._check_open()
         manager = self._manager
         queue, subscription = manager.state.source(source)
-        runs = manager.take(queue, subscription, limit, timeout, self._is_open)
+        if timeout:
+            self._waits_for = queue
+        try:
+            runs = manager.take(queue, subscription, limit, timeout, self._is_open)
+        finally:
+            self._waits_for = None
         if not runs:
             self._check_open()
             return None
@@ -380,7 +414,8 @@ class Transaction:
                     reads[-1] = (queue, subscription, reads[-1][2], hi)
                 else:
                     reads.append((queue, subscription, lo, hi))
-        return queue.name, parts
+        # None at all, when somebody's read_to or unsubscribe has released them in between.
+        return (queue.name, parts) if parts else None
 
     def _is_open(self) -> bool:
         return self._state is TransactionState.OPEN
@@ -423,3 +458,13 @@ class Transaction:
         self._buffer.queues.clear()
         self._reads = []
         self._manager.ended(self)
+        queue = self._waits_for
+        if queue is not None:  # another thread is in a get of this transaction
+            with queue.lock:
+                queue.wake()
+
+
+def _check_timeout(timeout: float) -> float:
+    if type(timeout) not in (int, float) or not timeout >= 0:
+        raise InvalidArgument(f"timeout {timeout!r}: give seconds from 0 on")
+    return min(timeout, threading.TIMEOUT_MAX)

@@ -53,6 +53,10 @@ class BlockBuilder:
         """Add plain messages; how many they were. Their bytes are copied once."""
         if isinstance(payloads, (str, bytes, bytearray, memoryview)):
             raise InvalidArgument("payloads must be a list of bytes: use put for one payload")
+        if not isinstance(payloads, Iterable):
+            raise InvalidArgument(
+                f"payloads must be a list of bytes or Arrow data, not {type(payloads).__name__}"
+            )
         rows = payloads if isinstance(payloads, (list, tuple)) else list(payloads)
         if not rows:
             return 0
