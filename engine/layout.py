@@ -12,6 +12,7 @@ class Layout:
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/") or "/"
+        self.parent = self.path.rpartition("/")[0] or ("/" if self.path[0] == "/" else ".")
         self.lock = f"{self.path}/LOCK"
         self.checkpoints = f"{self.path}/checkpoint"
         self.journal = f"{self.path}/journal"

@@ -113,7 +113,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
         env, layout.data_file(0), page_size=options.page_size, store_id=store_id, create=True,
         grow_bytes=options.grow_bytes,
     )  # fmt: skip
-    for directory in (layout.data, layout.ltds, layout.path):
+    for directory in (layout.data, layout.ltds, layout.path, layout.parent):
         env.sync_directory(directory)
     space = FreeSpace(data.pages)
     places = Places(env, layout.ltds, data, space)

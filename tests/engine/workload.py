@@ -1,0 +1,575 @@
+"""A seeded workload on a store, and the plain model that says what must be there after it.
+
+`Model` is dicts and lists. `Workload` does every kind of change on a store and notes in an `Oracle`
+what was acknowledged and what was under way; `check_store` compares a recovered store with it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from quire.block import BlockBuilder
+from quire.engine import Store, Transaction
+from quire.env import Env
+from quire.errors import AlreadyCommitted, QueueFull, QueueInUse
+from quire.ltds import LtdsWriter, new_id
+from quire.testing import SimEnv
+
+PATH = "/disk/store"
+KEYS = ("alpha", "beta")
+OPTIONS: dict[str, Any] = {
+    "segment_bytes": 64 << 10,
+    "inline_limit_bytes": 6000,
+    "large_limit_bytes": 40_000,
+    "large_limit_messages": 60,
+    "large_flush_bytes": 8192,
+    "grow_bytes": 64 << 10,
+}
+ALL = 1_000_000
+
+
+def open_store(env: Env, path: str = PATH, **options: Any) -> Store:
+    """The store of the tests, created or recovered, without a thread."""
+    return Store.open(path, env=env, background=False, **{**OPTIONS, **options})
+
+
+# The model ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class ModelQueue:
+    """One queue: all its payloads by position, and what each subscription has read."""
+
+    uid: int
+    kind: Literal["topic", "work"]
+    payloads: list[bytes] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)  # subscription name -> its uid
+    done: dict[int, set[int]] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
+
+    def copy(self) -> ModelQueue:
+        done = {uid: set(positions) for uid, positions in self.done.items()}
+        return ModelQueue(
+            self.uid, self.kind, list(self.payloads), dict(self.names), done, set(self.released)
+        )
+
+    def release(self) -> None:
+        if self.done:
+            self.released |= set.intersection(*self.done.values())
+
+    def unread(self, uid: int) -> list[int]:
+        return [p for p in range(len(self.payloads)) if p not in self.done[uid]]
+
+
+@dataclass
+class Effects:
+    """What a transaction does once it commits. Queues and subscriptions by uid."""
+
+    puts: list[tuple[int, bytes]] = field(default_factory=list)
+    reads: list[tuple[int, int, int]] = field(default_factory=list)
+    passed: list[tuple[int, int, int]] = field(default_factory=list)
+    entries: dict[str, int] = field(default_factory=dict)
+    ids: list[tuple[Any, list[bytes]]] = field(default_factory=list)
+
+
+@dataclass
+class Model:
+    """A whole store."""
+
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
+    next_uid: int = 1
+
+    def copy(self) -> Model:
+        queues = {name: queue.copy() for name, queue in self.queues.items()}
+        return Model(queues, dict(self.ledger), self.next_uid)
+
+    def uid(self) -> int:
+        self.next_uid += 1
+        return self.next_uid
+
+    def create(self, name: str, kind: Literal["topic", "work"]) -> None:
+        queue = self.queues[name] = ModelQueue(self.uid(), kind)
+        if kind == "work":
+            queue.names[""] = uid = self.uid()
+            queue.done[uid] = set()
+
+    def subscribe(self, queue: str, name: str, start: int) -> None:
+        target = self.queues[queue]
+        uid = target.names[name] = self.uid()
+        target.done[uid] = target.released | set(range(start))
+        target.release()
+
+    def unsubscribe(self, queue: str, name: str) -> None:
+        target = self.queues[queue]
+        del target.done[target.names.pop(name)]
+        target.release()
+
+    def commit(self, effects: Effects) -> None:
+        by_uid = {queue.uid: queue for queue in self.queues.values()}
+        for uid, payload in effects.puts:
+            by_uid[uid].payloads.append(payload)
+        for uid, subscription, position in effects.reads:
+            self._acknowledge(by_uid.get(uid), subscription, {position})
+        for uid, subscription, position in effects.passed:
+            self._acknowledge(by_uid.get(uid), subscription, set(range(position)))
+        self.ledger.update(effects.entries)
+
+    def _acknowledge(
+        self, queue: ModelQueue | None, subscription: int, positions: set[int]
+    ) -> None:
+        if queue is not None and subscription in queue.done:
+            queue.done[subscription] |= positions
+            queue.release()
+
+    def view(self) -> dict[str, Any]:
+        """What a store with this content shows."""
+        return {
+            "ledger": {key: self.ledger.get(key) for key in KEYS},
+            "queues": {
+                name: {
+                    "kind": queue.kind,
+                    "end": len(queue.payloads),
+                    "kept": [p for i, p in enumerate(queue.payloads) if i not in queue.released],
+                    "unread": {
+                        subscription: [queue.payloads[i] for i in queue.unread(uid)]
+                        for subscription, uid in sorted(queue.names.items())
+                    },
+                }
+                for name, queue in sorted(self.queues.items())
+            },
+        }
+
+
+def view_of(store: Store) -> dict[str, Any]:
+    """The same of a store: all that its interface shows."""
+    queues: dict[str, Any] = {}
+    for info in store.queues():
+        unread = {}
+        for subscription in store.subscriptions(info.name):
+            source = f"{info.name}/{subscription.name}" if subscription.name else info.name
+            unread[subscription.name] = store.browse(source, max_messages=ALL).payloads()
+            assert subscription.pending == len(unread[subscription.name])
+            assert subscription.delivered == 0
+        kept = store.browse(info.name, max_messages=ALL).payloads()
+        assert info.messages == len(kept)
+        queues[info.name] = {
+            "kind": info.kind,
+            "end": info.end_position,
+            "kept": kept,
+            "unread": unread,
+        }
+    return {"ledger": {key: store.ledger(key) for key in KEYS}, "queues": queues}
+
+
+# What was promised --------------------------------------------------------------------------------
+
+
+@dataclass
+class Oracle:
+    """What was acknowledged, and what the store may hold instead because it was under way."""
+
+    created: bool = False
+    model: Model = field(default_factory=Model)
+    pending: Model | None = None
+    ids: dict[bytes, int] = field(default_factory=dict)
+
+    def allowed(self) -> list[Model]:
+        return [self.model] if self.pending is None else [self.model, self.pending]
+
+    def match(self, store: Store) -> Model:
+        """The model that the store holds; AssertionError if it is none that is allowed."""
+        shown = view_of(store)
+        for model in self.allowed():
+            if model.view() == shown:
+                return model
+        raise AssertionError(f"the store holds {brief(shown)}, not {brief(self.model.view())}")
+
+
+def brief(view: dict[str, Any]) -> str:
+    """A view with payloads by their numbers."""
+
+    def numbers(payloads: list[bytes]) -> list[int]:
+        return [int(payload.partition(b":")[0]) for payload in payloads]
+
+    return str(
+        {
+            name: {
+                "end": queue["end"],
+                "kept": numbers(queue["kept"]),
+                "unread": {s: numbers(p) for s, p in queue["unread"].items()},
+            }
+            for name, queue in view["queues"].items()
+        }
+        | view["ledger"]
+    )
+
+
+def check_ids(store: Store, oracle: Oracle) -> None:
+    """Ids ascend in every queue, are unique in the store, and are those that were told."""
+    seen: set[int] = set()
+    for info in store.queues():
+        messages = store.browse(info.name, max_messages=ALL)
+        ids = messages.ids
+        assert ids == sorted(set(ids)), f"{info.name}: ids do not ascend"
+        assert not seen & set(ids), f"{info.name}: ids of another queue"
+        seen |= set(ids)
+        for message_id, payload in zip(ids, messages.payloads(), strict=True):
+            assert oracle.ids.get(payload, message_id) == message_id
+
+
+def check_space(store: Store, model: Model, *, at_rest: bool = True) -> None:
+    """Nothing is reserved at rest, nothing is used where nothing is kept, and verify is content."""
+    for info in store.queues():
+        if at_rest:
+            assert (info.open_transactions, info.reserving) == (0, 0), info
+            if not info.messages:
+                assert info.used_bytes == 0, info
+        queue = model.queues[info.name]
+        kept = [p for i, p in enumerate(queue.payloads) if i not in queue.released]
+        assert info.used_bytes >= sum(map(len, kept)) * (not queue.released), info
+    report = store.verify()
+    assert report.ok, report.findings
+
+
+def drain(store: Store, model: Model) -> None:
+    """Read everything: no byte stays in use, no page, no file of a large transaction."""
+    for name, queue in model.queues.items():
+        if not queue.names:
+            store.subscribe(name, "drain")
+        for subscription in store.subscriptions(name):
+            source = f"{name}/{subscription.name}" if subscription.name else name
+            while True:
+                with store.transaction() as transaction:
+                    if not transaction.get_many(source, max_messages=100):
+                        break
+    assert [info.used_bytes for info in store.queues()] == [0] * len(model.queues)
+    store.checkpoint()  # record pages go out of use with it
+    store.checkpoint()  # and may be used again with the next
+    numbers = store.status()
+    data = numbers["data"]
+    assert data["bytes"] - data["free_bytes"] == data["page_size"], data
+    assert numbers["large_transactions"]["files"] == 0
+    assert store.verify().ok
+
+
+def check_store(env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3) -> None:
+    """Recover; compare; go on working; lose the power again; compare; read everything."""
+    if not oracle.created and not env.exists("/disk"):
+        env.make_directory("/disk")
+    store = open_store(env)
+    model = oracle.match(store)
+    check_ids(store, oracle)
+    check_space(store, model)
+    more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids)
+    going_on = Oracle(True, model.copy(), None, oracle.ids)
+    store = more.run(env, store, going_on)
+    if seed % 2:
+        store.checkpoint()
+    again = env.crash(outcome="lost", seed=seed)
+    store = open_store(again)
+    model = going_on.match(store)
+    check_ids(store, going_on)
+    check_space(store, model)
+    drain(store, model)
+    store.close()
+    open_store(again).close()
+
+
+# The workload -------------------------------------------------------------------------------------
+
+
+class Held:
+    """A transaction that is open for a while."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.effects = Effects()
+
+
+class Workload:
+    """Mixed changes, drawn from the seed. Callable: (env, oracle), as `enumerate_crashes` has it."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: int = 40,
+        first_payload: int = 0,
+        ids: dict[bytes, int] | None = None,
+        **options: Any,
+    ) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.options = options
+        self._first_payload = first_payload
+        self._known_ids = ids
+
+    def __call__(self, env: SimEnv, oracle: Oracle) -> None:
+        env.make_directory("/disk")
+        env.sync_directory("/")
+        store = open_store(env, **self.options)
+        oracle.created = True
+        self.run(env, store, oracle).close()
+
+    def run(self, env: SimEnv, store: Store, oracle: Oracle) -> Store:
+        """Do the steps; the store as it is open at the end."""
+        runner = Runner(self, env, store, oracle)
+        for _ in range(self.steps):
+            runner.step()
+        runner.end_all()
+        return runner.store
+
+    @property
+    def first_payload(self) -> int:
+        return self._first_payload
+
+
+class Runner:
+    """One run of a workload."""
+
+    def __init__(self, workload: Workload, env: SimEnv, store: Store, oracle: Oracle) -> None:
+        self.env = env
+        self.store = store
+        self.oracle = oracle
+        self.options = workload.options
+        self.rng = random.Random(f"workload {workload.seed}")
+        self.number = workload.first_payload
+        self.held: list[Held] = []
+        self.rolled_back = 0
+
+    # Steps
+
+    def step(self) -> None:
+        names = self.oracle.model.queues
+        if len(names) < 3:
+            self.create()
+            return
+        weights: dict[Callable[[], None], int] = {
+            self.single: 5,
+            self.transact: 12,
+            self.hold: 3,
+            self.end_one: 3,
+            self.subscription: 3,
+            self.create: 1,
+            self.drop: 1,
+            self.adopt: 2,
+            self.checkpoint: 4,
+            self.reopen: 1,
+        }
+        self.rng.choices(list(weights), list(weights.values()))[0]()
+
+    def change(self, effect: Callable[[Model], None], action: Callable[[], Any]) -> None:
+        """Do it; the oracle holds both outcomes meanwhile."""
+        after = self.oracle.model.copy()
+        effect(after)
+        self.oracle.pending = after
+        try:
+            action()
+        except (QueueFull, QueueInUse, AlreadyCommitted):
+            self.oracle.pending = None
+            raise
+        self.oracle.model, self.oracle.pending = after, None
+
+    def create(self) -> None:
+        name = self.rng.choice(["t0", "t1", "t2", "t3", "w0", "w1"])
+        if name in self.oracle.model.queues:
+            return
+        kind: Literal["topic", "work"] = "topic" if name[0] == "t" else "work"
+        capacity = self.rng.choice([60_000, 1 << 20, 1 << 20])
+        self.change(
+            lambda model: model.create(name, kind),
+            lambda: self.store.create_queue(name, kind=kind, capacity=capacity),
+        )
+        if kind == "topic" and self.rng.random() < 0.8:
+            self.subscribe(name, "a")
+            self.subscribe(name, "b")
+
+    def drop(self) -> None:
+        if len(self.oracle.model.queues) < 4:
+            return
+        name = self.rng.choice(sorted(self.oracle.model.queues))
+        try:
+            self.change(lambda model: model.queues.pop(name), lambda: self.store.drop_queue(name))
+        except QueueInUse:
+            uid = self.oracle.model.queues[name].uid
+            assert any(put[0] == uid for held in self.held for put in held.effects.puts)
+
+    def subscribe(self, queue: str, name: str) -> None:
+        end = len(self.oracle.model.queues[queue].payloads)
+        start = self.rng.choice(["earliest", "latest", self.rng.randint(0, end)])
+        position = {"earliest": 0, "latest": end}.get(str(start), start)
+        self.change(
+            lambda model: model.subscribe(queue, name, int(position)),
+            lambda: self.store.subscribe(queue, name, start),
+        )
+
+    def subscription(self) -> None:
+        topics = [n for n, q in sorted(self.oracle.model.queues.items()) if q.kind == "topic"]
+        if not topics:
+            return
+        queue = self.rng.choice(topics)
+        name = self.rng.choice("abc")
+        if name not in self.oracle.model.queues[queue].names:
+            self.subscribe(queue, name)
+        elif self.rng.random() < 0.4:
+            self.change(
+                lambda model: model.unsubscribe(queue, name),
+                lambda: self.store.unsubscribe(queue, name),
+            )
+
+    def single(self) -> None:
+        name = self.rng.choice(sorted(self.oracle.model.queues))
+        payload = self.payload(self.rng.choice([10, 100, 1000, 5000, 9000]))
+        effects = Effects(puts=[(self.oracle.model.queues[name].uid, payload)])
+        told: list[int] = []
+        try:
+            self.change(
+                lambda model: model.commit(effects),
+                lambda: told.append(self.store.put(name, payload)),
+            )
+            self.oracle.ids[payload] = told[0]
+        except QueueFull:
+            pass
+
+    def transact(self) -> None:
+        held = Held(self.store.transaction(large=self.rng.random() < 0.1))
+        if self.fill(held):
+            self.end(held)
+
+    def hold(self) -> None:
+        if len(self.held) < 3:
+            held = Held(self.store.transaction())
+            if self.fill(held):
+                self.held.append(held)
+
+    def end_one(self) -> None:
+        if self.held:
+            self.end(self.held.pop(self.rng.randrange(len(self.held))))
+
+    def end_all(self) -> None:
+        while self.held:
+            self.end_one()
+
+    def adopt(self) -> None:
+        """A file of another process, in a transaction with a ledger entry."""
+        env, store = self.env, self.store
+        name = self.rng.choice(sorted(self.oracle.model.queues))
+        payloads = [self.payload(self.rng.choice([30, 2000])) for _ in range(5)]
+        builder = BlockBuilder()
+        builder.add_many(payloads)
+        writer = LtdsWriter(env, f"{PATH}/ltds", store.store_id, new_id(env, foreign=True))
+        writer.add(builder)
+        info = writer.finish()
+        held = Held(store.transaction())
+        uid = self.oracle.model.queues[name].uid
+        try:
+            self.put_some(held)
+            held.effects.ids.append((held.transaction.adopt(name, info.id), payloads))
+        except QueueFull:
+            held.transaction.rollback()
+            return
+        held.effects.puts += [(uid, payload) for payload in payloads]
+        self.end(held)
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint()
+
+    def reopen(self) -> None:
+        self.held.clear()
+        self.store.close()
+        self.store = open_store(self.env, **self.options)
+
+    # Parts of them
+
+    def payload(self, size: int) -> bytes:
+        self.number += 1
+        return f"{self.number}:".encode().ljust(size, b".")
+
+    def fill(self, held: Held) -> bool:
+        """Puts and gets; False if it was rolled back because a queue was full."""
+        try:
+            for _ in range(self.rng.randint(1, 4)):
+                part = self.rng.random()
+                if part < 0.5:
+                    self.put_some(held)
+                elif part < 0.85:
+                    self.get_some(held)
+                elif part < 0.92:
+                    self.read_to(held)
+                else:
+                    key = self.rng.choice(KEYS)
+                    version = self.oracle.model.ledger.get(key, -1) + self.rng.randint(1, 3)
+                    held.transaction.record(key, version)
+                    held.effects.entries[key] = version
+        except QueueFull:
+            held.transaction.rollback()
+            return False
+        return True
+
+    def put_some(self, held: Held) -> None:
+        for name in self.rng.sample(sorted(self.oracle.model.queues), self.rng.randint(1, 3)):
+            size = self.rng.choice([10, 200, 900, 3000, 12_000])
+            count = self.rng.choice([1, 1, 3, 8 if size < 4000 else 1])
+            payloads = [self.payload(size) for _ in range(count)]
+            if count == 1:
+                ids: Any = [held.transaction.put(name, payloads[0])]
+            else:
+                ids = held.transaction.put_many(name, payloads)
+            held.effects.ids.append((ids, payloads))
+            uid = self.oracle.model.queues[name].uid
+            held.effects.puts += [(uid, payload) for payload in payloads]
+
+    def get_some(self, held: Held) -> None:
+        """What it gets is what the model says: in order, without what is in flight."""
+        found = self.source()
+        if found is None:
+            return
+        source, queue, uid = found
+        in_flight = {
+            position
+            for other in [*self.held, held]
+            for known, subscription, position in other.effects.reads
+            if (known, subscription) == (queue.uid, uid)
+        }
+        limit = self.rng.choice([1, 2, 5, 30])
+        expected = [p for p in queue.unread(uid) if p not in in_flight][:limit]
+        if limit == 1:
+            message = held.transaction.get(source)
+            got = [] if message is None else [message.payload]
+        else:
+            got = held.transaction.get_many(source, limit).payloads()
+        assert got == [queue.payloads[p] for p in expected], source
+        held.effects.reads += [(queue.uid, uid, position) for position in expected]
+
+    def read_to(self, held: Held) -> None:
+        found = self.source()
+        if found is not None:
+            source, queue, uid = found
+            position = self.rng.randint(0, len(queue.payloads))
+            held.transaction.read_to(source, position)
+            held.effects.passed.append((queue.uid, uid, position))
+
+    def source(self) -> tuple[str, ModelQueue, int] | None:
+        sources = [
+            (f"{name}/{subscription}" if subscription else name, queue, uid)
+            for name, queue in sorted(self.oracle.model.queues.items())
+            for subscription, uid in sorted(queue.names.items())
+        ]
+        return self.rng.choice(sources) if sources else None
+
+    def end(self, held: Held) -> None:
+        if self.rng.random() < 0.2:
+            held.transaction.rollback()
+            return
+        try:
+            self.change(lambda model: model.commit(held.effects), held.transaction.commit)
+        except (QueueFull, AlreadyCommitted):
+            held.transaction.rollback()
+            return
+        for ids, payloads in held.effects.ids:
+            for message_id, payload in zip(ids, payloads, strict=True):
+                self.oracle.ids[payload] = int(message_id)
