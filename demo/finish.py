@@ -5,7 +5,7 @@ That also happens when the demo itself dies, so that nothing is left running.
 
 from __future__ import annotations
 
-import sys
+import os
 import threading
 
 __all__ = ["Finish"]
@@ -19,7 +19,8 @@ class Finish:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        while sys.stdin.buffer.read(1):
+        # Not through sys.stdin, whose lock would be held when the interpreter ends.
+        while os.read(0, 1):
             pass
         self._event.set()
 
