@@ -29,6 +29,9 @@ MAX_TIME_US = 253_402_300_799_999_999
 # The blocks of a large transaction's file: one is in memory at a time.
 MAX_LTDS_BLOCK_BYTES = 1 << 20
 
+# What one write to a large transaction's file takes along: larger ones are no faster.
+LTDS_WRITE_BYTES = 4 << 20
+
 # How much of a large transaction's file may wait for a sync, so that finishing it costs little.
 LTDS_SYNC_BYTES = 64 << 20
 
