@@ -1,24 +1,32 @@
 """Reading leased pieces from a store's files, in any process, without owning the store.
 
-- R1: every block is verified, and must carry the checksum that the piece names: a place that was
-  used again is an error, never wrong messages.
+- R1: every block is verified, and must carry the checksum that its piece names: a place that was
+  used again is an error, never wrong messages. So it does not matter which file a handle leads to.
+- R2: memory is bounded by the rows of a batch and one block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import pyarrow as pa
 
-from quire.block import Block
+from quire.block import Block, slices_to_arrow
 from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
-from quire.journal import read_at
+from quire.journal import segment_path
+from quire.limits import LTDS_READERS
 from quire.ltds import LtdsReader
+from quire.message import Delivered
 
 from .checkpoint_file import list_checkpoints, read_checkpoint
 from .info import Piece
 from .layout import Layout
+
+BATCH_ROWS: Final = 65536
+_BATCH_BYTES: Final = 32 << 20
 
 
 class PieceReader:
@@ -33,7 +41,7 @@ class PieceReader:
         checkpoint = read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
         self._store_id = checkpoint.store_id
         self._segment_bytes = int(checkpoint.document["segment_bytes"])
-        self._data: File | None = None
+        self._files: OrderedDict[str, File] = OrderedDict()
 
     def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
@@ -41,61 +49,68 @@ class PieceReader:
         Raises `PositionLost` when the lease has ended and the messages are gone, `StoreCorrupt` for
         damage.
         """
-        if piece.kind == "ltds":
-            yield from self._read_ltds(piece, queue)
-            return
-        block = self._block(piece)
-        yield block.to_arrow(
-            piece.start,
-            piece.stop,
-            queue=queue,
-            first_id=piece.first_id,
-            time_us=piece.time_us,
-            delivery_count=1,
-            copy=False,
-        )
+        return self.read_all([piece], queue)
+
+    def read_all(self, pieces: Iterable[Piece], queue: str = "") -> Iterator[pa.RecordBatch]:
+        """All pieces' messages in order; in batches of up to `BATCH_ROWS`, small ones joined."""
+        slices: list[Delivered] = []
+        rows = size = 0
+        for part in (part for piece in pieces for part in self._slices(piece)):
+            count = part.stop - part.start
+            length = int(part.block.offsets[part.stop] - part.block.offsets[part.start])
+            if slices and (rows + count > BATCH_ROWS or size + length > _BATCH_BYTES):
+                yield slices_to_arrow(slices, queue=queue)
+                slices, rows, size = [], 0, 0
+            slices.append(part)
+            rows += count
+            size += length
+        if slices:
+            yield slices_to_arrow(slices, queue=queue)
 
     def close(self) -> None:
-        if self._data is not None:
-            self._data.close()
-            self._data = None
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _slices(self, piece: Piece) -> Iterator[Delivered]:
+        if piece.kind != "ltds":
+            yield Delivered(
+                self._block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
+            )
+            return
+        with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as reader:
+            start = piece.start
+            while start < piece.stop:
+                block, first = reader.block_at(reader.locate(start))
+                stop = min(piece.stop, first + block.count)
+                yield Delivered(
+                    block, start - first, stop - first, piece.first_id + first, piece.time_us, 1
+                )
+                start = stop
 
     def _block(self, piece: Piece) -> Block:
-        where = f"{piece.kind} {piece.address:#x}"
+        where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
         if piece.kind == "journal":
-            data = read_at(
-                self._env, self._layout.journal, self._segment_bytes, piece.address, piece.length
-            )
+            number, offset = divmod(piece.address, self._segment_bytes)
+            path = segment_path(self._layout.journal, number)
         else:
-            if self._data is None:
-                self._data = self._env.open_file(self._layout.data_file(0), read_only=True)
-            data = self._data.read(piece.address, piece.length)
+            path, offset = self._layout.data_file(0), piece.address
         try:
+            data = self._file(path).read(offset, piece.length)
             block = Block.parse(data, where)
-        except StoreCorrupt as error:
+        except (FileNotFoundError, StoreCorrupt) as error:
             raise PositionLost(
-                f"{error}; the lease may have ended and the place been used again: plan the read "
-                "anew"
+                f"{where}: the messages are not there any more ({error}): the lease may have "
+                "ended; plan the read anew, and run verify if it happens again"
             ) from error
         if block.checksum != piece.checksum or block.count < piece.stop:
             raise PositionLost(f"{where}: the place was used again since the lease ended")
         return block
 
-    def _read_ltds(self, piece: Piece, queue: str) -> Iterator[pa.RecordBatch]:
-        reader = LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id)
-        try:
-            start = piece.start
-            while start < piece.stop:
-                block, first = reader.block_at(reader.locate(start))
-                stop = min(piece.stop, first + block.count)
-                yield block.to_arrow(
-                    start - first,
-                    stop - first,
-                    queue=queue,
-                    first_id=piece.first_id + first,
-                    time_us=piece.time_us,
-                    delivery_count=1,
-                )
-                start = stop
-        finally:
-            reader.close()
+    def _file(self, path: str) -> File:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._env.open_file(path, read_only=True)
+            if len(self._files) > LTDS_READERS:
+                self._files.popitem(last=False)[1].close()
+        return file
