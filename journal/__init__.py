@@ -15,6 +15,7 @@ from .journal import Journal, JournalStatus
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Group, Record, RecoveryReport, Tail
+from .segment import segment_path
 from .verify import Finding, geometry_of, scan
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "pack_record",
     "read_at",
     "scan",
+    "segment_path",
 ]
