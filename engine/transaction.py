@@ -362,23 +362,28 @@ class Transaction:
         written.count += messages
         buffer = self._buffer
         buffer.grew(charge, messages)
-        manager = self._manager
+        options = self._manager.options
         if self.large:
-            written.flush(MAX_DATA_BLOCK_BYTES, manager.options.large_flush_bytes)
-            if buffer.bytes >= manager.options.large_flush_bytes:
-                buffer.emptied()
+            if buffer.bytes >= options.large_flush_bytes:
+                self._spill()
         elif (
-            buffer.bytes > manager.options.large_limit_bytes
-            or buffer.messages > manager.options.large_limit_messages
+            buffer.bytes > options.large_limit_bytes
+            or buffer.messages > options.large_limit_messages
         ):
             self._spill()
-        elif buffer.bytes >= manager.write_buffer.limit_bytes >> 8:
-            manager.relieve_buffer(self)
+        elif buffer.bytes >= options.write_buffer_bytes >> 8:
+            self._manager.relieve_buffer(self)
 
     def _spill(self) -> None:
+        """Move what waits to files. If that fails the transaction is rolled back: part is lost."""
         self.large = True
-        for written in self._written.values():
-            written.flush(MAX_DATA_BLOCK_BYTES)
+        try:
+            with self._manager.sequencer.fail_stop("writing a large transaction's file"):
+                for written in self._written.values():
+                    written.flush(MAX_DATA_BLOCK_BYTES)
+        except BaseException:
+            self._undo()
+            raise
         self._buffer.emptied()
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:

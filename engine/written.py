@@ -40,10 +40,8 @@ class Written:
         self._store_id = store_id
         self._writer: LtdsWriter | None = None
 
-    def flush(self, max_block_bytes: int, at_least: int = 0) -> None:
+    def flush(self, max_block_bytes: int) -> None:
         """The transaction is large: move what is collected to its file."""
-        if self.buffer.builder.charge_bytes < at_least and not self.buffer.blocks:
-            return
         blocks = self.buffer.drain(max_block_bytes)
         if blocks:
             if self._writer is None:
