@@ -4,7 +4,8 @@
   no commit waits for it (promise: recovery's time depends on the journal since the last
   checkpoint).
 - K4: until the checkpoint's file is durable under its name the store is what it was: what was
-  written for it is abandoned if anything fails.
+  written for it is abandoned if there is no room for it. If it is not known whether it became
+  durable, the store has failed, and neither its pages nor those it replaces are used again.
 - K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
   be used again (but for pinned ones).
 """
@@ -72,17 +73,21 @@ class Checkpointer:
             snapshot = taken[0]
             mover = Mover(self._places, self._reader)
             try:
-                self._write(snapshot, mover)
+                with self._sequencer.fail_stop("a checkpoint"):
+                    self._write(snapshot, mover)
             except BaseException:
-                if not self._journal.failed and not self._places.data.failed:
-                    mover.abandon()
+                if self._sequencer.failure is None and not self._journal.failed:
+                    mover.abandon()  # else it may be durable: what it names must stay (K4)
+                    self._places.hand_back()
                 raise
             self._switch(snapshot, mover)
+            self._places.hand_back()
             self.last_lsn = snapshot.lsn
             self.count += 1
             self.moved_bytes += mover.moved_bytes
-            remove_older(self._env, self._directory, snapshot.lsn)
-            self._journal.release(snapshot.restart_lsn)
+            with self._sequencer.fail_stop("removing an old checkpoint"):
+                remove_older(self._env, self._directory, snapshot.lsn)
+                self._journal.release(snapshot.restart_lsn)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -92,6 +97,7 @@ class Checkpointer:
 
     def _take(self) -> Snapshot:
         journal = self._journal
+        self._places.withhold()
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 
     def _write(self, snapshot: Snapshot, mover: Mover) -> None:
@@ -187,7 +193,8 @@ class Checkpointer:
         for queue in snapshot.queues:
             live = queue.queue
             with live.lock:
-                if live.dropped:
+                # Not `dropped`, which is set before the drop is durable.
+                if self._state.queues.get(live.queue_id) is not live:
                     freed = [new for _, new in queue.moved]
                     self._pages.retired += [entry.page for entry in queue.entries]
                 else:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from quire.checksum import checksum
 from quire.env import Env
-from quire.errors import StoreCorrupt, StoreVersion
+from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
 
@@ -80,7 +80,10 @@ def list_checkpoints(env: Env, directory: str) -> list[int]:
 def write_checkpoint(
     env: Env, directory: str, store_id: int, lsn: int, document: dict[str, Any], numbers: Numbers
 ) -> str:
-    """Write a checkpoint (K1); its path."""
+    """Write a checkpoint (K1); its path.
+
+    Raises DiskFull with nothing changed, StoreFailed or OSError when it may be there or not.
+    """
     text = json.dumps(document, separators=(",", ":")).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
@@ -100,16 +103,30 @@ def write_checkpoint(
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     path = path_of(directory, lsn)
     temporary = path + ".tmp"
-    file = env.open_file(temporary, create=True)
+    try:
+        _write_file(env, temporary, data)
+    except DiskFull:
+        env.remove(temporary)
+        raise
+    try:
+        env.rename(temporary, path)
+        env.sync_directory(directory)
+    except OSError as error:
+        raise StoreFailed(
+            f"{path}: it is not known whether it is durable ({error!r}); close the store and open it "
+            "again to recover"
+        ) from error
+    return path
+
+
+def _write_file(env: Env, path: str, data: bytearray) -> None:
+    file = env.open_file(path, create=True)
     try:
         file.truncate(0)
         file.write(0, data)
         file.sync()
     finally:
         file.close()
-    env.rename(temporary, path)
-    env.sync_directory(directory)
-    return path
 
 
 def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:

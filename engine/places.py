@@ -3,7 +3,9 @@
 - P1: a place is free only when the change that frees it is durable.
 - P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
-- P4: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
+- P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still has
+  them in use, and so they must not be taken for what it moves.
+- P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Places:
         self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
         self._removable: list[int] = []
         self._ltds_pins: dict[int, int] = {}
+        self._freeing = threading.Lock()
+        self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
 
     # Pages
 
@@ -75,11 +79,27 @@ class Places:
         """Blocks that were released (P1)."""
         for ref in refs:
             if ref.kind == format.DATA:
-                self.space.free(*self.pages_of(ref))
+                with self._freeing:
+                    if self._withheld is None:
+                        self.space.free(*self.pages_of(ref))
+                    else:
+                        self._withheld.append(self.pages_of(ref))
             elif ref.kind == format.LTDS:
                 with self._lock:
                     self.ltds.pop(ref.address, None)
                     self._removable.append(ref.address)
+
+    def withhold(self) -> None:
+        """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
+        with self._freeing:
+            self._withheld = []
+
+    def hand_back(self) -> None:
+        """The checkpoint is durable, or was given up."""
+        with self._freeing:
+            for first, pages in self._withheld or ():
+                self.space.free(first, pages)
+            self._withheld = None
 
     # Large transactions' files
 
@@ -94,7 +114,7 @@ class Places:
                 del self._ltds_pins[ltds_id]
 
     def sweep(self) -> int:
-        """Remove the files that nobody needs any more (P3, P4); how many."""
+        """Remove the files that nobody needs any more (P3, P5); how many."""
         with self._lock:
             going = [i for i in self._removable if i not in self._ltds_pins]
             self._removable = [i for i in self._removable if i in self._ltds_pins]

@@ -9,16 +9,18 @@
   `DiskFull` if nothing was written, and is withdrawn: it may be submitted again.
 - C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may
   differ from the journal: every later change is refused until the store is opened again.
+- C7: the same after a failed write or sync of any other file of the store (promise 11).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
-from quire.errors import StoreFailed
+from quire.errors import DiskFull, StoreFailed
 from quire.journal import Journal
 from quire.limits import GROUP_BYTES
 
@@ -175,13 +177,30 @@ class Sequencer:
 
     @property
     def failure(self) -> BaseException | None:
-        """What interrupted the applying of a change (C6)."""
+        """What interrupted the applying of a change (C6), or failed beside the journal (C7)."""
         return self._failure
+
+    @contextmanager
+    def fail_stop(self, doing: str) -> Iterator[None]:
+        """I/O that is not the journal's (C7). Raises StoreFailed for an OSError but DiskFull."""
+        try:
+            yield
+        except DiskFull:
+            raise
+        except StoreFailed as error:
+            self._failure = self._failure or error
+            raise
+        except OSError as error:
+            self._failure = self._failure or error
+            raise StoreFailed(
+                f"{doing} failed ({error!r}); the store refuses commits: close it and open it again to "
+                "recover"
+            ) from error
 
     def _failed(self) -> StoreFailed:
         return StoreFailed(
-            f"a commit was interrupted while it was applied ({self._failure!r}); close the store "
-            "and open it again to recover"
+            f"the store has failed ({self._failure!r}) and refuses commits: close it and open it "
+            "again to recover"
         )
 
     def _hand_over(self) -> None:

@@ -16,7 +16,7 @@ from quire.engine import Store, Transaction
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueFull, QueueInUse
 from quire.ltds import LtdsWriter, new_id
-from quire.testing import SimEnv
+from quire.testing import Call, SimEnv
 
 PATH = "/disk/store"
 KEYS = ("alpha", "beta")
@@ -258,8 +258,9 @@ def drain(store: Store, model: Model) -> None:
 
 def check_store(env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3) -> None:
     """Recover; compare; go on working; lose the power again; compare; read everything."""
-    if not oracle.created and not env.exists("/disk"):
+    if not oracle.created:
         env.make_directory("/disk")
+        env.sync_directory("/")
     store = open_store(env)
     model = oracle.match(store)
     check_ids(store, oracle)
@@ -300,10 +301,12 @@ class Workload:
         steps: int = 40,
         first_payload: int = 0,
         ids: dict[bytes, int] | None = None,
+        beside: float = 0.5,
         **options: Any,
     ) -> None:
         self.seed = seed
         self.steps = steps
+        self.beside = beside  # how often something else happens in the midst of a checkpoint
         self.options = options
         self._first_payload = first_payload
         self._known_ids = ids
@@ -336,10 +339,11 @@ class Runner:
         self.store = store
         self.oracle = oracle
         self.options = workload.options
+        self.beside = workload.beside
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
         self.held: list[Held] = []
-        self.rolled_back = 0
+        self.is_beside = False
 
     # Steps
 
@@ -396,7 +400,11 @@ class Runner:
             self.change(lambda model: model.queues.pop(name), lambda: self.store.drop_queue(name))
         except QueueInUse:
             uid = self.oracle.model.queues[name].uid
-            assert any(put[0] == uid for held in self.held for put in held.effects.puts)
+            assert any(
+                place[0] == uid
+                for held in self.held
+                for place in [*held.effects.puts, *held.effects.reads]
+            )
 
     def subscribe(self, queue: str, name: str) -> None:
         end = len(self.oracle.model.queues[queue].payloads)
@@ -476,7 +484,23 @@ class Runner:
         self.end(held)
 
     def checkpoint(self) -> None:
-        self.store.checkpoint()
+        """A checkpoint, with other changes between its calls."""
+        self.env.before_call = self.step_beside
+        try:
+            self.store.checkpoint()
+        finally:
+            self.env.before_call = None
+
+    def step_beside(self, call: Call) -> None:
+        # Growing a file happens under a lock that a commit may need.
+        if self.is_beside or call.kind == "allocate" or self.rng.random() >= self.beside:
+            return
+        self.is_beside = True
+        try:
+            steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
+            self.rng.choice([*steps, self.subscription, self.drop, self.create])()
+        finally:
+            self.is_beside = False
 
     def reopen(self) -> None:
         self.held.clear()
