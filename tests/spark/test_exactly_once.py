@@ -115,6 +115,7 @@ def test_a_query_stopped_during_its_commit(job: Job) -> None:
     eventually((job.control / "committed-0").exists)
     stopping = threading.Thread(target=query.stop)
     stopping.start()
+    eventually(lambda: not query.isActive)
     job.switch("hold-after", on=False)
     stopping.join(60)
     assert not stopping.is_alive()
