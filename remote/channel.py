@@ -16,6 +16,7 @@ import pyarrow as pa
 from quire.errors import RemoteError
 
 from .failures import raise_error
+from .fork_guard import guard
 from .protocol import Bytes, Frame, decode_frame, encode_frame
 
 
@@ -35,6 +36,7 @@ class Channel:
         from pyarrow import flight
 
         self.broken = False
+        self._in_request = threading.Lock()
         self.transaction_state: str | None = None  # as the latest answer said
         self._transactions = 0
         try:
@@ -43,6 +45,11 @@ class Channel:
             )
         except pa.ArrowException as error:
             raise StreamEnded(_reason(error), sent=False) from None
+        guard(self)
+
+    def flight_objects(self) -> list[Any]:
+        """See `fork_guard`."""
+        return [self._writer, self._reader]
 
     def receive_hello(self) -> Frame:
         """The owner's answer to the hello. Raises StreamEnded, or what the owner answers."""
@@ -67,6 +74,13 @@ class Channel:
         Raises StreamEnded, or the error that the answer reports.
         """
         frame = encode_frame(header, bodies)
+        with self._in_request:
+            frames = self._exchange(frame, may_block)
+        self.transaction_state = frames[-1].header.get("state")
+        raise_error(frames[-1].header)
+        return frames
+
+    def _exchange(self, frame: bytes, may_block: bool) -> list[Frame]:
         if self.broken:
             raise StreamEnded("the stream was broken before", sent=False)
         self.broken = True  # until the answer is complete, whatever interrupts (C1)
@@ -78,8 +92,6 @@ class Channel:
         while frames[-1].header.get("more") is True:
             frames.append(self._receive())
         self.broken = False
-        self.transaction_state = frames[-1].header.get("state")
-        raise_error(frames[-1].header)
         return frames
 
     def wait_for_end(self) -> str:
@@ -97,10 +109,14 @@ class Channel:
             self._reader.cancel()
 
     def close(self) -> None:
-        """End the stream."""
+        """End the stream. A request under way in another thread fails, and that one closes it."""
         self.cancel()
-        with contextlib.suppress(pa.ArrowException):
-            self._writer.close()
+        if self._in_request.acquire(blocking=False):
+            try:
+                with contextlib.suppress(pa.ArrowException):
+                    self._writer.close()
+            finally:
+                self._in_request.release()
 
     def _receive(self, *, may_block: bool = False) -> Frame:
         try:

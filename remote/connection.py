@@ -17,6 +17,7 @@ from typing import Any, Final
 from quire.errors import ConnectionLost, RemoteError, StoreClosed
 
 from .channel import Channel, StreamEnded
+from .fork_guard import guard
 from .protocol import MAX_IDLE_STREAMS, Frame, field
 
 HELLO_SECONDS: Final = 5.0
@@ -49,6 +50,7 @@ class Connection:
             self._flight = flight.FlightClient(url, generic_options=_OPTIONS)
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"cannot connect to {url}: {error}") from None
+        guard(self)
         try:
             hello = self._start_watch()
         except BaseException:
@@ -58,6 +60,10 @@ class Connection:
         self.path = field(hello.header, "path", str)
         self.store_id = hello.header.get("store_id")
         self.owner_process_id = field(hello.header, "process_id", int)
+
+    def flight_objects(self) -> list[Any]:
+        """See `fork_guard`."""
+        return [self._flight]
 
     @property
     def lost(self) -> bool:
@@ -185,9 +191,7 @@ class Connection:
 
     def _end_streams(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-            in_use = list(self._in_use)
-        for channel in in_use:
-            channel.cancel()  # its user closes it
-        for channel in idle:
+            channels = [*self._idle, *self._in_use]
+            self._idle.clear()
+        for channel in channels:
             channel.close()

@@ -34,6 +34,7 @@ from quire.errors import (
     TransactionClosed,
     TransactionTimeout,
 )
+from quire.limits import MAX_LEDGER_KEY_BYTES
 from quire.message import Message, Messages
 
 from .channel import Channel, StreamEnded
@@ -152,8 +153,12 @@ class RemoteTransaction:
 
     def record(self, key: str, version: int) -> None:
         """Enter a version into the ledger; the commit raises AlreadyCommitted if it is there."""
-        if not isinstance(key, str) or type(version) is not int:
-            raise InvalidArgument(f"a ledger entry is a str and an int, not {key!r}, {version!r}")
+        if not isinstance(key, str) or not 0 < len(key.encode()) <= MAX_LEDGER_KEY_BYTES:
+            raise InvalidArgument(
+                f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes"
+            )
+        if not isinstance(version, int) or not 0 <= version < 1 << 63:
+            raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
         with self._lock:
             self._check_open()
             self._records.append((key, version))

@@ -29,6 +29,7 @@ from .address import (
     write_address,
 )
 from .failures import describe_error
+from .fork_guard import guard
 from .protocol import MAX_STREAMS, decode_frame, encode_frame
 from .session import Session
 from .sockets import cut_connections
@@ -73,6 +74,7 @@ class StoreServer:
             self._flight = _flight_server(url, self._exchange)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise RemoteError(f"cannot listen at {url}: {error}") from None
+        guard(self)
         atexit.register(self.close)
         if self._socket_path is not None:
             os.chmod(self._socket_path, 0o600)
@@ -82,6 +84,10 @@ class StoreServer:
             url = f"{url.rpartition(':')[0]}:{self._flight.port}"
         self.url = url
         return url
+
+    def flight_objects(self) -> list[Any]:
+        """See `fork_guard`."""
+        return [self._flight]
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""

@@ -1,0 +1,44 @@
+"""Stores for the tests of sharing: embedded, and joined over the socket of an owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from quire.engine import Store
+from quire.errors import StoreClosed
+from quire.opening import open as open_store
+from quire.remote import RemoteStore
+
+SEGMENT_BYTES = 4 << 20  # quickly made
+
+AnyStore = Store | RemoteStore
+
+
+@pytest.fixture
+def owner(store_path: str) -> Iterator[Store]:
+    """A store that this process owns and serves. It verifies at the end."""
+    with open_store(store_path, segment_bytes=SEGMENT_BYTES) as store:
+        assert isinstance(store, Store)
+        yield store
+        with suppress(StoreClosed):  # a test may have closed it
+            report = store.verify()
+            assert report.ok, report.findings
+
+
+@pytest.fixture
+def joined(owner: Store) -> Iterator[RemoteStore]:
+    """The same store, joined."""
+    with open_store(owner.path) as store:
+        assert isinstance(store, RemoteStore)
+        yield store
+
+
+@pytest.fixture(params=["embedded", "joined"])
+def store(request: pytest.FixtureRequest) -> AnyStore:
+    """Either: what is tested with it holds for both."""
+    name = {"embedded": "owner", "joined": "joined"}[request.param]
+    value: AnyStore = request.getfixturevalue(name)
+    return value

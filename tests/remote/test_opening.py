@@ -1,0 +1,240 @@
+"""Opening: one owner, the others join; owner processes that start when they are needed and end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.engine import Store
+from quire.env import OsEnv
+from quire.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    StoreError,
+    StoreFailed,
+    StoreLocked,
+    StoreNotFound,
+)
+from quire.opening import connect, open_or_serve
+from quire.opening import open as open_store
+from quire.remote import RemoteStore, read_address
+from tests.remote.children import Child, child
+from tests.source_tree import ROOT
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def served(store_path: str) -> Iterator[str]:
+    """A path at which owner processes may start; the last one is ended after the test."""
+    yield store_path
+    address = read_address(OsEnv(), store_path)
+    if address is not None:
+        end(address.process_id)
+
+
+def is_running(process_id: int) -> bool:
+    """Whether there is such a process, zombies aside."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_end(process_id: int) -> bool:
+    """Whether the process ends soon."""
+    deadline = time.monotonic() + SECONDS
+    while is_running(process_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def end(process_id: int) -> None:
+    """End an owner process of this test."""
+    if is_running(process_id):
+        os.kill(process_id, signal.SIGTERM)
+        if not wait_for_end(process_id):
+            os.kill(process_id, signal.SIGKILL)
+
+
+@pytest.mark.promise(12)
+def test_an_owner_that_does_not_share(store_path: str) -> None:
+    """StoreLocked names the owner, for one that would join and one that would not."""
+    with open_store(store_path, share=False) as owner:
+        assert owner.role == "owner"
+        assert not os.path.exists(os.path.join(store_path, "run", "quire.sock"))
+        for share in (False, True):
+            with pytest.raises(StoreLocked, match=str(os.getpid())):
+                open_store(store_path, share=share)
+
+
+@pytest.mark.promise(12)
+def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
+    """share=False means this process or none."""
+    with open_store(store_path), pytest.raises(StoreLocked, match=str(os.getpid())):
+        open_store(store_path, share=False)
+
+
+def test_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
+    """The store is shared all the same, by a socket in a private directory elsewhere."""
+    path = str(tmp_path / ("long" * 30))
+    with open_store(path), open_store(path) as joined:
+        assert isinstance(joined, RemoteStore)
+        directory = Path(joined.url.removeprefix("grpc+unix://")).parent
+        assert not str(directory).startswith(path)
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert joined.queues() == []
+    assert not directory.exists()
+
+
+def test_connect_by_url(store_path: str) -> None:
+    """The URL of the socket gives the same store; other strings are refused."""
+    with open_store(store_path), open_store(store_path) as joined:
+        assert isinstance(joined, RemoteStore)
+        with connect(joined.url) as again:
+            assert again.store_id == joined.store_id
+            assert again.path == joined.path
+    with pytest.raises(ConnectionLost):
+        connect(joined.url)
+    for url in ("", "http://x", "grpc+unix://relative", None):
+        with pytest.raises(InvalidArgument):
+            connect(url)  # type: ignore[arg-type]
+
+
+@pytest.mark.promise(13)
+def test_bad_paths_and_options(tmp_path: Path) -> None:
+    """Clear errors, and nothing is made."""
+    with pytest.raises(InvalidArgument):
+        open_store(5)  # type: ignore[arg-type]
+    with pytest.raises(StoreNotFound):
+        open_store(str(tmp_path / "none"), create=False)
+    with pytest.raises(InvalidArgument, match="speed"):
+        open_store(str(tmp_path / "none"), speed=9)
+    with pytest.raises(StoreError):
+        open_or_serve(str(tmp_path / "none"), create=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_object_will_do(tmp_path: Path) -> None:
+    """os.PathLike is taken as well as str."""
+    with open_store(tmp_path / "store") as store:  # type: ignore[arg-type]
+        assert store.path == str(tmp_path / "store")
+
+
+def test_an_owner_process_is_started_and_ends(served: str) -> None:
+    """It serves while a client is connected, and ends a while after the last one left."""
+    with open_or_serve(served, linger=0.5) as first:
+        assert first.role == "joined"
+        with open_or_serve(served, linger=0.5) as second:
+            assert second.owner_process_id == first.owner_process_id
+            assert second.owner_process_id != os.getpid()
+        first.create_queue("work", kind="work")
+        time.sleep(1.0)
+        first.put("work", b"x")
+        process_id = first.owner_process_id
+    assert wait_for_end(process_id)
+    assert not os.path.exists(os.path.join(served, "run", "address"))
+    with open_store(served) as store:
+        assert isinstance(store, Store)
+        assert store.queue("work").messages == 1
+
+
+def test_a_killed_owner_process_is_replaced(served: str) -> None:
+    """What it left behind is no hindrance."""
+    with open_or_serve(served, linger=5) as first:
+        first.create_queue("work", kind="work")
+        os.kill(first.owner_process_id, signal.SIGKILL)
+        assert wait_for_end(first.owner_process_id)
+    with open_or_serve(served, linger=0.2) as second:
+        assert second.owner_process_id != first.owner_process_id
+        assert second.queue("work").messages == 0
+
+
+RACER = """
+import sys
+from quire.opening import open_or_serve
+print("ready", flush=True)
+sys.stdin.readline()
+with open_or_serve(sys.argv[1], linger=2.0) as store:
+    print(store.owner_process_id, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.promise(12)
+def test_processes_that_start_an_owner_at_once_get_one(served: str) -> None:
+    """Four at a time: the lock decides, and all join the same owner."""
+    racers = [Child(RACER, served) for _ in range(4)]
+    try:
+        for racer in racers:
+            assert racer.line() == "ready"
+        for racer in racers:
+            racer.say("go")
+        owners = {int(racer.line()) for racer in racers}
+        assert len(owners) == 1
+        assert is_running(owners.pop())
+    finally:
+        for racer in racers:
+            racer.close()
+
+
+def test_an_owner_process_that_cannot_start(served: str) -> None:
+    """The error repeats what the owner said."""
+    with open_store(served):
+        pass
+    for checkpoint in Path(served, "checkpoint").iterdir():
+        checkpoint.write_bytes(b"damaged")
+    with pytest.raises(StoreFailed, match=r"StoreCorrupt|StoreVersion"):
+        open_or_serve(served)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_ends_cleanly_on_a_signal(served: str, number: signal.Signals) -> None:
+    """The store is closed, the address is gone, and the exit status is 0."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "quire", "serve", served], stdout=subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        deadline = time.monotonic() + SECONDS
+        while read_address(OsEnv(), served) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with open_store(served) as store:
+            assert isinstance(store, RemoteStore)
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0
+    assert b"closed" in output
+    assert read_address(OsEnv(), served) is None
+
+
+def test_opening_while_the_owner_closes(store_path: str) -> None:
+    """Two processes that open and close in turns never fail: they own the store or join."""
+    code = """
+import sys
+from quire.errors import ConnectionLost
+from quire.opening import open
+for _ in range(15):
+    with open(sys.argv[1], segment_bytes=4 << 20) as store:
+        try:
+            store.queues()
+        except ConnectionLost:  # the owner closed it right then
+            pass
+print("done", flush=True)
+"""
+    with child(code, store_path) as one, child(code, store_path) as two:
+        assert one.line() == "done"
+        assert two.line() == "done"

@@ -1,0 +1,440 @@
+"""What a store does, the same whether this process owns it or has joined its owner."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    PositionLost,
+    QueueExists,
+    QueueFull,
+    QueueInUse,
+    QueueNotFound,
+    QuireError,
+    StoreClosed,
+    SubscriptionNotFound,
+    TransactionClosed,
+    TransactionError,
+    TransactionTimeout,
+)
+from quire.message import MESSAGE_SCHEMA
+from tests.remote.conftest import AnyStore
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def work(store: AnyStore) -> str:
+    """A work queue."""
+    return store.create_queue("work", kind="work").name
+
+
+@pytest.fixture
+def topic(store: AnyStore) -> str:
+    """A topic with the subscription "a"."""
+    store.create_queue("topic", kind="topic")
+    store.subscribe("topic", "a")
+    return "topic"
+
+
+def test_queues_are_made_listed_and_dropped(store: AnyStore) -> None:
+    """The definitions of queues and subscriptions, as values that compare equal."""
+    info = store.create_queue("q", kind="topic", capacity=1 << 20, max_messages=5)
+    assert (info.name, info.kind, info.capacity_bytes, info.max_messages) == (
+        "q",
+        "topic",
+        1 << 20,
+        5,
+    )
+    assert store.queue("q") == info
+    assert store.queues() == [info]
+    with pytest.raises(QueueExists):
+        store.create_queue("q")
+    first = store.subscribe("q", "a", start="latest")
+    assert store.subscribe("q", "a", start="latest") == first
+    assert store.subscriptions("q") == [first]
+    assert store.queue("q").subscriptions == ("a",)
+    store.unsubscribe("q", "a")
+    with pytest.raises(SubscriptionNotFound):
+        store.unsubscribe("q", "a")
+    store.drop_queue("q")
+    with pytest.raises(QueueNotFound):
+        store.queue("q")
+
+
+def test_a_message_arrives_with_all_its_fields(store: AnyStore, work: str) -> None:
+    """Every field of a message, and its id, which is known after the commit."""
+    fields: dict[str, Any] = {
+        "priority": 7,
+        "group": 9,
+        "sender": "Jörg",
+        "correlation_id": "c-1",
+        "reply_to": "answers",
+        "content_type": "text/plain",
+        "expires_at": 4_000_000_000_000_000,
+        "deliver_at": 1_000,
+        "attributes": {"a": "1", "b": ""},
+    }
+    with store.transaction() as txn:
+        message_id = txn.put(work, b"payload", **fields)
+        with pytest.raises(TransactionError):
+            int(message_id)
+    with store.transaction() as txn:
+        message = txn.get(work)
+        assert txn.get(work) is None
+    assert message is not None
+    assert {name: getattr(message, name) for name in fields} == fields
+    assert (message.id, message.queue, message.payload) == (int(message_id), work, b"payload")
+    assert message.delivery_count == 1
+    assert abs(message.time - time.time_ns() // 1000) < 3600e6
+
+
+def test_a_rollback_makes_messages_available_again(store: AnyStore, work: str) -> None:
+    """At their place in the order, and counted as delivered once more."""
+    with store.transaction() as txn:
+        txn.put_many(work, [b"0", b"1", b"2"])
+    txn = store.transaction()
+    assert txn.get_many(work, 2).payloads() == [b"0", b"1"]
+    txn.rollback()
+    txn.rollback()
+    assert txn.state == "rolled back"
+    with store.transaction() as txn:
+        messages = txn.get_many(work)
+    assert messages.payloads() == [b"0", b"1", b"2"]
+    assert [message.delivery_count for message in messages] == [2, 2, 1]
+
+
+def test_an_exception_rolls_back(store: AnyStore, topic: str) -> None:
+    """Nothing of the block takes effect."""
+    with pytest.raises(ZeroDivisionError), store.transaction() as txn:  # noqa: PT012
+        txn.put(topic, b"x")
+        txn.record("key", 1)
+        _ = 1 // 0
+    assert txn.state == "rolled back"
+    assert store.queue(topic).end_position == 0
+    assert store.ledger("key") is None
+    with pytest.raises(TransactionClosed):
+        txn.put(topic, b"x")
+
+
+def test_one_commit_over_many_queues(store: AnyStore, topic: str, work: str) -> None:
+    """Gets and puts of one transaction become visible together, in put order."""
+    store.put(work, b"order")
+    txn = store.transaction()
+    order = txn.get(work)
+    assert order is not None
+    txn.put(topic, b"1")
+    txn.put_many(topic, [b"2", b"3"])
+    txn.put(work, b"later")
+    with store.transaction() as other:
+        assert other.get(work) is None
+        assert len(other.get_many(f"{topic}/a")) == 0
+    txn.commit()
+    assert txn.state == "committed"
+    with store.transaction() as other:
+        assert other.get_many(f"{topic}/a").payloads() == [b"1", b"2", b"3"]
+        assert other.get_many(work).payloads() == [b"later"]
+
+
+def test_batches_go_in_and_come_out(store: AnyStore, topic: str) -> None:
+    """put_many takes lists, arrays and batches; their ids are those of the messages."""
+    store.subscribe(topic, "b")
+    batch = pa.record_batch({"payload": [b"d", b"e"], "priority": pa.array([1, 2], pa.int32())})
+    with store.transaction() as txn:
+        ids = [
+            txn.put_many(topic, [b"a", b"b"]),
+            txn.put_many(topic, pa.array([b"c"])),
+            txn.put_many(topic, batch),
+            txn.put_many(topic, []),
+        ]
+        single = txn.put(topic, b"f")
+    with store.transaction() as txn:
+        messages = txn.get_many(f"{topic}/a")
+        arrow = txn.get_arrow(f"{topic}/b")
+        nothing = txn.get_arrow(f"{topic}/b")
+    assert messages.payloads() == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert [*map(int, (*ids[0], *ids[1], *ids[2], single))] == messages.ids
+    assert len(ids[3]) == 0
+    assert [int(i) for i in ids[0][1:]] == messages.ids[1:2]
+    assert messages.to_arrow().equals(arrow)
+    assert arrow.schema.equals(MESSAGE_SCHEMA)
+    assert arrow.schema.metadata == {b"queue": topic.encode()}
+    assert arrow["priority"].to_pylist() == [0, 0, 0, 1, 2, 0]
+    assert nothing.num_rows == 0
+    assert nothing.schema.equals(MESSAGE_SCHEMA)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_transaction_larger_than_any_buffer(store: AnyStore, work: str, large: bool) -> None:
+    """20 MB in one transaction, given in many puts, come out in order."""
+    payload = bytes(1000)
+    with store.transaction(large=large) as txn:
+        for n in range(199):
+            txn.put_many(work, [b"%05d" % (n * 100 + i) + payload for i in range(100)])
+        ids = txn.put_many(work, [b"%05d" % (19_900 + i) + payload for i in range(100)])
+        assert store.queue(work).messages == 0
+    assert int(ids[-1]) - int(ids[0]) == 99
+    with store.transaction() as txn:
+        got = txn.get_many(work, max_messages=50_000)
+    assert [p[:5] for p in got.payloads()] == [b"%05d" % n for n in range(20_000)]
+
+
+def test_a_payload_larger_than_any_frame_part(store: AnyStore, work: str) -> None:
+    """One message of 50 MB."""
+    store.put(work, b"x" * 50_000_000)
+    with store.transaction() as txn:
+        message = txn.get(work)
+    assert message is not None
+    assert len(message.payload) == 50_000_000
+
+
+@pytest.mark.promise(5)
+def test_a_full_queue_refuses_and_the_store_goes_on(store: AnyStore) -> None:
+    """QueueFull comes from the put or, joined, from the commit; nothing of it took effect."""
+    store.create_queue("small", kind="work", capacity=100_000)
+    txn = store.transaction()
+    with pytest.raises(QueueFull):  # noqa: PT012
+        for _ in range(11):
+            txn.put("small", b"x" * 10_000)
+        txn.commit()
+    txn.rollback()
+    assert store.queue("small").used_bytes == 0
+    store.put("small", b"fits")
+    assert store.queue("small").messages == 1
+
+
+def test_a_missing_queue_fails_the_put(store: AnyStore, work: str) -> None:
+    """The transaction stays usable."""
+    with store.transaction() as txn:
+        with pytest.raises(QueueNotFound):
+            txn.put("nowhere", b"x")
+        with pytest.raises(QueueNotFound):
+            txn.put_many("nowhere", [b"x"])
+        with pytest.raises(QueueNotFound):
+            txn.get("nowhere")
+        txn.put(work, b"y")
+    assert store.queue(work).messages == 1
+    with pytest.raises(QueueNotFound):
+        store.put("nowhere", b"x")
+
+
+def test_a_queue_dropped_meanwhile(store: AnyStore, work: str) -> None:
+    """What was known of it is not trusted for ever."""
+    store.put(work, b"x")
+    store.drop_queue(work)
+    with pytest.raises(QueueNotFound):
+        store.put(work, b"x")
+    with pytest.raises(QueueNotFound), store.transaction() as txn:
+        txn.put(work, b"x")
+
+
+def test_a_queue_in_use_is_not_dropped(store: AnyStore, work: str) -> None:
+    """A transaction that has put to it holds it, once its puts are at the owner."""
+    with store.transaction() as txn:
+        txn.put_many(work, [bytes(1 << 20)] * 9)
+        with pytest.raises(QueueInUse):
+            store.drop_queue(work)
+
+
+def test_the_ledger_makes_a_commit_happen_once(store: AnyStore, work: str) -> None:
+    """A second commit with the same version raises AlreadyCommitted and does nothing."""
+    for version in (1, 2):
+        with store.transaction() as txn:
+            txn.put(work, b"x")
+            txn.record("query", version)
+    assert store.ledger("query") == 2
+    with pytest.raises(AlreadyCommitted), store.transaction() as txn:  # noqa: PT012
+        txn.put(work, b"x")
+        txn.record("query", 2)
+    assert txn.state == "rolled back"
+    assert store.queue(work).messages == 2
+
+
+def test_a_get_waits_for_a_commit(store: AnyStore, work: str) -> None:
+    """A waiting get is woken by a commit, and holds up no other transaction."""
+    got: list[Any] = []
+
+    def wait() -> None:
+        with store.transaction() as txn:
+            got.append(txn.get(work, timeout=SECONDS))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    start = time.monotonic()
+    for n in range(3):
+        store.put(work, b"%d" % n)
+    for thread in threads:
+        thread.join(SECONDS)
+    assert sorted(message.payload for message in got) == [b"0", b"1", b"2"]
+    assert time.monotonic() - start < SECONDS / 2
+
+
+def test_a_get_in_the_main_thread_waits_its_time(store: AnyStore, work: str) -> None:
+    """None after the timeout; the transaction goes on."""
+    with store.transaction() as txn:
+        start = time.monotonic()
+        assert txn.get(work, timeout=0.3) is None
+        assert time.monotonic() - start > 0.25
+        assert len(txn.get_many(work, timeout=0.01)) == 0
+        txn.put(work, b"x")
+    assert store.queue(work).messages == 1
+
+
+def test_a_transaction_is_rolled_back_after_its_timeout(store: AnyStore, work: str) -> None:
+    """What it got is available again, and it says what happened to it."""
+    store.put(work, b"x")
+    txn = store.transaction(timeout=0.2)
+    assert txn.get(work) is not None
+    with store.transaction() as other:
+        assert other.get(work, timeout=SECONDS) is not None
+    for operation in (lambda: txn.get(work), lambda: txn.put(work, b"y"), txn.commit):
+        with pytest.raises(TransactionTimeout):
+            operation()
+    assert txn.state == "rolled back"
+
+
+def test_puts_that_waited_too_long(store: AnyStore, work: str) -> None:
+    """The timeout holds for a transaction that has only put, too."""
+    with pytest.raises(TransactionTimeout), store.transaction(timeout=0.1) as txn:  # noqa: PT012
+        txn.put(work, b"x")
+        time.sleep(1.5)
+    assert store.queue(work).messages == 0
+
+
+def test_an_empty_transaction(store: AnyStore) -> None:
+    """It commits, and can be used no more."""
+    txn = store.transaction()
+    txn.commit()
+    assert txn.state == "committed"
+    with pytest.raises(TransactionClosed):
+        txn.commit()
+    with pytest.raises(TransactionClosed):
+        txn.get("q")
+    with pytest.raises(TransactionClosed):
+        txn.record("k", 1)
+    txn.rollback()
+
+
+def test_looking_without_taking(store: AnyStore, topic: str) -> None:
+    """browse, from a position and within a subscription."""
+    with store.transaction() as txn:
+        txn.put_many(topic, [b"0", b"1", b"2"])
+    store.subscribe(topic, "late", start=2)
+    assert store.browse(topic).payloads() == [b"0", b"1", b"2"]
+    assert store.browse(topic, start=1, max_messages=1).payloads() == [b"1"]
+    assert store.browse(f"{topic}/late").payloads() == [b"2"]
+    assert store.subscriptions(topic)[0].pending == 3
+
+
+def test_positions_leases_and_reading_on(store: AnyStore, topic: str) -> None:
+    """Ranges can be pinned; read_to passes messages over at the commit."""
+    with store.transaction() as txn:
+        txn.put_many(topic, [b"%d" % n for n in range(10)])
+    assert store.positions(topic) == (0, 10)
+    lease = store.lease(topic, 2, 5, seconds=60.0)
+    assert (lease.queue, lease.start, lease.end) == (topic, 2, 5)
+    assert sum(piece.stop - piece.start for piece in lease.pieces) == 3
+    store.renew(lease.lease_id, 60.0)
+    store.release(lease.lease_id)
+    with pytest.raises(PositionLost):
+        store.renew(lease.lease_id)
+    with store.transaction() as txn:
+        txn.read_to(f"{topic}/a", 4)
+    assert store.subscriptions(topic)[0].position == 4
+
+
+def test_the_store_as_a_whole(store: AnyStore, work: str) -> None:
+    """status is JSON, a checkpoint can be asked for, verify finds nothing."""
+    store.put(work, b"x")
+    store.checkpoint()
+    assert json.loads(json.dumps(store.status()))["queues"][0]["name"] == work
+    report = store.verify()
+    assert report.ok
+    assert report.checked["messages"] == 1
+
+
+class Within:
+    """Calls a method of a new transaction, which then ends."""
+
+    def __init__(self, store: AnyStore) -> None:
+        self._store = store
+
+    def __getattr__(self, method: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            with self._store.transaction() as txn:
+                return getattr(txn, method)(*arguments)
+
+        return call
+
+
+BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
+    "queue name": lambda store: store.create_queue("a/b"),
+    "queue name type": lambda store: store.create_queue(5),  # type: ignore[arg-type]
+    "kind": lambda store: store.create_queue("b", kind="heap"),  # type: ignore[arg-type]
+    "capacity": lambda store: store.create_queue("b", capacity=-1),
+    "start": lambda store: store.subscribe("topic", "b", start="middle"),  # type: ignore[arg-type]
+    "subscription name": lambda store: store.subscribe("topic", ""),
+    "subscribe to work": lambda store: store.subscribe("work", "b"),
+    "timeout": lambda store: store.transaction(timeout=0),
+    "payload type": lambda store: store.put("work", "text"),  # type: ignore[arg-type]
+    "payloads type": lambda store: Within(store).put_many("work", b"abc"),
+    "payloads of text": lambda store: Within(store).put_many("work", ["a"]),
+    "batch without payload": lambda store: Within(store).put_many(
+        "work", pa.record_batch({"x": [1]})
+    ),
+    "priority": lambda store: store.put("work", b"", priority=70_000),
+    "unknown field": lambda store: store.put("work", b"", colour="red"),
+    "attributes": lambda store: store.put("work", b"", attributes={"a": 1}),
+    "source type": lambda store: Within(store).get(None),
+    "source form": lambda store: Within(store).get("topic/a/b"),
+    "max_messages": lambda store: Within(store).get_many("work", 0),
+    "max_messages type": lambda store: Within(store).get_many("work", "all"),
+    "ledger key": lambda store: Within(store).record("", 1),
+    "ledger version": lambda store: Within(store).record("k", -1),
+    "position": lambda store: Within(store).read_to("topic/a", 99),
+    "fragment": lambda store: Within(store).adopt("work", 1),
+}
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_a_bad_argument_is_named_and_changes_nothing(
+    store: AnyStore, topic: str, work: str, name: str
+) -> None:
+    """InvalidArgument, and the store is as before."""
+    before = store.queues(), store.subscriptions(topic)
+    with pytest.raises(InvalidArgument):
+        BAD_CALLS[name](store)
+    assert (store.queues(), store.subscriptions(topic)) == before
+
+
+@pytest.mark.promise(13)
+def test_damaged_blocks_are_refused(store: AnyStore, work: str) -> None:
+    """put_block verifies what it is given; the transaction stays open."""
+    with store.transaction() as txn:
+        for data in (b"", b"x" * 100):
+            with pytest.raises(QuireError):
+                txn.put_block(work, data)
+        txn.put(work, b"x")
+    assert store.queue(work).messages == 1
+
+
+def test_after_close(store: AnyStore, work: str) -> None:
+    """StoreClosed, whatever is called; what was open is rolled back."""
+    txn = store.transaction()
+    txn.put(work, b"x")
+    store.close()
+    store.close()
+    for operation in (store.queues, store.transaction, store.status, txn.commit):
+        with pytest.raises((StoreClosed, TransactionClosed)):
+            operation()
