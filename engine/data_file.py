@@ -282,7 +282,9 @@ class DataFile:
     def _allocate(self, first: int, end: int) -> None:
         try:
             with self._failing("allocate", unless=DiskFull):
-                self._file.allocate(first * self.page_size, (end - first) * self.page_size)
+                self._file.allocate(
+                    first * self.page_size, (end - first) * self.page_size, zeros=False
+                )
         except DiskFull as error:
             raise DiskFull(
                 f"no room on the file system for {end - first} more pages of {self.page_size} bytes"

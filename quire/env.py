@@ -61,11 +61,13 @@ class File(Protocol):
         See E1 and E3. On a direct file there is nothing to do (E2).
         """
 
-    def allocate(self, offset: int, length: int) -> None:
-        """Make sure that writes to this range need no more space and no more metadata.
+    def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
+        """Make sure that writes to this range need no more space.
 
-        The file grows to the end of the range; what it holds stays as it is. Nobody may write to
-        the range at the same time. Raises DiskFull (E7).
+        With `zeros` a direct file is filled with them, so that small writes need no more metadata
+        either; without, the space is only reserved, which is better for large writes. The file
+        grows to the end of the range; what it holds stays as it is. Nobody may write to the range
+        at the same time. Raises DiskFull (E7).
         """
 
     def punch(self, offset: int, length: int) -> None:

@@ -78,7 +78,7 @@ class SimFile:
             self._env.crash_point(call)
             self._make_durable(covered)
 
-    def allocate(self, offset: int, length: int) -> None:
+    def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:
         if length <= 0:
             return
         call = self._env.begin("allocate", self._inode.path, offset, length)
