@@ -86,11 +86,15 @@ def start(folder: Path, spark: SparkSession, reference: Reference) -> Any:
 
 def _follow(query: Any, finish: Finish, timeline: Timeline) -> bool:
     """Note the batches of a query; whether it was brought to its end."""
+    ready = False
     noted = -1
     while True:
         asked = finish.wait(LOOK_SECONDS)
         if asked:
             query.processAllAvailable()
+        if not ready and query.lastProgress is not None:
+            ready = True
+            timeline.add("ready")
         for progress in query.recentProgress:
             if progress.batchId > noted and progress.numInputRows:
                 noted = progress.batchId

@@ -63,6 +63,7 @@ def throughput(events: list[Event]) -> str:
         rate.step(steps[1:], np.diff(at_steps) / WINDOW_SECONDS, linewidth=1.4, **style)
         total.plot(counts.index, counts[name], linewidth=1.8, **style)
     for axes in (rate, total):
+        axes.set_xlim(0, counts.index[-1])
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for event in events:
@@ -71,7 +72,6 @@ def throughput(events: list[Event]) -> str:
     rate.set_ylabel("messages per second")
     total.set_ylabel("messages in all")
     total.set_xlabel("seconds")
-    total.set_xlim(0, counts.index[-1])
     figure.legend(
         *rate.get_legend_handles_labels(), loc="outside upper left", ncols=5, frameon=False
     )
@@ -81,15 +81,19 @@ def throughput(events: list[Event]) -> str:
 def _strike(rate: Axes, total: Axes, at: float, who: str) -> None:
     for axes in (rate, total):
         axes.axvline(at, color=STRIKE, linewidth=1.2, linestyle=(0, (4, 3)))
-    rate.annotate(
+    late = at > rate.get_xlim()[1] / 2
+    words = rate.annotate(
         f"SIGKILL: {who}",
         (at, rate.get_ylim()[1]),
-        xytext=(5, -2),
+        xytext=(-5 if late else 5, -2),
         textcoords="offset points",
         color=STRIKE,
+        ha="right" if late else "left",
         va="top",
         fontsize=9,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
     )
+    words.set_in_layout(False)
 
 
 def latency(events: list[Event]) -> str:

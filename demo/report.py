@@ -109,7 +109,7 @@ def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> li
         verdict if bad else Tile("all equal", f"{len(lines)} figures compared", "good"),
         Tile(f"{counts['departures']:,}", "flights published"),
         Tile(f"{sum(counts.values()):,}", "messages in five queues"),
-        Tile(f"{len(commits) + len(batches):,}", f"commits, {len(batches)} of them by Spark"),
+        Tile(f"{len(commits) + len(batches):,}", f"commits, {len(batches)} by Spark"),
         Tile(f"{times[-1] - times[0]:.0f} s", "with both strikes"),
     ]
 
