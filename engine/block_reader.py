@@ -69,12 +69,13 @@ class BlockReader:
                     data = self._fresh.pop(ref.address, None)
                     if data is not None:
                         self._fresh_bytes -= len(data)
-        for ref in refs:
-            if ref.kind == format.LTDS:
-                with self._ltds_lock:
-                    reader = self._readers.pop(ref.address, None)
-                    if reader is not None:
-                        reader.close()
+
+    def forget_file(self, ltds_id: int) -> None:
+        """A large transaction's file goes: an open one would keep its space."""
+        with self._ltds_lock:
+            reader = self._readers.pop(ltds_id, None)
+            if reader is not None:
+                reader.close()
 
     # Reading
 

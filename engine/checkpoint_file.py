@@ -113,8 +113,8 @@ def write_checkpoint(
         env.sync_directory(directory)
     except OSError as error:
         raise StoreFailed(
-            f"{path}: it is not known whether it is durable ({error!r}); close the store and open it "
-            "again to recover"
+            f"{path}: it is not known whether it is durable ({error!r}); close the store and open "
+            "it again to recover"
         ) from error
     return path
 

@@ -18,15 +18,16 @@ from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
 from quire.journal import segment_path
 from quire.limits import LTDS_READERS
-from quire.ltds import LtdsReader
+from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
 
-from .checkpoint_file import list_checkpoints, read_checkpoint
+from .checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from .info import Piece
 from .layout import Layout
 
 BATCH_ROWS: Final = 65536
 _BATCH_BYTES: Final = 32 << 20
+_CHECKPOINT_TRIES: Final = 10
 
 
 class PieceReader:
@@ -35,10 +36,7 @@ class PieceReader:
     def __init__(self, path: str, *, env: Env | None = None) -> None:
         self._env = env if env is not None else OsEnv()
         self._layout = Layout(path)
-        newest = list_checkpoints(self._env, self._layout.checkpoints)
-        if not newest:
-            raise StoreNotFound(f"there is no store at {path}")
-        checkpoint = read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
+        checkpoint = self._newest_checkpoint()
         self._store_id = checkpoint.store_id
         self._segment_bytes = int(checkpoint.document["segment_bytes"])
         self._files: OrderedDict[str, File] = OrderedDict()
@@ -78,6 +76,12 @@ class PieceReader:
                 self._block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
             )
             return
+        path = path_of(self._layout.ltds, piece.address)
+        if not self._env.exists(path):
+            raise PositionLost(
+                f"{path}: the file is not there any more: the lease may have ended; plan the read "
+                "anew"
+            )
         with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as reader:
             start = piece.start
             while start < piece.stop:
@@ -106,6 +110,21 @@ class PieceReader:
         if block.checksum != piece.checksum or block.count < piece.stop:
             raise PositionLost(f"{where}: the place was used again since the lease ended")
         return block
+
+    def _newest_checkpoint(self) -> Checkpoint:
+        tries = 0
+        while True:
+            try:
+                newest = list_checkpoints(self._env, self._layout.checkpoints)
+                if not newest:
+                    raise StoreNotFound(f"there is no store at {self._layout.path}")
+                return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
+            except StoreNotFound:
+                raise
+            except FileNotFoundError:  # the owner has made a newer one meanwhile
+                tries += 1
+                if tries == _CHECKPOINT_TRIES:
+                    raise StoreNotFound(f"there is no store at {self._layout.path}") from None
 
     def _file(self, path: str) -> File:
         file = self._files.get(path)

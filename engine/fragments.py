@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quire.env import Env
+from quire.errors import PositionLost
 from quire.ltds import is_foreign, list_ids, modified_us, remove
 
 from .manager import Manager
@@ -15,16 +16,21 @@ def sweep_fragments(env: Env, manager: Manager) -> int:
     there.
     """
     limit_us = env.now_us() - int(manager.options.fragment_age * 1_000_000)
-    held = manager.held_fragments()
     removed = 0
     for ltds_id in list_ids(env, manager.ltds_directory):
-        if not is_foreign(ltds_id) or ltds_id in manager.places.ltds or ltds_id in held:
+        if not is_foreign(ltds_id):
             continue
         try:
-            if modified_us(env, manager.ltds_directory, ltds_id) < limit_us:
-                removed += remove(env, manager.ltds_directory, ltds_id)
-        except FileNotFoundError:
+            if modified_us(env, manager.ltds_directory, ltds_id) >= limit_us:
+                continue
+            manager.hold_fragment(ltds_id, 0)  # so that no transaction adopts it meanwhile
+        except (FileNotFoundError, PositionLost):
             continue
+        try:
+            with manager.sequencer.fail_stop("removing a file"):
+                removed += remove(env, manager.ltds_directory, ltds_id)
+        finally:
+            manager.let_fragment_go(ltds_id)
     return removed
 
 

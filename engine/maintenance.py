@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 
 from quire.env import Env
-from quire.errors import DiskFull, QuireError
+from quire.errors import QuireError
 from quire.journal import Journal
 from quire.limits import INTERVAL_SECONDS
 
@@ -54,21 +54,26 @@ class Maintenance:
             self._thread = None
 
     def after_commit(self) -> None:
-        """Called by each commit: cheap, as long as nothing is due."""
+        """Called by each commit: cheap, as long as nothing is due.
+
+        Does not raise, as the commit stands: what goes wrong is shown by `status`, and where it is
+        an I/O error the next commit is refused.
+        """
         if self._journal.end_lsn < self._due:
             return
         if self._thread is not None:
             self._due = self._journal.end_lsn + (1 << 20)
             self._wake.set()
         else:
-            self.step()
+            self._try()
 
     def step(self) -> None:
         """Do what is due."""
         options = self._manager.options
         self._manager.expire()
         self._leases.expire()
-        self._manager.places.sweep()
+        with self._manager.sequencer.fail_stop("removing a file"):
+            self._manager.places.sweep()
         if not self._journal.next_is_ready and self._nearly_full():
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
@@ -78,6 +83,17 @@ class Maintenance:
             self._journal.end_lsn + (options.segment_bytes >> 2),
         )
 
+    def _try(self) -> bool:
+        """A step; what goes wrong is noted. Without room commits go on while the journal can."""
+        try:
+            self.step()
+        except (QuireError, OSError) as error:
+            self.last_error = str(error)
+            self._due = self._journal.end_lsn + (self._manager.options.segment_bytes >> 2)
+            return False
+        self.last_error = None
+        return True
+
     def _nearly_full(self) -> bool:
         segment = self._manager.options.segment_bytes
         return self._journal.end_lsn % segment > segment // 2
@@ -85,17 +101,10 @@ class Maintenance:
     def _run(self) -> None:
         swept = 0.0
         while not self._stopping:
-            try:
-                self.step()
-                self.last_error = None
-                if self._env.monotonic() - swept > INTERVAL_SECONDS * 60:
-                    sweep_fragments(self._env, self._manager)
-                    swept = self._env.monotonic()
-            except DiskFull as error:
-                self.last_error = str(error)  # commits go on while the journal has room
-            except QuireError as error:
-                self.last_error = str(error)
-                if self._journal.failed:
-                    return
+            if self._try() and self._env.monotonic() - swept > INTERVAL_SECONDS * 60:
+                sweep_fragments(self._env, self._manager)
+                swept = self._env.monotonic()
+            if self._journal.failed or self._manager.sequencer.failure is not None:
+                return
             self._wake.wait(INTERVAL_SECONDS)
             self._wake.clear()

@@ -15,10 +15,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from quire.block import EncodedBlock
 from quire.env import Env
-from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.errors import (
+    PositionLost,
+    QueueNotFound,
+    StoreCorrupt,
+    StoreFailed,
+    SubscriptionNotFound,
+)
 from quire.journal import Journal
 from quire.limits import MAX_DATA_BLOCK_BYTES
 from quire.ltds import LtdsInfo, LtdsReader
@@ -124,7 +131,8 @@ class Manager:
         pieces: list[EncodedBlock | LtdsInfo] = []
         touched = [w for w in written if w.count]
         for part in touched:
-            own = part.pieces(MAX_DATA_BLOCK_BYTES)
+            with self.writing_file():
+                own = part.pieces(MAX_DATA_BLOCK_BYTES)
             last = len(own) - 1
             queue_id = part.queue.queue_id
             groups.append(
@@ -174,13 +182,14 @@ class Manager:
         data = self.places.data
         pages = [data.pages_for(len(block.data)) for block in blocks]
         total = sum(pages)
-        first = self.places.allocate(total)
-        try:
-            data.write_extent(first, [block.data for block in blocks])
-            data.sync()
-        except BaseException:
-            self.places.space.abandon(first, total)
-            raise
+        with self.sequencer.fail_stop("writing blocks"):
+            first = self.places.allocate(total)
+            try:
+                data.write_extent(first, [block.data for block in blocks])
+                data.sync()
+            except BaseException:
+                self.places.space.abandon(first, total)
+                raise
         page = first
         taken = iter(pages)
         for _, parts in groups:
@@ -231,7 +240,7 @@ class Manager:
     def hold_fragment(self, ltds_id: int, transaction_id: int) -> None:
         """Only one transaction can adopt a file."""
         with self._lock:
-            if ltds_id in self.places.ltds or ltds_id in self._fragments:
+            if ltds_id in self._fragments or self.places.knows(ltds_id):
                 raise PositionLost(
                     f"file {ltds_id:016x} belongs to a committed or open transaction already"
                 )
@@ -241,20 +250,29 @@ class Manager:
         """The file could not be adopted."""
         self._fragments.pop(ltds_id, None)
 
+    def writing_file(self) -> AbstractContextManager[None]:
+        """Work on a large transaction's file: a failed write or sync fails the store."""
+        return self.sequencer.fail_stop("writing a large transaction's file")
+
     def _release_fragments(self, written: list[Written]) -> None:
         for part in written:
             for ltds_id in part.adopted:
                 self._fragments.pop(ltds_id, None)
 
-    def discard_files(self, written: list[Written]) -> None:
-        """A transaction was rolled back: its own finished files go, those of others stay."""
+    def discard(self, written: list[Written]) -> None:
+        """A transaction was rolled back: its own files go, those of others stay.
+
+        A file that cannot be removed goes with the next opening; the store has failed then.
+        """
+        self._release_fragments(written)
+        with suppress(StoreFailed), self.writing_file():
+            self._discard_files(written)
+
+    def _discard_files(self, written: list[Written]) -> None:
         for part in written:
+            part.discard()
             for ltds_id in part.own_files():
                 remove_ltds(self.env, self.ltds_directory, ltds_id)
-        self._release_fragments(written)
-
-    def held_fragments(self) -> set[int]:
-        return set(self._fragments)
 
     # Reading
 
@@ -311,7 +329,12 @@ class Manager:
         parts: list[Delivered] = []
         for start, end, deliveries in runs:
             with queue.lock:
-                pointers = subscription.read_structure.pointers(start, end)
+                # What somebody's read_to or unsubscribe has released since it was taken is gone.
+                pointers = [
+                    pointer
+                    for lo, hi in queue.released.gaps(start, end)
+                    for pointer in subscription.read_structure.pointers(lo, hi)
+                ]
             for pointer in pointers:
                 parts += self.fetch(queue, pointer, deliveries)
         return parts

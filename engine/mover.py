@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from quire.block import EncodedBlock, Part, pack
+from quire.block import Block, EncodedBlock, Part, pack
+from quire.errors import StoreCorrupt
 from quire.limits import PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 
 from . import format
-from .block_reader import BlockReader
+from .block_reader import BlockMoved, BlockReader
 from .block_ref import BlockRef
 from .places import Places
 
@@ -89,9 +90,15 @@ class Mover:
         if len(refs) == 1:
             return self._place(refs, self._reader.raw(refs[0]), refs[0].checksum)
         block: EncodedBlock = pack(
-            [Part(self._reader.read(ref), 0, ref.count, ref.first_id, ref.time_us) for ref in refs]
+            [Part(self._read(ref), 0, ref.count, ref.first_id, ref.time_us) for ref in refs]
         )
         return self._place(refs, block.data, int.from_bytes(block.data[:8], "little"))
+
+    def _read(self, ref: BlockRef) -> Block:
+        try:
+            return self._reader.read(ref)
+        except BlockMoved as error:  # nobody but the checkpoint moves blocks
+            raise StoreCorrupt(f"{error}; run verify, and restore the store from a copy") from error
 
     def _place(self, refs: list[BlockRef], data: bytes | bytearray, checksum: int) -> Placed:
         placed = Placed(refs, len(data), checksum)

@@ -50,8 +50,10 @@ class Opened:
 
     def close(self) -> None:
         self.reader.close()
-        self.places.data.close()
-        self.journal.close()
+        try:
+            self.places.data.close()
+        finally:
+            self.journal.close()
 
 
 def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
@@ -167,6 +169,7 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
         raise
     remove_older(env, layout.checkpoints, lsn)
     reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
+    places.before_removal = reader.forget_file
     return Opened(
         env=env,
         layout=layout,

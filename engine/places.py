@@ -3,15 +3,15 @@
 - P1: a place is free only when the change that frees it is durable.
 - P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
-- P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still has
-  them in use, and so they must not be taken for what it moves.
+- P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
+  has them in use, and so they must not be taken for what it moves.
 - P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quire.env import Env
 from quire.ltds import remove as remove_ltds
@@ -34,6 +34,7 @@ class Places:
         self._lock = threading.Lock()
         self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
         self._removable: list[int] = []
+        self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self._ltds_pins: dict[int, int] = {}
         self._freeing = threading.Lock()
         self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
@@ -119,8 +120,14 @@ class Places:
             going = [i for i in self._removable if i not in self._ltds_pins]
             self._removable = [i for i in self._removable if i in self._ltds_pins]
         for ltds_id in going:
+            self.before_removal(ltds_id)
             remove_ltds(self._env, self._ltds_directory, ltds_id)
         return len(going)
+
+    def knows(self, ltds_id: int) -> bool:
+        """Whether a commit holds the file, or held it and it waits for its removal."""
+        with self._lock:
+            return ltds_id in self.ltds or ltds_id in self._removable
 
     @property
     def removable(self) -> int:

@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from quire.errors import DiskFull, StoreFailed
 from quire.journal import Journal
@@ -42,6 +42,10 @@ class Change(Protocol):
         """The record is durable at the address: change the state in memory. Must not raise."""
 
 
+# A definition's record is made in `place`: what it takes is not known before. Names have limits.
+_DEFINITION_BYTES: Final = 2048
+
+
 class _Waiting:
     __slots__ = ("change", "done", "error", "gate")
 
@@ -58,6 +62,7 @@ class Sequencer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes - _DEFINITION_BYTES)
         self._guard = threading.Lock()
         self._leading = False
         self._queue: deque[_Waiting] = deque()
@@ -131,8 +136,8 @@ class Sequencer:
                 change = self._queue[0].change
                 if isinstance(change, _NoChange):
                     break
-                size += len(change.record)
-                if group and size > GROUP_BYTES:
+                size += (len(change.record) + 7) & -8
+                if group and size > self._group_bytes:
                     break
                 group.append(self._queue.popleft())
         return group
@@ -193,8 +198,8 @@ class Sequencer:
         except OSError as error:
             self._failure = self._failure or error
             raise StoreFailed(
-                f"{doing} failed ({error!r}); the store refuses commits: close it and open it again to "
-                "recover"
+                f"{doing} failed ({error!r}); the store refuses commits: close it and open it "
+                "again to recover"
             ) from error
 
     def _failed(self) -> StoreFailed:

@@ -10,7 +10,8 @@ States (`TransactionState`):
 - X1: nothing of the transaction is visible to others, or durable, before its journal record is.
 - X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
   available again at its place in the order by its rollback.
-- X3: an error raised by a put or a get leaves the transaction as it was before the call.
+- X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
+  a file of a large transaction could not be written (DiskFull), it can only be rolled back.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from quire.errors import (
     InvalidArgument,
     QueueFull,
     QueueNotFound,
+    StoreClosed,
     StoreFailed,
     TransactionClosed,
     TransactionTimeout,
@@ -69,6 +71,7 @@ class Transaction:
         self._lock = threading.Lock()
         self._state = TransactionState.OPEN
         self._timed_out = False
+        self._abandoned: str | None = None
         self._buffer = manager.write_buffer.open(transaction_id)
         self._written: dict[str, Written] = {}
         self._reads: list[tuple[Queue, Subscription, int, int]] = []
@@ -154,19 +157,20 @@ class Transaction:
         """
         if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
             raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
-        info = self._manager.inspect_fragment(ltds_id)
         with self._lock:
             self._check_open()
             self._manager.hold_fragment(ltds_id, self.id)
             try:
+                info = self._manager.inspect_fragment(ltds_id)
                 written = self._claim(queue, info.charge_bytes, info.count)
-                written.adopt(info, MAX_DATA_BLOCK_BYTES)
+                index = written.count
+                written.count += info.count
+                written.charge += info.charge_bytes
+                with self._manager.writing_file():
+                    written.adopt(info, MAX_DATA_BLOCK_BYTES)
             except BaseException:
                 self._manager.let_fragment_go(ltds_id)
                 raise
-            index = written.count
-            written.count += info.count
-            written.charge += info.charge_bytes
         return MessageIds(written, index, info.count)
 
     # Reading
@@ -267,6 +271,12 @@ class Transaction:
             self._lock.release()
         return True
 
+    def abandon(self, reason: str) -> None:
+        """In the child of a fork: no lock is taken, nothing is undone, it cannot be used."""
+        self._state = TransactionState.ROLLED_BACK
+        self._abandoned = reason
+        self._lock = threading.Lock()
+
     def make_large(self) -> None:
         """Move what waits in the write buffer to files, because the buffer is full."""
         if self._lock.acquire(blocking=False):
@@ -315,6 +325,8 @@ class Transaction:
                     "the transaction was open for too long and has been rolled back: begin anew, "
                     "or give transaction(timeout=...) more seconds"
                 )
+            if self._abandoned is not None:
+                raise StoreClosed(self._abandoned)
             raise TransactionClosed(
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
@@ -451,10 +463,9 @@ class Transaction:
         for queue, subscription, lo, hi in self._reads:
             manager.give_back(queue, subscription, [(lo, hi)], counted=True)
         for written in self._written.values():
-            written.discard()
             with written.queue.lock:
                 written.queue.space.abandon(written.charge, written.count)
-        manager.discard_files(list(self._written.values()))
+        manager.discard(list(self._written.values()))
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:

@@ -29,38 +29,37 @@ def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Repo
     checked: dict[str, Any] = report.checked
     checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0)
     with checkpointer.paused():
-        _checkpoint(opened, report)
-        _journal(opened, report)
+        restart_lsn = _checkpoint(opened, report)
+        if restart_lsn is not None:
+            _journal(opened, restart_lsn, report)
         for queue in list(manager.state.queues.values()):
             _queue(manager, queue, report)
         _space(opened, manager, report)
     return report
 
 
-def _checkpoint(opened: Opened, report: Report) -> None:
+def _checkpoint(opened: Opened, report: Report) -> int | None:
+    """Where the newest checkpoint lets recovery begin; None, and a finding, if it is damaged."""
     directory = opened.layout.checkpoints
     try:
         newest = list_checkpoints(opened.env, directory)[-1]
-        read_checkpoint(opened.env, directory, newest)
+        return int(read_checkpoint(opened.env, directory, newest).document["restart_lsn"])
     except (QuireError, OSError, IndexError) as error:
         report.findings.append(f"checkpoint: {error}")
+        return None
 
 
-def _journal(opened: Opened, report: Report) -> None:
+def _journal(opened: Opened, restart_lsn: int, report: Report) -> None:
     """Everything between the checkpoint and where the journal ends now; damage is a finding."""
     groups = 0
     geometry = Geometry(
         opened.store_id, opened.settings["segment_bytes"], opened.settings["page_size"]
     )
-    newest = list_checkpoints(opened.env, opened.layout.checkpoints)
-    restart = read_checkpoint(opened.env, opened.layout.checkpoints, newest[-1]).document[
-        "restart_lsn"
-    ]
     for found in scan(
         opened.env,
         opened.layout.journal,
         geometry,
-        restart_lsn=restart,
+        restart_lsn=restart_lsn,
         until_lsn=opened.journal.end_lsn,
     ):
         if not isinstance(found, Finding):

@@ -6,6 +6,8 @@ canary: an engine that is broken on purpose, which the same check must catch.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quire.testing import SimEnv, enumerate_crashes
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.crash
 
 
 def crash_everywhere(
-    seed: int, *, every: int = 1, rounds: int = 2, direct: bool = True, **options: int
+    seed: int, *, every: int = 1, rounds: int = 2, direct: bool = True, **options: Any
 ) -> int:
     """A workload, crashed at its calls; the number of cases."""
 

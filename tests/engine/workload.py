@@ -292,7 +292,7 @@ class Held:
 
 
 class Workload:
-    """Mixed changes, drawn from the seed. Callable: (env, oracle), as `enumerate_crashes` has it."""
+    """Mixed changes, drawn from the seed. Called with (env, oracle) by `enumerate_crashes`."""
 
     def __init__(
         self,
@@ -408,10 +408,10 @@ class Runner:
 
     def subscribe(self, queue: str, name: str) -> None:
         end = len(self.oracle.model.queues[queue].payloads)
-        start = self.rng.choice(["earliest", "latest", self.rng.randint(0, end)])
-        position = {"earliest": 0, "latest": end}.get(str(start), start)
+        start: Any = self.rng.choice(["earliest", "latest", self.rng.randint(0, end)])
+        position = {"earliest": 0, "latest": end}.get(start, start)
         self.change(
-            lambda model: model.subscribe(queue, name, int(position)),
+            lambda model: model.subscribe(queue, name, position),
             lambda: self.store.subscribe(queue, name, start),
         )
 
