@@ -197,9 +197,11 @@ def _queue_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 
 
 def _message_json(message: Any) -> dict[str, Any]:
-    names = [name for name in type(message).__slots__ if name not in ("attributes", "payload")]
+    from quire.message import MESSAGE_SCHEMA
+
     return {
-        **{name: getattr(message, name) for name in names},
+        "queue": message.queue,
+        **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
         "attributes": dict(message.attributes),
         "payload": message.payload.decode(errors="backslashreplace"),
     }

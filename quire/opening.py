@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.env import Env, OsEnv
@@ -93,13 +94,17 @@ def serve(path: str, linger: float | None = None, *, create: bool = True, **opti
 def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
     """Join the owner of the store at `path`; where there is none, start a process that owns it.
 
-    That process ends once no client has been connected for `linger` seconds. Raises StoreFailed,
-    with what that process said, if the store cannot be opened.
+    That process ends once no client has been connected for `linger` seconds. Raises StoreNotFound
+    and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
+    cannot be opened.
     """
+    from quire.engine.layout import Layout
+    from quire.engine.opened import prepare_directory
     from quire.remote import OwnerProcess
 
     path = _checked_path(path)
     env = OsEnv()
+    prepare_directory(env, Layout(path), create)
     deadline = env.monotonic() + START_SECONDS
     started: OwnerProcess | None = None
     retry_at = 0.0
@@ -147,8 +152,6 @@ def _join(env: Env, path: str) -> RemoteStore | None:
 
 
 def _checked_path(path: object) -> str:
-    import os
-
     try:
         return os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
     except TypeError:

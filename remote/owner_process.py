@@ -48,8 +48,6 @@ class OwnerProcess:
 
     def __init__(self, env: Env, path: str, linger: float, *, create: bool = True) -> None:
         path = os.path.abspath(path)
-        if create:
-            env.make_directory(path)
         self._log = os.path.join(make_run_directory(env, path), LOG_NAME)
         command = [sys.executable, "-m", "quire", "serve", path, "--linger", str(linger)]
         if not create:

@@ -1,0 +1,194 @@
+"""The command line: what each command prints, and its exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire.cli import main
+from quire.engine import Store
+from quire.opening import open as open_store
+from tests.source_tree import ROOT
+
+
+class Terminal:
+    """Runs commands on one store, and keeps what they print."""
+
+    def __init__(self, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path = path
+        self._capsys = capsys
+        self.errors = ""
+
+    def __call__(self, command: str, *arguments: str, status: int = 0) -> str:
+        """The output of `quire COMMAND PATH ARGUMENTS`, which must end with `status`."""
+        assert main([command, self.path, *arguments]) == status
+        output, self.errors = self._capsys.readouterr()
+        return output
+
+
+@pytest.fixture
+def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """A store with a work queue "w", and a topic "t" with the subscription "a"."""
+    terminal = Terminal(store_path, capsys)
+    terminal("create-queue", "w", "--kind", "work", "--capacity", "64M", "--max-messages", "10")
+    terminal("create-queue", "t")
+    terminal("subscribe", "t", "a", "--start", "earliest")
+    return terminal
+
+
+def test_messages_go_in_and_come_out(quire: Terminal) -> None:
+    """put takes arguments, get prints payloads and commits, browse only looks."""
+    assert quire("put", "w", "one", "two", "Größe") == ""
+    assert quire("browse", "w") == "one\ntwo\nGröße\n"
+    assert quire("get", "w") == "one\n"
+    assert quire("get", "w", "-n", "5") == "two\nGröße\n"
+    assert quire("get", "w", "--wait", "0.01", status=3) == ""
+
+
+def test_put_reads_lines(quire: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without payloads as arguments, each line of standard input is one, byte for byte."""
+    lines = io.TextIOWrapper(io.BytesIO(b"a\n\n\xff\x00b"))
+    monkeypatch.setattr("sys.stdin", lines)
+    quire("put", "t")
+    with open_store(quire.path) as store, store.transaction() as txn:
+        assert txn.get_many("t/a").payloads() == [b"a", b"", b"\xff\x00b"]
+
+
+def test_a_failed_put_puts_nothing(quire: Terminal) -> None:
+    """One transaction: the queue holds ten messages, eleven do not fit."""
+    quire("put", "w", *map(str, range(11)), status=1)
+    assert quire.errors.startswith("quire: QueueFull: ")
+    assert quire("browse", "w") == ""
+
+
+def test_queues_are_listed(quire: Terminal) -> None:
+    """A table, or JSON with everything."""
+    quire("put", "t", "x")
+    table = quire("queues").splitlines()
+    assert table[0].split()[:4] == ["QUEUE", "KIND", "MESSAGES", "USED"]
+    assert table[1].split()[:3] == ["t", "topic", "1"]
+    assert table[1].split()[4:] == ["1073741824", "a", "(1)"]
+    assert table[2].split()[:5] == ["w", "work", "0", "0", str(64 << 20)]
+    queues = {queue["name"]: queue for queue in json.loads(quire("queues", "--json"))}
+    assert queues["w"]["max_messages"] == 10
+    assert queues["t"]["subscriptions"][0]["pending"] == 1
+
+
+def test_browse_shows_all_fields(quire: Terminal) -> None:
+    """With --json, one object a line."""
+    with open_store(quire.path) as store:
+        store.put("w", b"\xff", priority=3, attributes={"k": "v"})
+    (line,) = quire("browse", "w", "--json").splitlines()
+    message = json.loads(line)
+    assert (message["priority"], message["attributes"]) == (3, {"k": "v"})
+    assert message["payload"] == "\\xff"
+
+
+def test_status_verify_and_checkpoint(quire: Terminal) -> None:
+    """The state for people and for programs; verify says ok."""
+    assert "queues:" in quire("status")
+    assert json.loads(quire("status", "--json"))["queues"][0]["name"] == "t"
+    assert quire("verify") == "ok\n"
+    assert quire("checkpoint") == ""
+
+
+def test_verify_reports_damage(quire: Terminal) -> None:
+    """Findings are printed, and the exit status is 1."""
+    quire("put", "t", "x" * 1000)
+    with open_store(quire.path) as store:
+        assert isinstance(store, Store)
+        report = store.verify()
+        assert report.ok
+        report.findings.append("data/0.dat: page 3 is damaged")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Store, "verify", lambda self: report)
+            assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
+
+
+def test_queues_and_subscriptions_are_removed(quire: Terminal) -> None:
+    """What was made can be removed."""
+    quire("unsubscribe", "t", "a")
+    quire("drop-queue", "t")
+    assert len(quire("queues").splitlines()) == 2
+
+
+def test_commands_join_the_owner(quire: Terminal) -> None:
+    """While a program has the store open, the commands work on the same store."""
+    with open_store(quire.path) as store:
+        quire("put", "w", "x")
+        assert store.queue("w").messages == 1
+        assert quire("get", "w") == "x\n"
+        assert store.queue("w").messages == 0
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (["get", "nowhere"], "QueueNotFound"),
+        (["put", "a/b", "x"], "QueueNotFound"),
+        (["create-queue", "w"], "QueueExists"),
+        (["subscribe", "t", "b", "--start", "middle"], "InvalidArgument"),
+        (["get", "w", "-n", "0"], "InvalidArgument"),
+        (["get", "w", "--wait", "-1"], "InvalidArgument"),
+    ],
+)
+def test_an_error_is_one_line(quire: Terminal, command: list[str], error: str) -> None:
+    """On standard error, with the error's name; the exit status is 1."""
+    assert quire(command[0], *command[1:], status=1) == ""
+    assert quire.errors.startswith(f"quire: {error}: ")
+    assert quire.errors.count("\n") == 1
+
+
+def test_no_command_makes_a_store_by_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only create-queue and serve make one."""
+    for command in (["status"], ["queues"], ["put", "q", "x"], ["verify"], ["checkpoint"]):
+        path = str(tmp_path / "none")
+        assert main([command[0], path, *command[1:]]) == 1
+        assert "StoreNotFound" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "none"), "--no-create"]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse's exit status 2, with what is wrong."""
+    for arguments in ([], ["fly"], ["put"], ["create-queue", "p", "q", "--capacity", "much"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(arguments)
+    assert "give bytes, or 64K" in capsys.readouterr().err
+
+
+def test_serving_a_store_that_is_owned(quire: Terminal) -> None:
+    """The exit status tells a starter that another owner was first."""
+    with open_store(quire.path):
+        quire("serve", status=75)
+    assert "StoreLocked" in quire.errors
+
+
+def test_what_cannot_be_printed_is_not_taken(quire: Terminal) -> None:
+    """`quire get | head` that goes away leaves the messages in the queue."""
+    with open_store(quire.path) as store:
+        store.create_queue("big", kind="work")
+        with store.transaction() as txn:
+            txn.put_many("big", [b"x" * 1000] * 1000)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "quire", "get", quire.path, "big", "-n", "1000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        assert process.stdout.read(1000)
+        process.stdout.close()
+        assert process.wait(30) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert store.queue("big").messages == 1000
