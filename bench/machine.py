@@ -24,6 +24,7 @@ def describe(folder: Path) -> dict[str, str]:
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
         "commit": _commit(),
+        "load before": f"{os.getloadavg()[0]:.1f} running processes",
     }
 
 

@@ -57,7 +57,9 @@ def _section(result: dict[str, Any]) -> str:
         f"| {row['name']} | {number(row['value'])} {row['unit']} | {_target_cell(row)} |"
         for row in result["figures"]
     )
-    facts = "; ".join(machine[key] for key in ("processor", "memory", "file system", "system"))
+    facts = "; ".join(
+        machine[key] for key in ("processor", "memory", "file system", "system", "load before")
+    )
     return (
         f"## {result['benchmark']}\n\n`{result['command']}` at {machine['commit']},"
         f" Python {machine['python']}, {machine['packages']}\n\n{facts}\n\n"

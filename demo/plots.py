@@ -28,6 +28,7 @@ TIP = (
     'orient="auto"><path d="M0 0L8 4L0 8z" fill="#8a96a5"/></marker></defs>'
 )
 WINDOW_SECONDS = 2.0
+EMPTY_SAMPLES = 8  # that are shown before the first message
 
 mpl.rcParams.update(
     {
@@ -50,7 +51,7 @@ mpl.rcParams.update(
 
 def throughput(events: list[Event]) -> str:
     """Messages put per second, and in all, over time; the strikes marked."""
-    samples = [event for event in events if event.what == "counts"]
+    samples = _samples(events)
     zero = samples[0].at
     counts = pd.DataFrame([event.details for event in samples])
     counts.index = pd.Index([event.at - zero for event in samples])
@@ -76,6 +77,13 @@ def throughput(events: list[Event]) -> str:
         *rate.get_legend_handles_labels(), loc="outside upper left", ncols=5, frameon=False
     )
     return _svg(figure)
+
+
+def _samples(events: list[Event]) -> list[Event]:
+    """The counts over time, from a little before the first message."""
+    samples = [event for event in events if event.what == "counts"]
+    empty = sum(1 for event in samples if not any(event.details.values()))
+    return samples[max(0, empty - EMPTY_SAMPLES) :]
 
 
 def _strike(rate: Axes, total: Axes, at: float, who: str) -> None:

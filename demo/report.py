@@ -102,7 +102,7 @@ def _story(events: list[Event]) -> str:
 def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> list[Tile]:
     commits = [event for event in events if event.what == "commit"]
     batches = [event for event in events if event.what == "batch"]
-    times = [event.at for event in events if event.what == "counts"]
+    times = [e.at for e in events if e.what == "counts" and any(e.details.values())]
     bad = len(wrong(lines))
     verdict = Tile(f"{bad} differ", f"of {len(lines)} figures", "bad")
     return [
