@@ -21,7 +21,7 @@ __all__ = ["run"]
 
 BATCH = 1_000
 TURN = 10  # transactions
-ARROW_CHUNK, BYTES_CHUNK = 65_536, 10_000
+ARROW_CHUNK, BYTES_CHUNK = 131_072, 10_000
 
 
 class Quire:
@@ -34,6 +34,9 @@ class Quire:
         self.store.create_queue("queue", capacity=8 << 30)
         self.store.subscribe("queue", "bytes")
         self.store.subscribe("queue", "arrow")
+        self.put([b"warm up: the first Arrow batch of a process imports much"])
+        self.read()
+        self.read_arrow()
 
     def put(self, payloads: Any) -> None:
         with self.store.transaction() as transaction:
