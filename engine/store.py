@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
-from quire.env import Env, FileLock, OsEnv
+from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
+    DiskFull,
     InvalidArgument,
     QueueExists,
     QueueInUse,
@@ -90,6 +92,7 @@ class Store:
         self._single_put = SinglePut(self._manager)
         self._definitions = threading.Lock()
         self._closed: str | None = None
+        _open_stores.add(self)
         remove_unfinished(opened.env, self._manager)
         if background:
             self._maintenance.start()
@@ -139,9 +142,11 @@ class Store:
                 not self.failed
                 and opened.journal.end_lsn > self._checkpointer.last_lsn + _IDLE_BYTES
             ):
-                self._checkpointer.run()
+                with contextlib.suppress(DiskFull):  # the journal holds all of it anyway
+                    self._checkpointer.run()
             if not self.failed:
-                opened.places.sweep()
+                with self._manager.sequencer.fail_stop("removing a file"):
+                    opened.places.sweep()
         finally:
             opened.close()
             self._lock.release()
@@ -149,6 +154,8 @@ class Store:
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""
         self._closed = reason
+        for transaction in list(self._manager.open_transactions.values()):
+            transaction.abandon(reason)
 
     @property
     def failed(self) -> bool:
@@ -419,6 +426,21 @@ class Store:
         with self._definitions:
             self._manager.sequencer.submit(Definition(kind, prepare, effect, undo))
         self._maintenance.after_commit()
+
+
+_open_stores: Final[weakref.WeakSet[Store]] = weakref.WeakSet()
+
+
+def _abandon_in_child(parent: int) -> None:
+    """A fork: the parent goes on with the store; its lock and files are not the child's."""
+    for store in list(_open_stores):
+        store.abandon(
+            f"this store object belongs to process {parent}, from which this one was forked: "
+            "open the store here again"
+        )
+
+
+after_fork(_abandon_in_child)
 
 
 # What an opening writes to the journal itself; no reason for a checkpoint.

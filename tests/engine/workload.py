@@ -14,7 +14,7 @@ from typing import Any, Literal
 from quire.block import BlockBuilder
 from quire.engine import Store, Transaction
 from quire.env import Env
-from quire.errors import AlreadyCommitted, QueueFull, QueueInUse
+from quire.errors import AlreadyCommitted, DiskFull, QueueFull, QueueInUse
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv
 
@@ -96,6 +96,9 @@ class Model:
         if kind == "work":
             queue.names[""] = uid = self.uid()
             queue.done[uid] = set()
+
+    def drop(self, name: str) -> None:
+        del self.queues[name]
 
     def subscribe(self, queue: str, name: str, start: int) -> None:
         target = self.queues[queue]
@@ -302,8 +305,11 @@ class Workload:
         first_payload: int = 0,
         ids: dict[bytes, int] | None = None,
         beside: float = 0.5,
+        full: float = 0.0,
         **options: Any,
     ) -> None:
+        self.runner: Runner | None = None
+        self.full = full  # how often the disk fills up, or has room again
         self.seed = seed
         self.steps = steps
         self.beside = beside  # how often something else happens in the midst of a checkpoint
@@ -320,7 +326,7 @@ class Workload:
 
     def run(self, env: SimEnv, store: Store, oracle: Oracle) -> Store:
         """Do the steps; the store as it is open at the end."""
-        runner = Runner(self, env, store, oracle)
+        self.runner = runner = Runner(self, env, store, oracle)
         for _ in range(self.steps):
             runner.step()
         runner.end_all()
@@ -340,6 +346,8 @@ class Runner:
         self.oracle = oracle
         self.options = workload.options
         self.beside = workload.beside
+        self.full = workload.full
+        self.refused = 0  # because the disk was full
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
         self.held: list[Held] = []
@@ -364,7 +372,17 @@ class Runner:
             self.checkpoint: 4,
             self.reopen: 1,
         }
-        self.rng.choices(list(weights), list(weights.values()))[0]()
+        if self.full and self.rng.random() < self.full:
+            self.fill_up()
+        try:
+            self.rng.choices(list(weights), list(weights.values()))[0]()
+        except DiskFull:
+            self.refused += 1
+
+    def fill_up(self) -> None:
+        """The disk is full, or nearly, or it has room again."""
+        room = self.rng.choice([0, 4096, 20_000, 100_000, None])
+        self.env.capacity_bytes = None if room is None else self.env.used_bytes() + room
 
     def change(self, effect: Callable[[Model], None], action: Callable[[], Any]) -> None:
         """Do it; the oracle holds both outcomes meanwhile."""
@@ -373,7 +391,7 @@ class Runner:
         self.oracle.pending = after
         try:
             action()
-        except (QueueFull, QueueInUse, AlreadyCommitted):
+        except (QueueFull, QueueInUse, AlreadyCommitted, DiskFull):
             self.oracle.pending = None
             raise
         self.oracle.model, self.oracle.pending = after, None
@@ -397,7 +415,7 @@ class Runner:
             return
         name = self.rng.choice(sorted(self.oracle.model.queues))
         try:
-            self.change(lambda model: model.queues.pop(name), lambda: self.store.drop_queue(name))
+            self.change(lambda model: model.drop(name), lambda: self.store.drop_queue(name))
         except QueueInUse:
             uid = self.oracle.model.queues[name].uid
             assert any(
@@ -459,6 +477,7 @@ class Runner:
             self.end(self.held.pop(self.rng.randrange(len(self.held))))
 
     def end_all(self) -> None:
+        self.env.capacity_bytes = None
         while self.held:
             self.end_one()
 
@@ -477,7 +496,7 @@ class Runner:
         try:
             self.put_some(held)
             held.effects.ids.append((held.transaction.adopt(name, info.id), payloads))
-        except QueueFull:
+        except (QueueFull, DiskFull):
             held.transaction.rollback()
             return
         held.effects.puts += [(uid, payload) for payload in payloads]
@@ -499,13 +518,19 @@ class Runner:
         try:
             steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
             self.rng.choice([*steps, self.subscription, self.drop, self.create])()
+        except DiskFull:
+            self.refused += 1
         finally:
             self.is_beside = False
 
     def reopen(self) -> None:
         self.held.clear()
         self.store.close()
-        self.store = open_store(self.env, **self.options)
+        try:
+            self.store = open_store(self.env, **self.options)
+        except DiskFull:
+            self.env.capacity_bytes = None
+            self.store = open_store(self.env, **self.options)
 
     # Parts of them
 
@@ -529,7 +554,7 @@ class Runner:
                     version = self.oracle.model.ledger.get(key, -1) + self.rng.randint(1, 3)
                     held.transaction.record(key, version)
                     held.effects.entries[key] = version
-        except QueueFull:
+        except (QueueFull, DiskFull):
             held.transaction.rollback()
             return False
         return True
@@ -585,14 +610,22 @@ class Runner:
         ]
         return self.rng.choice(sources) if sources else None
 
-    def end(self, held: Held) -> None:
-        if self.rng.random() < 0.2:
+    def end(self, held: Held, *, again: bool = False) -> None:
+        if not again and self.rng.random() < 0.2:
             held.transaction.rollback()
             return
         try:
             self.change(lambda model: model.commit(held.effects), held.transaction.commit)
         except (QueueFull, AlreadyCommitted):
             held.transaction.rollback()
+            return
+        except DiskFull:
+            self.refused += 1
+            if not held.transaction.large and self.rng.random() < 0.5:
+                self.env.capacity_bytes = None  # there is room again: the same commit succeeds
+                self.end(held, again=True)
+            else:
+                held.transaction.rollback()
             return
         for ids, payloads in held.effects.ids:
             for message_id, payload in zip(ids, payloads, strict=True):
