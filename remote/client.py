@@ -22,6 +22,8 @@ from .protocol import Bytes, Frame
 from .remote_transaction import RemoteTransaction, check_seconds
 from .results import read_lease, read_queue, read_report, read_subscription
 
+_LONG: Final = frozenset({"browse", "checkpoint", "verify"})  # worth being interruptible
+
 
 class RemoteStore:
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
@@ -167,7 +169,9 @@ class RemoteStore:
     def _frames(self, op: str, arguments: Mapping[str, Any]) -> list[Frame]:
         try:
             with self.connection.channel() as channel:
-                return channel.request({"op": op, "arguments": dict(arguments)}, may_block=True)
+                return channel.request(
+                    {"op": op, "arguments": dict(arguments)}, may_block=op in _LONG
+                )
         except QueueNotFound:
             self.forget_queues()
             raise

@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -44,6 +44,9 @@ from .put_buffer import PutBuffer
 
 if TYPE_CHECKING:
     from .client import RemoteStore
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class RemoteTransaction:
@@ -125,7 +128,7 @@ class RemoteTransaction:
         with self._lock:
             self._check_open()
             answer = self._request("get", arguments, may_block=timeout > 0)
-        return read_message(answer[-1])
+            return self._delivered(read_message, answer[-1])
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Take up to `max_messages`; waits up to `timeout` seconds for the first."""
@@ -137,7 +140,7 @@ class RemoteTransaction:
         with self._lock:
             self._check_open()
             answer = self._request("get_many", arguments, may_block=timeout > 0)
-        return read_messages(answer)
+            return self._delivered(read_messages, answer)
 
     def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: float = 0.0
@@ -225,6 +228,14 @@ class RemoteTransaction:
             self._end()
             raise
         return answer
+
+    def _delivered(self, read: Callable[[A], R], answer: A) -> R:
+        """What an answer brings. If it cannot be read, no commit may count it as delivered."""
+        try:
+            return read(answer)
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _send_if_full(self) -> None:
         if self._puts.is_full:

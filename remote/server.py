@@ -54,7 +54,8 @@ class StoreServer:
         self._clients = 0
         self._left_at = time.monotonic()  # when the last client left
         self._requests = 0
-        self._closing = False
+        self._closing = False  # no more requests are taken
+        self._closed = False
         self._starter: threading.Thread | None = None
         self._flight: Any = None
         self._listener: str | int = 0
@@ -109,10 +110,9 @@ class StoreServer:
         if self._process_id != os.getpid():  # a forked child has nothing to close
             return
         with self._changed:
-            if self._closing:
+            if self._closed:
                 return
-            self._closing = True
-            self._changed.notify_all()
+            self._closed = self._closing = True
         if self._starter is not None:
             self._starter.join()
         atexit.unregister(self.close)
@@ -132,15 +132,22 @@ class StoreServer:
 
     def wait_until_idle(self, linger: float, stop: threading.Event) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set."""
-        while not stop.wait(0.1):
+        left = linger
+        while not stop.wait(min(max(left, 0.02), 1.0)):
             with self._changed:
-                if not self._clients and time.monotonic() - self._left_at >= linger:
+                left = linger - (0 if self._clients else time.monotonic() - self._left_at)
+                if left <= 0:
+                    self._closing = True  # whoever comes now is too late, and opens the store again
                     return
 
-    @property
-    def clients(self) -> int:
-        """How many stores are connected."""
-        return self._clients
+    def status(self) -> dict[str, Any]:
+        """For the store's `status`."""
+        return {
+            "url": self.url,
+            "clients": self._clients,
+            "streams": self._streams,
+            "error": None if self.failure is None else str(self.failure),
+        }
 
     def _try_start(self) -> None:
         try:
@@ -171,8 +178,6 @@ class StoreServer:
             raise RemoteError("a stream begins with a hello of Quire's protocol")
         if header.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
-        if self._closing:
-            raise ConnectionLost("the owner is closing the store: open it again")
         return header
 
     def _hello(self) -> dict[str, Any]:
@@ -198,6 +203,8 @@ class StoreServer:
     @contextmanager
     def _stream(self, *, is_client: bool) -> Iterator[None]:
         with self._changed:
+            if self._closing:
+                raise ConnectionLost("the owner is closing the store: open it again")
             if self._streams >= MAX_STREAMS:
                 raise RemoteError(
                     f"the owner of the store serves {self._streams} streams, as many as it may:"

@@ -2,7 +2,8 @@
 
 S1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
 S2. A request that names a transaction reaches that one or none.
-S3. When the session ends, its open transaction is rolled back.
+S3. When the session ends, its open transaction is rolled back; also when messages that it took
+    cannot be delivered, so that no commit counts them as read.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Session:
         self._is_closing = is_closing
         self._transaction: Any = None
         self._number = 0
+        self._delivering = False  # messages are taken, and on their way to the client
         self._ids: dict[str, Any] = {}  # by queue, of what was put there first
         self._operations: dict[str, Callable[[Any, Frame], Iterator[Answer]]] = {
             "send": self._send,
@@ -55,6 +57,7 @@ class Session:
 
     def answers(self, data: memoryview) -> Iterator[bytes]:
         """The frames that answer a request (S1)."""
+        self._delivering = False
         try:
             frame = decode_frame(data)
             for header, bodies in self._dispatch(frame):
@@ -62,8 +65,8 @@ class Session:
         except GeneratorExit:
             raise
         except Exception as error:  # noqa: BLE001 it is told to the client (S1)
-            if not isinstance(error, QuireError):
-                self.close()  # a failure of ours: the transaction's state is anybody's guess
+            if self._delivering or not isinstance(error, QuireError):
+                self.close()  # what was taken did not arrive, or nobody knows what happened
             yield encode_frame({**describe_error(error), "state": self._state()})
 
     def close(self) -> None:
@@ -142,6 +145,7 @@ class Session:
     def _get(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
         source = frame.header.get("source")
         message = self._wait(frame, lambda seconds: transaction.get(source, timeout=seconds))
+        self._delivering = True
         yield message_answer(message)
 
     def _get_many(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
@@ -149,6 +153,7 @@ class Session:
         messages = self._wait(
             frame, lambda seconds: transaction.get_many(source, count, timeout=seconds)
         )
+        self._delivering = True
         yield from messages_answers(messages)
 
     def _read_to(self, transaction: Any, frame: Frame) -> Iterator[Answer]:

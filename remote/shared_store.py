@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import weakref
-from typing import Final
+from typing import Any
 
 from quire.engine import Store
 from quire.env import Env
@@ -22,25 +20,17 @@ class SharedStore(Store):
         if self._server is None:
             self._server = StoreServer(self, env, self.path)
             self._server.start_in_background()
-            _open_stores.add(self)
         return self._server
+
+    def status(self) -> dict[str, Any]:
+        """Numbers on everything, with those of the sharing."""
+        status = super().status()
+        if self._server is not None:
+            status["sharing"] = self._server.status()
+        return status
 
     def close(self) -> None:
         """Let the clients go first: whoever finds the lock free finds no server in its way."""
         if self._server is not None:
             self._server.close()
         super().close()
-
-
-_open_stores: Final[weakref.WeakSet[SharedStore]] = weakref.WeakSet()
-
-
-def _abandon_in_child() -> None:
-    for store in list(_open_stores):
-        store.abandon(
-            f"this store object belongs to process {os.getppid()}, from which this one was forked:"
-            " open the store here again"
-        )
-
-
-os.register_at_fork(after_in_child=_abandon_in_child)

@@ -68,8 +68,9 @@ def end(process_id: int) -> None:
 
 
 @pytest.mark.promise(12)
-def test_an_owner_that_does_not_share(store_path: str) -> None:
+def test_an_owner_that_does_not_share(store_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """StoreLocked names the owner, for one that would join and one that would not."""
+    monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
     with open_store(store_path, share=False) as owner:
         assert owner.role == "owner"
         assert not os.path.exists(os.path.join(store_path, "run", "quire.sock"))

@@ -370,3 +370,40 @@ def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.Monke
         hanging.listen()
         with pytest.raises(ConnectionLost, match="does not answer"):
             RemoteStore(f"grpc+unix://{path}")
+
+
+def test_what_cannot_be_delivered_is_not_taken(
+    plain: PlainStore, server: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3: on either side, a failure on the way of messages rolls their transaction back."""
+
+    def fail(*_: Any) -> Any:
+        raise StoreCorrupt("a test")
+
+    with RemoteStore(server.wait_started()) as store:
+        with store.transaction() as txn:
+            txn.put_block("q", encode_one(b"payload"))
+        for name in ("session.messages_answers", "remote_transaction.read_messages"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"quire.remote.{name}", fail)
+                txn = store.transaction()
+                with pytest.raises(StoreCorrupt):
+                    txn.get_many("q")
+            assert txn.state == "rolled back"
+            with pytest.raises(TransactionClosed):
+                txn.commit()
+            assert plain.status() == {"q": 1}
+
+
+def test_who_comes_too_late_is_told(server: StoreServer) -> None:
+    """A server that has decided to end takes no more clients, and needs not have closed yet."""
+    url = server.wait_started()
+    with RemoteStore(url) as store:
+        stop = threading.Event()
+        threading.Timer(0.3, stop.set).start()
+        server.wait_until_idle(0.05, stop)
+        assert stop.is_set()
+        assert store.status() == {"q": 0}
+    server.wait_until_idle(0.05, threading.Event())
+    with pytest.raises(ConnectionLost, match="closing"):
+        RemoteStore(url)
