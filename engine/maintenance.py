@@ -60,6 +60,8 @@ class Maintenance:
         an I/O error the next commit is refused.
         """
         if self._journal.end_lsn < self._due:
+            if self._thread is None and self._manager.open_transactions:
+                self._manager.expire()
             return
         if self._thread is not None:
             self._due = self._journal.end_lsn + (1 << 20)

@@ -28,9 +28,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from quire.os_env import OsEnv
+from quire.os_env import OsEnv, after_fork
 
-__all__ = ["Env", "File", "FileLock", "OsEnv"]
+__all__ = ["Env", "File", "FileLock", "OsEnv", "after_fork"]
 
 
 class File(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quire.os_file import OsFile, aligned_buffer, raise_if_full
 from quire.os_lock import OsFileLock, lock_file
@@ -92,3 +92,8 @@ class OsEnv:
 
     def aligned_buffer(self, size: int) -> memoryview:
         return aligned_buffer(size)
+
+
+def after_fork(action: Callable[[int], None]) -> None:
+    """Call the action in every child that this process forks, with the parent's process id."""
+    os.register_at_fork(after_in_child=lambda: action(os.getppid()))

@@ -1,0 +1,58 @@
+"""Stores for the tests of the engine: on the real disk and on a simulated one; verified at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from quire.engine import Store
+from quire.testing import SimEnv
+
+SMALL = {"segment_bytes": 1 << 20, "grow_bytes": 1 << 16, "checkpoint_bytes": 1 << 18}
+
+
+@pytest.fixture
+def sim() -> SimEnv:
+    """A simulated machine."""
+    return SimEnv()
+
+
+@pytest.fixture
+def sim_store(sim: SimEnv) -> Iterator[Store]:
+    """A store on the simulated machine, without threads of its own."""
+    with Store.open("/store", env=sim, background=False, **SMALL) as store:
+        yield store
+        report = store.verify()
+        assert report.ok, report.findings
+
+
+@pytest.fixture
+def os_store(store_path: str) -> Iterator[Store]:
+    """A store on the real disk, as users have it."""
+    with Store.open(store_path) as store:
+        yield store
+        report = store.verify()
+        assert report.ok, report.findings
+
+
+@pytest.fixture(params=["os", "sim"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Either: what is tested with it holds on both."""
+    value: Store = request.getfixturevalue(f"{request.param}_store")
+    return value
+
+
+@pytest.fixture
+def work(store: Store) -> str:
+    """A work queue."""
+    return store.create_queue("work", kind="work").name
+
+
+@pytest.fixture
+def topic(store: Store) -> str:
+    """A topic with the subscriptions "a" and "b"."""
+    store.create_queue("topic")
+    store.subscribe("topic", "a")
+    store.subscribe("topic", "b")
+    return "topic"
