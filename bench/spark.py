@@ -7,7 +7,6 @@ count. A read goes to Spark's own `noop` sink, a write comes from the source in 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from bench.payloads import as_arrow
 
 __all__ = ["run"]
 
-TURNS = 3
+TURNS = 5
 CHUNK = 100_000  # messages in a transaction that fills the queue to read
 CAPACITY_BYTES = 8 << 30
 COLUMNS = {"all columns": None, "payload alone": "payload binary"}
@@ -114,14 +113,14 @@ def _write(spark: Any, path: Path, rows: int, setting: Setting) -> list[Figure]:
 
 
 def _turns(measure: Any, sides: list[Any]) -> list[float]:
-    """The median of each side's seconds."""
+    """Each side's best seconds: whatever else runs on the machine only ever adds to them."""
     taken: list[list[float]] = [[] for _ in sides]
     for turn in range(1 + TURNS):
         for times, side in zip(taken, sides, strict=True):
             seconds = measure(side)
             if turn:
                 times.append(seconds)
-    return [statistics.median(times) for times in taken]
+    return [min(times) for times in taken]
 
 
 def _compare(words: str, rows: int, seconds: list[float]) -> list[Figure]:
