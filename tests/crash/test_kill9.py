@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import quire
 from tests.crash.audit import Audit, Violation
-from tests.crash.committing import create
+from tests.crash.committing import OPTIONS, commit, create
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 5, 100
@@ -73,3 +74,17 @@ def test_an_acknowledgement_before_the_commit_is_caught(
     """The canary: a process that acknowledges too early is found out within a few kills."""
     with pytest.raises(Violation, match="was acknowledged"):
         kill_again_and_again(store_path, 4 * FEW, rng, "before")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("source", ["first/audit", "second/audit", "burst/audit", "work"])
+def test_a_transaction_of_which_a_message_is_gone_is_caught(store_path: str, source: str) -> None:
+    """The canary for half transactions: whichever queue lacks a message, the audit finds it."""
+    create(store_path)
+    with quire.open(store_path, **OPTIONS) as store:
+        for number in (1, 2, 3):
+            commit(store, number)
+        with store.transaction() as transaction:
+            assert transaction.get(source) is not None
+    with pytest.raises(Violation, match=source.partition("/")[0]):
+        Audit(store_path).look(acknowledged=3)
