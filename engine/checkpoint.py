@@ -88,6 +88,7 @@ class Checkpointer:
             with self._sequencer.fail_stop("removing an old checkpoint"):
                 remove_older(self._env, self._directory, snapshot.lsn)
                 self._journal.release(snapshot.restart_lsn)
+                self._places.trim()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

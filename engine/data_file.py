@@ -25,9 +25,9 @@ Invariants:
   and `write_extent` get the space first, and `DiskFull` from them has changed nothing.
 - D4: after a write, sync or change of size that failed, all of these raise `StoreFailed`; reads go
   on. Only opening the file anew ends this.
-- D5: a view never reaches beyond the pages of the file, and the file is cut only where no view has
-  been given out, or at `close`, unless a view is still alive then. In between `shrink` gives the
-  space back and keeps the size: another process may have the file mapped too.
+- D5: a view never reaches beyond the pages of the file, and the file is cut only while no view of
+  it is alive; otherwise `shrink` gives the space back and keeps the size until `close`. Other
+  processes read the file by position and do not map it: for them it just ends earlier.
 - D6: memory for writing is bounded: `MAX_LENT_BUFFERS` of `MAX_WRITE_BYTES`, whatever is written.
 
 Which pages hold space is not recorded. A page that was there at opening may have been punched, so
@@ -108,7 +108,6 @@ class DataFile:
         self._size_lock = Lock()  # held over changes of size and space; taken before _lock
         self._lock = Lock()  # covers the fields below; never held over I/O
         self._held = IntervalSet()  # pages whose space is known to be held (D3)
-        self._viewed = False
         self._closed = False
         self._failure: OSError | None = None
         self._buffers = _Buffers(env)
@@ -128,6 +127,11 @@ class DataFile:
     def pages(self) -> int:
         """How many pages the file has, the header page included."""
         return self._pages
+
+    @property
+    def grow_pages(self) -> int:
+        """How many pages it grows by at least."""
+        return self._grow_pages
 
     @property
     def failed(self) -> bool:
@@ -153,7 +157,6 @@ class DataFile:
             if self._closed:
                 raise _closed(self.path)
             end = self._pages * self.page_size
-            self._viewed = True
         if offset + length > end:
             raise StoreCorrupt(
                 f"{self.path} has {end} bytes: {length} bytes at {offset} are not in it"
@@ -229,8 +232,8 @@ class DataFile:
     def shrink(self, pages: int) -> None:
         """Cut the file down to `pages` pages; nobody may need what lies beyond.
 
-        Before the first `read` the file really gets shorter. Later its tail is punched, and cut
-        off by `close` if no view is alive then, or by this method after the next opening (D5).
+        While a view is alive its tail is punched, and cut off by `close`, or by this method after
+        the next opening (D5).
         """
         self._check_usable()
         with self._size_lock:
@@ -241,8 +244,7 @@ class DataFile:
                 return
             with self._lock:
                 self._pages = pages
-                viewed = self._viewed
-            if not viewed and self._cut():
+            if self._cut():
                 with self._lock:
                     self._held.remove(pages, old)
             else:

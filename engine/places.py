@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from quire.env import Env
 from quire.ltds import remove as remove_ltds
@@ -21,6 +22,10 @@ from .block_ref import BlockRef
 from .commit_record import Part
 from .data_file import DataFile
 from .free_space import FreeSpace
+
+
+# What `trim` leaves free at the data file's end, so that the next commits need not grow it again.
+_SLACK_BYTES: Final = 1 << 20
 
 
 class Places:
@@ -53,6 +58,20 @@ class Places:
                 self.space.grow(total - self.space.total_pages)
                 first = self.space.allocate(pages)
             return first
+
+    def trim(self) -> None:
+        """Give free space at the data file's end back, but for some to go on with."""
+        with self._lock:
+            old = self.space.total_pages
+            used = self.space.shrink_tail()
+            slack = (_SLACK_BYTES // self.data.page_size) + used // 16
+            target = used + slack
+            if old - target < self.data.grow_pages:
+                target = old
+            if target > used:
+                self.space.grow(target - used)
+            if target < self.data.pages:
+                self.data.shrink(target)
 
     def pages_of(self, ref: BlockRef | Part) -> tuple[int, int]:
         """(first page, pages) of a block in the data file."""
