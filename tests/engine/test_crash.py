@@ -1,7 +1,7 @@
-"""The engine on the simulated machine: crashes, I/O errors, full disks and damage at every call.
+"""Power failures at every call of the engine: durable, atomic, ordered, recoverable.
 
-The workloads and the model that judges them are in `tests.engine.workload`. Each kind of test has a
-canary: an engine that is broken on purpose, which the same check must catch.
+The workloads and the model that judges them are in `tests.engine.workload`. Engines that are broken
+on purpose (the canaries) must be caught by the same checks.
 """
 
 from __future__ import annotations
@@ -10,8 +10,20 @@ from typing import Any
 
 import pytest
 
-from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.workload import Oracle, Workload, check_store
+from quire.engine import checkpoint, checkpoint_file
+from quire.engine.state import State
+from quire.errors import StoreCorrupt
+from quire.testing import SimEnv, SimFile, enumerate_crashes
+from tests.engine.workload import (
+    Oracle,
+    Workload,
+    check_ids,
+    check_space,
+    check_store,
+    drain,
+    new_machine,
+    open_store,
+)
 
 pytestmark = pytest.mark.crash
 
@@ -35,9 +47,203 @@ def crash_everywhere(
     )
 
 
-@pytest.mark.promise(1, 2, 3, 8)
+def crash_several(seeds: range, **options: Any) -> None:
+    """Workloads on several seeds."""
+    for seed in seeds:
+        crash_everywhere(seed, **options)
+
+
+@pytest.mark.promise(1, 2, 3)
 @pytest.mark.parametrize("direct", [True, False])
 def test_promise_1_2_3_power_failure_at_every_call(seed: int, rounds: int, direct: bool) -> None:
-    """What was acknowledged is there, the last transaction whole or not at all, all in order."""
+    """What was acknowledged is there, the last transaction whole or not at all, all in order.
+
+    Other transactions go on in the midst of checkpoints; every store goes on working afterwards.
+    """
     for n in range(max(1, rounds // 12)):
-        assert crash_everywhere(seed + n, direct=direct, every=2) > 100
+        assert crash_everywhere(seed + n, direct=direct, every=4) > 100
+
+
+@pytest.mark.promise(1, 2)
+def test_promise_1_2_power_failure_with_checkpoints_in_commits(seed: int, rounds: int) -> None:
+    """The same where commits make checkpoints themselves and segments of the journal come round."""
+    for n in range(max(1, rounds // 25)):
+        options: dict[str, Any] = {"steps": 100, "checkpoint_bytes": 100_000}
+        assert crash_everywhere(seed + n, every=9, **options) > 100
+
+
+def test_power_failure_on_a_full_disk(seed: int, rounds: int) -> None:
+    """The same while the disk is full every now and then."""
+    for n in range(max(1, rounds // 25)):
+        crash_everywhere(seed + n, every=5, full=0.15, steps=60)
+
+
+@pytest.mark.promise(8)
+def test_promise_8_power_failure_at_every_call_of_recovery(seed: int, rounds: int) -> None:
+    """Recovery may be broken off at any call and be repeated: it ends in the same state."""
+    for n in range(max(1, rounds // 8)):
+        before, oracle = new_machine(seed + n), Oracle()
+        workload = Workload(seed + n, steps=25)
+        workload.run(before, open_store(before), oracle)
+
+        def recover(env: SimEnv, found: Oracle) -> None:
+            for _ in range(3):
+                store = open_store(env)
+                found.match(store)
+                store.close()
+
+        enumerate_crashes(
+            recover,
+            check_store,
+            lambda: Oracle(True, oracle.model, None, oracle.ids),  # noqa: B023
+            seed=seed + n,
+            rounds=2,
+            new_env=lambda number: before.crash(seed=number),  # noqa: B023
+        )
+
+
+@pytest.mark.promise(8)
+def test_promise_8_recovering_again_and_again_changes_nothing(seed: int) -> None:
+    """A store that is recovered, and loses the power before it does anything, stays the same."""
+    env, oracle = new_machine(seed), Oracle()
+    Workload(seed, steps=60).run(env, open_store(env), oracle)
+    for n in range(6):
+        env = env.crash(seed=n)
+        store = open_store(env)
+        model = oracle.match(store)
+        check_ids(store, oracle)
+        check_space(store, model)
+    drain(store, model)
+
+
+@pytest.mark.promise(8)
+def test_promise_8_recovery_reads_what_came_after_the_checkpoint(seed: int) -> None:
+    """What recovery reads depends on the journal since the checkpoint, not on the backlog."""
+    reads = []
+    for backlog in (20, 600):
+        env = new_machine(seed)
+        store = open_store(env)
+        store.create_queue("work", kind="work")
+        for _ in range(backlog):
+            with store.transaction() as transaction:
+                transaction.put_many("work", [b"x" * 400] * 20)
+        store.checkpoint()
+        store.put("work", b"the last")
+        after = env.crash(outcome="lost")
+        store = open_store(after)
+        assert store.recovered.records == 1
+        reads.append(after.calls.count("read") + after.calls.count("view"))
+        assert store.queue("work").messages == backlog * 20 + 1
+    assert reads[0] == reads[1]
+
+
+def test_creation_is_whole_or_not_there(seed: int) -> None:
+    """A crash at each call of a store's creation: the next opening makes it, or finds it empty."""
+
+    def create(env: SimEnv, oracle: Oracle) -> None:
+        env.make_directory("/disk")
+        env.sync_directory("/")
+        open_store(env)
+        oracle.created = True
+
+    cases = enumerate_crashes(create, check_store, Oracle, seed=seed, rounds=6)
+    assert cases > 100
+
+
+@pytest.mark.promise(10)
+def test_promise_10_pages_in_use_are_not_overwritten(seed: int, rounds: int) -> None:
+    """No group of the journal is written over before its segment came round (J4)."""
+    for n in range(max(1, rounds // 5)):
+        env, oracle = SimEnv(seed + n), Oracle()
+        env.forbid_overwrite("*.log")
+        env.forbid_overwrite("*.lts*")
+        Workload(seed + n, steps=100, checkpoint_bytes=100_000)(env, oracle)
+
+
+# Canaries -----------------------------------------------------------------------------------------
+
+
+class HastyFile(SimFile):
+    """Its sync does nothing, and its writes are never direct."""
+
+    def sync(self) -> None:
+        self._check_open()
+
+
+class HastyEnv(SimEnv):
+    """A machine whose journal and data files are never synced."""
+
+    def open_file(self, path: str, **options: Any) -> SimFile:
+        file = super().open_file(path, **{**options, "direct": False})
+        if path.endswith((".log", ".dat")):
+            file.__class__ = HastyFile
+        return file
+
+
+def test_canary_commits_without_a_sync(seed: int) -> None:
+    """An engine that acknowledges before the journal's sync is caught."""
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        enumerate_crashes(
+            Workload(seed), check_store, Oracle, seed=seed, rounds=2, every=3, new_env=HastyEnv
+        )
+
+
+def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that does not apply ledger entries is caught."""
+    apply = State.apply_commit
+
+    def without_entries(self: State, *args: Any, **options: Any) -> None:
+        arguments = list(args)
+        if not options.get("live", True):
+            arguments[2] = ()
+        apply(self, *arguments, **options)
+
+    monkeypatch.setattr(State, "apply_commit", without_entries)
+    with pytest.raises((AssertionError, StoreCorrupt)):
+        crash_several(range(seed, seed + 20), every=20, rounds=0)
+
+
+def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that does not apply what transactions have read is caught."""
+    apply = State.apply_commit
+
+    def without_reads(self: State, *args: Any, **options: Any) -> None:
+        arguments = list(args)
+        if not options.get("live", True):
+            arguments[1] = ()
+        apply(self, *arguments, **options)
+
+    monkeypatch.setattr(State, "apply_commit", without_reads)
+    with pytest.raises((AssertionError, StoreCorrupt)):
+        crash_several(range(seed, seed + 20), every=20, rounds=0)
+
+
+def test_canary_switches_before_the_checkpoint_is_durable(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that is used before its name is durable is caught."""
+
+    def hasty(
+        env: SimEnv, directory: str, store_id: int, lsn: int, document: Any, numbers: Any
+    ) -> str:
+        known = env.sync_directory
+        env.sync_directory = lambda path: None  # type: ignore[method-assign]
+        try:
+            return checkpoint_file.write_checkpoint(
+                env, directory, store_id, lsn, document, numbers
+            )
+        finally:
+            env.sync_directory = known  # type: ignore[method-assign]
+
+    monkeypatch.setattr(checkpoint, "write_checkpoint", hasty)
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        crash_several(range(seed, seed + 20), every=5)
+
+
+def test_canary_uses_released_pages_within_a_checkpoint(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that takes pages that were released after its snapshot is caught."""
+    monkeypatch.setattr("quire.engine.places.Places.withhold", lambda places: None)
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        crash_several(range(seed, seed + 60), every=1000, rounds=0)

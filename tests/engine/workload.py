@@ -36,6 +36,14 @@ def open_store(env: Env, path: str = PATH, **options: Any) -> Store:
     return Store.open(path, env=env, background=False, **{**OPTIONS, **options})
 
 
+def new_machine(seed: int, **options: Any) -> SimEnv:
+    """A machine with a durable directory for the store."""
+    env = SimEnv(seed, **options)
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    return env
+
+
 # The model ----------------------------------------------------------------------------------------
 
 
@@ -261,6 +269,7 @@ def drain(store: Store, model: Model) -> None:
 
 def check_store(env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3) -> None:
     """Recover; compare; go on working; lose the power again; compare; read everything."""
+    env.capacity_bytes = None
     if not oracle.created:
         env.make_directory("/disk")
         env.sync_directory("/")

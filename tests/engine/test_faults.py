@@ -1,0 +1,415 @@
+"""I/O errors, full disks and damaged bytes at every call and in every kind of file."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from quire.engine import Report, Store
+from quire.errors import (
+    AlreadyCommitted,
+    DiskFull,
+    QueueNotFound,
+    QuireError,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFailed,
+)
+from quire.testing import SimEnv
+from tests.engine.workload import (
+    ALL,
+    PATH,
+    Oracle,
+    Runner,
+    Workload,
+    check_ids,
+    check_space,
+    check_store,
+    drain,
+    new_machine,
+    open_store,
+    view_of,
+)
+
+pytestmark = pytest.mark.crash
+
+# I/O errors ---------------------------------------------------------------------------------------
+
+
+def fail_at(seed: int, number: int, *, direct: bool) -> tuple[SimEnv, Oracle, Runner | None]:
+    """A workload whose call of this number fails; the machine, what was promised, what ran."""
+    env, oracle = SimEnv(seed, direct=direct), Oracle()
+    env.fail_at(number)
+    workload = Workload(seed, steps=30, beside=0.0)
+    with contextlib.suppress(OSError, StoreFailed):
+        workload(env, oracle)
+    return env, oracle, workload.runner
+
+
+def refuses(store: Store) -> bool:
+    """Whether the store is open, and has failed."""
+    try:
+        store.queues()
+    except StoreClosed:
+        return False
+    return store.failed
+
+
+def check_refusal(store: Store, oracle: Oracle) -> None:
+    """The store refuses every kind of change; what it holds can still be read."""
+    name = min(oracle.model.queues)
+    changes: list[Callable[[], Any]] = [
+        lambda: store.put(name, b"refused"),
+        lambda: store.create_queue("refused"),
+        store.checkpoint,
+    ]
+    for change in changes:
+        with pytest.raises(StoreFailed, match="open it again"):
+            change()
+    with pytest.raises(StoreFailed), store.transaction() as transaction:
+        transaction.put(name, b"refused" * 2000)
+    shown = {info.name: info.end_position for info in store.queues()}
+    assert shown == {name: len(queue.payloads) for name, queue in oracle.model.queues.items()}
+    for name in shown:
+        kept = [p for i, p in enumerate(oracle.model.queues[name].payloads)
+                if i not in oracle.model.queues[name].released]  # fmt: skip
+        assert store.browse(name, max_messages=ALL).payloads() == kept
+
+
+@pytest.mark.promise(11)
+@pytest.mark.parametrize("direct", [True, False])
+def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
+    """After a failed write or sync no commit, no second sync of that file; reading goes on.
+
+    Opening again, with or without a power failure before, recovers all that was acknowledged.
+    """
+    stopped = 0
+    for n in range(max(1, rounds // 12)):
+        sound = SimEnv(seed + n, direct=direct)
+        Workload(seed + n, steps=30, beside=0.0)(sound, Oracle())
+        for number in range(1, sound.calls.last_number + 1, 2):
+            env, oracle, runner = fail_at(seed + n, number, direct=direct)
+            failed = next(call for call in env.calls.log if call.number == number)
+            try:
+                if runner is not None and refuses(runner.store) and oracle.model.queues:
+                    stopped += 1
+                    check_refusal(runner.store, oracle)
+                    later = [c for c in env.calls.log if c.number > number]
+                    assert not [c for c in later if "sync" in c.kind and c.path == failed.path]
+                check_store(env.crash(outcome="lost"), oracle, seed=number)
+                check_store(env.crash(seed=number), oracle, seed=number)
+                if oracle.created:
+                    check_store(env.kill(), oracle, seed=number)
+            except Exception as error:
+                error.add_note(f"seed {seed + n}, direct {direct}, error in {failed}")
+                raise
+    assert stopped > 10
+
+
+@pytest.mark.promise(11)
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("write", "*.dat"),
+        ("sync", "*.dat"),
+        ("write", "*.log"),
+        ("sync", "*.log"),
+        ("write", "*.ltds"),
+        ("sync", "*.ltds"),
+        ("create", "*.ltds"),
+        ("sync_directory", "ltds"),
+        ("write", "*.qck.tmp"),
+        ("sync", "*.qck.tmp"),
+        ("create", "*.qck.tmp"),
+        ("rename", "*.qck"),
+        ("sync_directory", "checkpoint"),
+    ],
+)
+def test_promise_11_no_commit_after_an_error(seed: int, kind: str, pattern: str) -> None:
+    """An error in any file of the store stops all commits, whatever file they would need."""
+    env = new_machine(seed, direct=False)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+    fault = env.fail(kind, pattern)
+    acts: list[Callable[[], Any]] = [
+        lambda: put(store, b"inline", 10),
+        lambda: put(store, b"pages", 9000),
+        lambda: put(store, b"large", 12_000, large=True),
+        store.checkpoint,
+    ]
+    for act in acts:
+        if fault.hits:
+            break
+        try:
+            act()
+        except StoreFailed:
+            assert fault.hits
+    assert fault.hits
+    assert store.failed
+    with pytest.raises(StoreFailed):
+        store.put("work", b"x")
+    store.close()
+    open_store(env.crash(outcome="lost")).close()
+
+
+def put(store: Store, text: bytes, size: int, *, large: bool = False) -> None:
+    """One message, as long as asked for."""
+    with store.transaction(large=large) as transaction:
+        transaction.put("work", text.ljust(size, b"."))
+
+
+def test_an_error_after_the_commit_does_not_undo_it(seed: int) -> None:
+    """A commit that stands raises nothing, though the work that follows it fails (promise 5)."""
+    env = new_machine(seed)
+    store = open_store(env, checkpoint_bytes=30_000)
+    store.create_queue("work", kind="work")
+    env.fail("rename", "*.qck")
+    payloads: list[bytes] = []
+
+    def go_on() -> None:
+        for number in range(100):
+            put(store, b"%d" % number, 3000)
+            payloads.append((b"%d" % number).ljust(3000, b"."))
+
+    with pytest.raises(StoreFailed):
+        go_on()
+    assert len(payloads) > 5
+    assert store.queue("work").end_position == len(payloads)
+    assert "qck" in store.status()["maintenance_error"]
+    again = open_store(env.crash(outcome="lost"))
+    assert again.browse("work").payloads() == payloads
+
+
+# A full disk --------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_full_disk_refuses_and_changes_nothing(seed: int, rounds: int) -> None:
+    """With the disk full every now and then: a clear error, nothing half, later all goes on."""
+    refused = 0
+    for n in range(rounds * 6):
+        env, oracle = SimEnv(seed + n), Oracle()
+        workload = Workload(seed + n, steps=60, full=0.15, beside=0.2)
+        workload(env, oracle)
+        assert workload.runner is not None
+        refused += workload.runner.refused
+        store = open_store(env)
+        model = oracle.match(store)
+        check_ids(store, oracle)
+        check_space(store, model)
+        drain(store, model)
+        store.close()
+    assert refused > 10
+
+
+def repeat(action: Callable[[], Any]) -> None:
+    """Do it until it raises."""
+    for _ in range(1000):
+        action()
+
+
+def fill_journal(store: Store, env: SimEnv) -> None:
+    """The disk is full and the journal's segment is, too."""
+    env.capacity_bytes = env.used_bytes()
+    with pytest.raises(DiskFull):
+        repeat(lambda: store.put("work", b"x" * 3000))
+    with pytest.raises(DiskFull):
+        repeat(lambda: store.put("work", b"x"))
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_refused_commit_can_be_repeated(seed: int) -> None:
+    """A commit with a ledger entry that found no room commits once there is room."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+    fill_journal(store, env)
+    end = store.queue("work").end_position
+    with store.transaction() as transaction:
+        transaction.put("work", b"once" * 1000)
+        transaction.record("key", 7)
+        with pytest.raises(DiskFull):
+            transaction.commit()
+        assert transaction.state == "open"
+        assert store.ledger("key") is None
+        env.capacity_bytes = None
+        transaction.commit()
+    assert store.ledger("key") == 7
+    assert store.queue("work").end_position == end + 1
+    with pytest.raises(AlreadyCommitted), store.transaction() as transaction:
+        transaction.record("key", 7)
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_refused_drop_leaves_the_queue(seed: int) -> None:
+    """A drop that found no room leaves the queue as it was, through a checkpoint as well."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+    fill_journal(store, env)
+    kept = store.browse("work").payloads()
+    with pytest.raises(DiskFull):
+        store.drop_queue("work")
+    env.capacity_bytes = None
+    store.put("work", b"goes on")
+    store.checkpoint()
+    assert store.browse("work").payloads() == [*kept, b"goes on"]
+    assert store.verify().ok
+    store.drop_queue("work")
+    with pytest.raises(QueueNotFound):
+        store.put("work", b"gone")
+
+
+def test_close_on_a_full_disk(seed: int) -> None:
+    """Closing without room for a checkpoint is no failure: the journal holds everything."""
+    env = new_machine(seed)
+    store = open_store(env, segment_bytes=1 << 20)
+    store.create_queue("work", kind="work")
+    for _ in range(60):
+        store.put("work", b"x" * 3000)
+    env.capacity_bytes = env.used_bytes()
+    store.close()
+    env.capacity_bytes = None
+    assert open_store(env.crash(outcome="lost"), segment_bytes=1 << 20).queue("work").messages == 60
+
+
+# Damage -------------------------------------------------------------------------------------------
+
+
+def furnished(seed: int) -> tuple[SimEnv, Oracle]:
+    """A store with messages in the journal, in pages and in files of their own.
+
+    Its last commit was undone again: it is what damage of the journal's end may take with it, as
+    that cannot be told from a torn write.
+    """
+    env, oracle = new_machine(seed), Oracle()
+    workload = Workload(seed, steps=50, beside=0.0)
+    store = workload.run(env, open_store(env), oracle)
+    if "work" not in oracle.model.queues:
+        oracle.model.create("work", "work")
+        store.create_queue("work", kind="work")
+    for size, large in ((4000, False), (9000, False), (3000, True)):
+        payloads = [bytes([65 + n]) * size for n in range(3)]
+        with store.transaction(large=large) as transaction:
+            transaction.put_many("work", payloads)
+        oracle.model.queues["work"].payloads += payloads
+        if size == 4000:
+            store.checkpoint()
+    store.create_queue("last")
+    store.drop_queue("last")
+    return env, oracle
+
+
+@pytest.mark.promise(10)
+def test_promise_10_flipped_bits_are_never_delivered(seed: int, rounds: int) -> None:
+    """A bit flipped in any file: all that is shown is right, or an error names what is damaged."""
+    assert look_for_damage(seed, max(2, rounds // 5)) > 20
+
+
+def look_for_damage(seed: int, stores: int) -> int:
+    """How often damage of one bit was noticed; AssertionError if anything wrong was shown."""
+    rng = random.Random(seed)
+    found = 0
+    for n in range(stores):
+        before, oracle = furnished(seed + n)
+        expected = oracle.model.view()
+        for path in before.files():
+            size = len(before.contents(path))
+            for _ in range(4 if size else 0):
+                env = before.crash(outcome="lost")
+                content = env.contents(path)
+                used = [i for i in range(0, size, 64) if any(content[i : i + 64])] or [0]
+                offset = rng.choice(used) + rng.randrange(64)
+                if offset >= size:
+                    continue
+                env.corrupt(path, offset, 1 << rng.randrange(8))
+                found += damaged(env, expected, f"seed {seed + n}, {path} at {offset}")
+    return found
+
+
+def damaged(env: SimEnv, expected: dict[str, Any], where: str) -> bool:
+    """Whether the damage was noticed; AssertionError for anything wrong that is shown."""
+    try:
+        store = open_store(env)
+    except QuireError as error:
+        return names_a_place(error, where)
+    report = store.verify()
+    try:
+        shown = view_of(store)
+    except QuireError as error:
+        return names_a_place(error, where) and not_content(report, where)
+    shown["queues"].pop("last", None)
+    assert shown == expected, where
+    return not report.ok
+
+
+def names_a_place(error: QuireError, where: str) -> bool:
+    """Whoever reads the error knows which file to restore."""
+    assert PATH in str(error), f"{where}: {error}"
+    return True
+
+
+def not_content(report: Report, where: str) -> bool:
+    """`verify` has found what a read has found."""
+    assert not report.ok, f"{where}: verify has not found it"
+    return True
+
+
+@pytest.mark.promise(10)
+def test_promise_10_damage_while_the_store_is_open(seed: int, rounds: int) -> None:
+    """Bits that flip under an open store: the same, and verify does not stop at the first."""
+    rng = random.Random(seed)
+    for n in range(max(2, rounds // 5)):
+        before, oracle = furnished(seed + n)
+        expected = oracle.model.view()
+        for path in before.files():
+            env = before.crash(outcome="lost")
+            store = open_store(env)
+            if not env.disk.find(path):
+                continue
+            size = len(env.contents(path))
+            for _ in range(20 if size else 0):
+                env.corrupt(path, rng.randrange(size), 1 << rng.randrange(8))
+            report = store.verify()
+            try:
+                shown = view_of(store)
+                assert shown == expected, path
+            except QuireError as error:
+                not_content(report, f"{path}: {error}")
+
+
+@pytest.mark.promise(10)
+def test_promise_10_damage_of_a_block_names_its_place(seed: int) -> None:
+    """The error names the queue, the position, the file and the page."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+    store.put("work", b"x" * 9000)
+    env.corrupt(f"{PATH}/data/0.dat", 4096 + 5000)
+    with pytest.raises(StoreCorrupt, match=r"'work', positions 0 to 1: .*0\.dat page 1"):
+        store.browse("work")
+    report = store.verify()
+    assert [("work" in text, "0.dat page 1" in text) for text in report.findings] == [(True, True)]
+
+
+def test_canary_damage_is_not_looked_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that does not check its blocks is caught."""
+    monkeypatch.setattr("quire.block.block.checksum", lambda data: Agreeable())
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        look_for_damage(seed, 20)
+
+
+class Agreeable(int):
+    """A checksum that differs from none."""
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
