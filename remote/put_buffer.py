@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -70,16 +70,26 @@ class PutBuffer:
         """Count messages that the owner took without their coming through here."""
         return self._placed.setdefault(queue, Placed()).ids(count)
 
-    def blocks(self) -> tuple[list[str], list[Bytes]]:
-        """The blocks of what waits, and the queue of each. From now on nothing waits."""
+    def requests(self) -> Iterator[tuple[list[str], list[Bytes]]]:
+        """What waits, as blocks and the queue of each, in requests of about `SEND_AHEAD_BYTES`.
+
+        Blocks are made when they are asked for. From the first one on nothing waits.
+        """
+        builders, self._builders = self._builders, {}
+        self.clear()
         queues: list[str] = []
         bodies: list[Bytes] = []
-        for queue, builder in self._builders.items():
+        size = 0
+        for queue, builder in builders.items():
             for block in builder.blocks(MAX_LTDS_BLOCK_BYTES):
+                if queues and size + len(block.data) > SEND_AHEAD_BYTES:
+                    yield queues, bodies
+                    queues, bodies, size = [], [], 0
                 queues.append(queue)
-                bodies.append(memoryview(block.data))
-        self.clear()
-        return queues, bodies
+                bodies.append(block.data)
+                size += len(block.data)
+        if queues:
+            yield queues, bodies
 
     def clear(self) -> None:
         """Forget what waits."""

@@ -39,7 +39,7 @@ from quire.message import Message, Messages
 
 from .channel import Channel, StreamEnded
 from .delivery import read_message, read_messages
-from .protocol import ANSWER_BYTES, Bytes, Frame, field
+from .protocol import Bytes, Frame, field
 from .put_buffer import PutBuffer
 
 if TYPE_CHECKING:
@@ -198,7 +198,11 @@ class RemoteTransaction:
 
     def _commit_request(self) -> list[Frame]:
         channel = self._enter()
-        queues, bodies = self._puts.blocks()
+        queues: list[str] = []
+        bodies: list[Bytes] = []
+        for more in self._puts.requests():  # one, or a little more than one
+            queues += more[0]
+            bodies += more[1]
         request = {**self._name, "op": "commit", "puts": queues, "records": self._records}
         return channel.request(request, bodies)
 
@@ -242,11 +246,8 @@ class RemoteTransaction:
             self._send_ahead()
 
     def _send_ahead(self) -> None:
-        queues, bodies = self._puts.blocks()
-        while queues:  # each request within what a frame can hold
-            count = _fitting(bodies)
-            self._request_puts(queues[:count], bodies[:count])
-            del queues[:count], bodies[:count]
+        for queues, bodies in self._puts.requests():
+            self._request_puts(queues, bodies)
 
     def _request_puts(self, queues: list[str], bodies: list[Bytes]) -> None:
         try:
@@ -340,13 +341,3 @@ def check_seconds(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise InvalidArgument(f"timeout is {value!r}: give seconds, 0 or more")
     return value
-
-
-def _fitting(bodies: Sequence[Bytes]) -> int:
-    """How many of the bodies make a request of reasonable size; at least one."""
-    size = 0
-    for number, body in enumerate(bodies):
-        size += len(body)
-        if number and size > ANSWER_BYTES:
-            return number
-    return len(bodies)

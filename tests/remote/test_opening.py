@@ -239,3 +239,29 @@ print("done", flush=True)
     with child(code, store_path) as one, child(code, store_path) as two:
         assert one.line() == "done"
         assert two.line() == "done"
+
+
+def test_a_store_that_cannot_be_shared_is_open_all_the_same(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status says why others cannot join."""
+
+    def fail(*_: object) -> str:
+        raise InvalidArgument("no place for a socket")
+
+    monkeypatch.setattr("quire.remote.server.choose_socket_path", fail)
+    monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
+    with open_store(store_path) as store:
+        store.create_queue("q")
+        with pytest.raises(StoreLocked, match="could not be joined"):
+            open_store(store_path)
+        assert store.status()["sharing"]["error"] == "no place for a socket"
+
+
+def test_flight_is_imported_when_it_is_needed() -> None:
+    """Importing Quire starts none of Flight's threads, so that a process may fork afterwards."""
+    code = """
+import sys, quire, quire.remote, quire.opening
+assert not [name for name in sys.modules if "flight" in name]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=SECONDS)

@@ -29,8 +29,9 @@ from quire.remote import RemoteStore, StoreServer, read_address
 from quire.remote import server as server_module
 from quire.remote.address import SOCKET_NAME
 from quire.remote.failures import raise_error
-from quire.remote.protocol import HEAD, MAGIC, Frame, decode_frame, encode_frame
+from quire.remote.protocol import HEAD, MAGIC, decode_frame, encode_frame
 from tests.remote.plain_store import PlainStore
+from tests.remote.raw_stream import RawStream
 
 SECONDS = 10.0
 
@@ -48,37 +49,6 @@ def server(plain: PlainStore, tmp_path: Path) -> Iterator[StoreServer]:
     server.start()
     yield server
     server.close()
-
-
-class RawStream:
-    """A stream on which a test writes what it likes."""
-
-    def __init__(self, url: str, command: bytes | None = None) -> None:
-        self._client = flight.FlightClient(url)
-        hello = encode_frame({"op": "hello", "role": "work"}) if command is None else command
-        self._writer, self._reader = self._client.do_exchange(
-            flight.FlightDescriptor.for_command(hello)
-        )
-        self.hello = decode_frame(self._reader.read_chunk().app_metadata)
-
-    def ask(self, data: bytes) -> Frame:
-        """The answer to a request."""
-        self._writer.write_metadata(data)
-        return decode_frame(self._reader.read_chunk().app_metadata)
-
-    def request(self, op: str, *bodies: bytes, **header: Any) -> Frame:
-        """The answer to a request in a transaction; raises what it reports."""
-        header = {"op": op, "txn": 1, "epoch": self.hello.header["epoch"], **header}
-        answer = self.ask(encode_frame(header, bodies))
-        raise_error(answer.header)
-        return answer
-
-    def close(self) -> None:
-        """End the stream."""
-        self._reader.cancel()
-        with pytest.raises(pa.ArrowException):
-            self._writer.close()
-        self._client.close()
 
 
 @pytest.fixture
@@ -272,7 +242,7 @@ def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreSe
     """O2: also while a get waits in the owner."""
     stream = RawStream(server.wait_started())
     request = {"op": "get", "txn": 1, "epoch": server.epoch, "source": "q", "wait": 1000}
-    stream._writer.write_metadata(encode_frame(request))
+    stream.send(encode_frame(request))
     assert eventually(lambda: plain.transactions)
     stream.close()
     assert eventually(lambda: plain.transactions[0].state == "rolled back")
