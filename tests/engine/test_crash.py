@@ -113,7 +113,8 @@ def test_promise_8_recovering_again_and_again_changes_nothing(seed: int) -> None
         model = oracle.match(store)
         check_ids(store, oracle)
         check_space(store, model)
-    drain(store, model)
+        if n == 5:
+            drain(store, model)
 
 
 @pytest.mark.promise(8)
