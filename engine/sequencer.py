@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from quire.errors import DiskFull, StoreFailed
+from quire.errors import AlreadyCommitted, DiskFull, StoreFailed
 from quire.journal import Journal
 from quire.limits import GROUP_BYTES
 
@@ -165,8 +165,10 @@ class Sequencer:
                     self._failure = error
                     raise
         except BaseException as error:  # noqa: BLE001 - raised in every thread that waits
-            for waiting in placed:
-                waiting.error = error
+            for waiting in group:
+                # Who was refused because of an entry of this group must not think it is committed.
+                if waiting.error is None or isinstance(waiting.error, AlreadyCommitted):
+                    waiting.error = error
         finally:
             for waiting in group:
                 waiting.done = True

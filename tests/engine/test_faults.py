@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +21,7 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
-from quire.testing import SimEnv
+from quire.testing import Call, SimEnv
 from tests.engine.workload import (
     ALL,
     PATH,
@@ -413,3 +415,84 @@ class Agreeable(int):
         return True
 
     __hash__ = int.__hash__
+
+
+# Groups -------------------------------------------------------------------------------------------
+
+
+def commit_together(
+    env: SimEnv, store: Store, commits: list[Callable[[], Any]]
+) -> list[BaseException | None]:
+    """Let the commits wait while another one is written, so that they are one group. Their errors."""
+    hold, held = threading.Event(), threading.Event()
+    errors: list[BaseException | None] = [None] * len(commits)
+
+    def before(call: Call) -> None:
+        if call.kind == "write" and not held.is_set():
+            held.set()
+            assert hold.wait(20)
+
+    def run(index: int) -> None:
+        try:
+            commits[index]()
+        except QuireError as error:
+            errors[index] = error
+
+    first = threading.Thread(target=lambda: store.put("work", b"first"))
+    env.before_call = before
+    first.start()
+    assert held.wait(20)
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(commits))]
+    for waiting, thread in enumerate(threads, 1):
+        thread.start()
+        while len(store._manager.sequencer._queue) < waiting:
+            time.sleep(0.001)
+    hold.set()
+    for thread in [first, *threads]:
+        thread.join()
+    env.before_call = None
+    return errors
+
+
+@pytest.mark.promise(11)
+def test_promise_11_a_group_that_fails_refuses_its_ledger_entries_too(seed: int) -> None:
+    """Nobody is told that an entry was committed before by a commit that then failed with it."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+
+    def enter() -> None:
+        with store.transaction() as transaction:
+            transaction.record("key", 1)
+
+    env.fail("write", "*.log", nth=2)
+    errors = commit_together(env, store, [enter, enter])
+    assert [type(error) for error in errors] == [StoreFailed, StoreFailed]
+    assert open_store(env.crash(outcome="lost")).ledger("key") is None
+
+
+def test_a_ledger_entry_is_committed_by_one_of_a_group(seed: int) -> None:
+    """Of two commits with the same entry in one group the first one wins."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+
+    def enter() -> None:
+        with store.transaction() as transaction:
+            transaction.record("key", 1)
+
+    errors = commit_together(env, store, [enter, enter])
+    assert [type(error) for error in errors] == [type(None), AlreadyCommitted]
+
+
+def test_a_group_fits_its_segment(seed: int) -> None:
+    """With small segments many waiting commits form several groups; all of them succeed."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("work", kind="work")
+    commits = [lambda: store.put("work", b"x" * 4000)] * 40
+    assert commit_together(env, store, commits) == [None] * 40
+    assert store.queue("work").messages == 41
+    again = open_store(env.crash(outcome="lost"))
+    assert again.queue("work").messages == 41
+    assert again.verify().ok

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.crash
 
 TOPICS = ("t0", "t1")
 GROUPS = ("a", "b")
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "segment_bytes": 256 << 10,
     "inline_limit_bytes": 8000,
     "large_limit_bytes": 60_000,
