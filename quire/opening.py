@@ -81,14 +81,17 @@ def serve(path: str, linger: float | None = None, *, create: bool = True, **opti
     With `linger`, also end when no client has been connected for that many seconds. Raises what
     `open` raises; StoreLocked if another process owns the store.
     """
-    from quire.remote import SharedStore, serve_until_idle
+    from quire.remote import SharedStore, told_to_end
 
+    path = _checked_path(path)
     env = OsEnv()
-    with SharedStore.open(
-        _checked_path(path), env=env, create=create, owner="quire serve", **options
-    ) as store:
-        store.share(env).wait_started()
-        serve_until_idle(store.share(env), linger)
+    with (
+        told_to_end() as end,
+        SharedStore.open(path, env=env, create=create, owner="quire serve", **options) as store,
+    ):
+        server = store.share(env)
+        server.wait_started()
+        server.wait_until_idle(linger, end)
 
 
 def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
@@ -113,7 +116,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
         if joined is not None:
             return joined
         now = env.monotonic()
-        if started is not None and not started.is_running and not started.lost_the_race:
+        if started is not None and started.has_failed:
             raise StoreFailed(f"the owner of {path} did not start: {started.last_words()}")
         if now > deadline:
             said = "" if started is None else started.last_words()

@@ -2,7 +2,7 @@
 
 from .address import Address, read_address
 from .client import RemoteStore
-from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, serve_until_idle
+from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, told_to_end
 from .remote_transaction import RemoteTransaction
 from .server import StoreServer
 from .shared_store import SharedStore
@@ -16,5 +16,5 @@ __all__ = [
     "SharedStore",
     "StoreServer",
     "read_address",
-    "serve_until_idle",
+    "told_to_end",
 ]

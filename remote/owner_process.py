@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from quire.env import Env
 
 from .address import make_run_directory
-from .server import StoreServer
 
 LOG_NAME: Final = "serve.log"
 LOCKED_EXIT_STATUS: Final = 75  # of `quire serve`: another process owns the store
@@ -24,20 +25,19 @@ _LOG_TAIL_BYTES: Final = 4096
 _TO_LOG: Final = 'exec "$@" >>"$0" 2>&1'
 
 
-def serve_until_idle(server: StoreServer, linger: float | None) -> None:
-    """Wait for SIGTERM or SIGINT, or until no client was connected for `linger` seconds."""
-    stop = threading.Event()
+@contextmanager
+def told_to_end() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, for as long as the block lasts.
+
+    Only the main thread can ask for signals; elsewhere nobody sets it.
+    """
+    event = threading.Event()
     before: dict[signal.Signals, Any] = {}
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if in_main_thread:
+    if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, lambda *_: stop.set())
+            before[number] = signal.signal(number, lambda *_: event.set())
     try:
-        if linger is None:
-            while not stop.wait(3600):
-                pass
-        else:
-            server.wait_until_idle(linger, stop)
+        yield event
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -70,9 +70,10 @@ class OwnerProcess:
         return self._process.poll() is None
 
     @property
-    def lost_the_race(self) -> bool:
-        """Whether it ended because another process owns the store."""
-        return self._process.poll() == LOCKED_EXIT_STATUS
+    def has_failed(self) -> bool:
+        """Whether it ended by an error: not by a signal, nor because another owns the store."""
+        status = self._process.poll() or 0
+        return status > 0 and status != LOCKED_EXIT_STATUS
 
     def last_words(self) -> str:
         """The last line that an owner of the store wrote to the log."""

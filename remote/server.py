@@ -130,8 +130,11 @@ class StoreServer:
             stopping.join(0.02)
         remove_socket(self._env, self._socket_path)
 
-    def wait_until_idle(self, linger: float, stop: threading.Event) -> None:
+    def wait_until_idle(self, linger: float | None, stop: threading.Event) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set."""
+        if linger is None:
+            stop.wait()
+            return
         left = linger
         while not stop.wait(min(max(left, 0.02), 1.0)):
             with self._changed:
