@@ -1,8 +1,9 @@
 """Replay a year of flights through queues and Spark, kill everything in the middle, and reconcile.
 
 Five processes work on one store: its owner (`quire serve`), the publisher, the Spark driver, the
-worker, and this one, which watches. Twice there is a SIGKILL without warning: first of all others
-with their descendants, while a large transaction is open; later of the owner alone.
+worker, and this one, which watches. Three times there is a SIGKILL without warning: of all
+others with their descendants, while a large transaction is open; of Spark, in a micro-batch; and of
+the owner alone.
 """
 
 from __future__ import annotations

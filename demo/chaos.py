@@ -1,9 +1,11 @@
-"""The course of the demo: from an empty store to the end of the flow, with two strikes between.
+"""The course of the demo: from an empty store to the end of the flow, with three strikes between.
 
 1. Half way through the large transaction all processes die at once: the owner of the store, the
    publisher, the Spark driver with its JVM and Python workers, and the worker. The last three are
-   started again.
-2. Later the owner dies alone. The others lose their connection, perhaps in a commit whose outcome
+   started again; the first that misses the owner starts another one.
+2. While Spark catches up, its driver and all that belongs to it die in a micro-batch, which is
+   logged and not committed. It is started again and repeats that micro-batch.
+3. Later the owner dies alone. The others lose their connection, perhaps in a commit whose outcome
    they cannot know; they start another owner, look what it recovered, and go on.
 """
 
@@ -22,14 +24,16 @@ from demo.watch import Counts, Watch
 
 __all__ = ["crew", "end_owner", "run"]
 
-SECOND_STRIKE = 0.75  # of all flights
+SECOND_STRIKE, THIRD_STRIKE = 0.55, 0.8  # of all flights
 OWNER_SECONDS = 20.0  # for the owner to close the store at the end
+MOST_PER_BATCH, LEAST_BATCHES = 20_000, 16
 
 
 def crew(folder: Path, rows: int, seconds: float, seed: int) -> list[Member]:
     """The publisher, the pipeline and the worker, not started yet."""
     pace = ["--rows", str(rows), "--seconds", str(seconds), "--seed", str(seed)]
-    arguments = {"publisher": pace, "pipeline": [], "worker": []}
+    most = min(MOST_PER_BATCH, max(1, rows // LEAST_BATCHES))
+    arguments = {"publisher": pace, "pipeline": ["--most", str(most)], "worker": []}
     return [
         Member(name, [sys.executable, "-m", f"demo.{name}", str(folder), *more], folder)
         for name, more in arguments.items()
@@ -48,7 +52,7 @@ def run(folder: Path, members: list[Member], totals: Counts, timeline: Timeline)
         watch.until(lambda _: happened(folder, "ready"))
         _start(publisher, timeline)
         _strike_all(folder, watch, members, timeline)
-        watch.until(lambda counts: counts["enriched"] >= SECOND_STRIKE * totals["enriched"])
+        _strike_pipeline(folder, watch, pipeline, timeline)
         _strike_owner(watch, timeline)
         watch.until(lambda _: publisher.status == 0)
         pipeline.ask_to_finish()
@@ -66,9 +70,32 @@ def _strike_all(folder: Path, watch: Watch, members: list[Member], timeline: Tim
         _start(member, timeline)
 
 
+def _strike_pipeline(folder: Path, watch: Watch, pipeline: Member, timeline: Timeline) -> None:
+    watch.until(
+        lambda _: (
+            watch.share("enriched") == 1.0
+            or (watch.share("enriched") >= SECOND_STRIKE and _in_micro_batch(folder))
+        )
+    )
+    count = kill([pipeline])
+    timeline.add("kill", processes=count, who="Spark")
+    watch.say(f"SIGKILL: Spark's {count} processes, in a micro-batch.")
+    _start(pipeline, timeline)
+
+
+def _in_micro_batch(folder: Path) -> bool:
+    """Whether Spark has logged a micro-batch that it has not committed."""
+    logged, committed = (
+        {path.name for path in (folder / "checkpoint" / log).glob("[0-9]*")}
+        for log in ("offsets", "commits")
+    )
+    return bool(logged - committed)
+
+
 def _strike_owner(watch: Watch, timeline: Timeline) -> None:
+    watch.until(lambda _: watch.share("enriched") >= THIRD_STRIKE)
     kill([], watch.owner())
-    timeline.add("kill", processes=1, who="the owner of the store")
+    timeline.add("kill", processes=1, who="the owner")
     watch.say("SIGKILL: the owner of the store alone.")
 
 

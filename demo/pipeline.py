@@ -23,7 +23,6 @@ from demo.timeline import Timeline
 
 __all__ = ["run", "session"]
 
-MOST_DEPARTURES = 20_000  # in one micro-batch
 TRIGGER = "500 milliseconds"
 LOOK_SECONDS = 1.0
 FAILURES = 10  # of the query, before the process gives up
@@ -47,13 +46,13 @@ def session() -> SparkSession:
     return spark
 
 
-def run(folder: Path, spark: SparkSession, finish: Finish, timeline: Timeline) -> None:
+def run(folder: Path, most: int, spark: SparkSession, finish: Finish, timeline: Timeline) -> None:
     """Run the query, again after each failure, until the end is asked for and all is written."""
     reference = load_reference(spark)
     failures = 0
     while failures < FAILURES:
         timeline.add("query")
-        query = start(folder, spark, reference)
+        query = start(folder, most, spark, reference)
         try:
             if _follow(query, finish, timeline):
                 return
@@ -63,15 +62,15 @@ def run(folder: Path, spark: SparkSession, finish: Finish, timeline: Timeline) -
     raise SystemExit(f"the query failed {failures} times; see {folder / 'pipeline.log'}")
 
 
-def start(folder: Path, spark: SparkSession, reference: Reference) -> Any:
-    """The running query, from where its checkpoint left off."""
+def start(folder: Path, most: int, spark: SparkSession, reference: Reference) -> Any:
+    """The running query, from where its checkpoint left off; `most` departures at a time."""
     departures = (
         spark.readStream.format("quire")
         .option("path", str(folder / "store"))
         .option("queue", "departures")
         .option("subscription", store.OPS)
         .option("startingOffsets", "earliest")
-        .option("maxMessagesPerTrigger", MOST_DEPARTURES)
+        .option("maxMessagesPerTrigger", most)
         .load()
     )
     return (
@@ -118,11 +117,13 @@ def _figures(progress: Any) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.pipeline", description=__doc__)
     parser.add_argument("folder", type=Path, help="the demo's folder")
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--most", type=int, required=True, help="departures in a micro-batch")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder
     finish, timeline = Finish(), Timeline(folder, "spark")
     spark = session()
     spark.sparkContext.setLogLevel("ERROR")
-    run(folder, spark, finish, timeline)
+    run(folder, arguments.most, spark, finish, timeline)
     spark.stop()
     return 0
 

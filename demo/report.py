@@ -88,7 +88,7 @@ after a strike Spark catches up with what it missed.</p>{plots.throughput(events
 
 def _story(events: list[Event]) -> str:
     kills = [event for event in events if event.what == "kill"]
-    strikes = "; then ".join(
+    strikes = ", then ".join(
         f"{escape(event.details['who'])} ({_plural(event.details['processes'], 'process', 'es')})"
         for event in kills
     )
@@ -110,7 +110,7 @@ def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> li
         Tile(f"{counts['departures']:,}", "flights published"),
         Tile(f"{sum(counts.values()):,}", "messages in five queues"),
         Tile(f"{len(commits) + len(batches):,}", f"commits, {len(batches)} by Spark"),
-        Tile(f"{times[-1] - times[0]:.0f} s", "with both strikes"),
+        Tile(f"{times[-1] - times[0]:.0f} s", "with three strikes"),
     ]
 
 

@@ -38,6 +38,7 @@ class Watch:
         self._path, self._members, self._timeline = path, members, timeline
         self._store: Any = None
         self._moved = time.monotonic()
+        self._totals = totals
         self.counts: Counts = dict.fromkeys(totals, 0)
         self._bars = {
             name: tqdm(total=total, desc=name, unit=" msg", bar_format=BAR, disable=None)
@@ -63,6 +64,10 @@ class Watch:
             self._look()
             self._check()
             time.sleep(TICK_SECONDS)
+
+    def share(self, queue: str) -> float:
+        """How much of what is expected in a queue is there."""
+        return self.counts[queue] / max(1, self._totals[queue])
 
     def say(self, text: str) -> None:
         """A line above the bars."""

@@ -25,13 +25,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
-def test_five_thousand_flights_survive_two_strikes(tmp_path: Path) -> None:
-    """Every figure is right after both kills; the report is one page that stands alone."""
+def test_five_thousand_flights_survive_three_strikes(tmp_path: Path) -> None:
+    """Every figure is right after all kills; the report is one page that stands alone."""
     folder, report = tmp_path / "kept", tmp_path / "report.html"
     demo = run("demo", "--rows", ROWS, "--keep", str(folder), "--report", str(report))
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert "DIFFERS" not in demo.stdout
-    assert demo.stdout.count("SIGKILL") == 2
+    assert demo.stdout.count("SIGKILL") == 3
     page = report.read_text()
     assert "all equal" in page
     assert "<script" not in page
