@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +33,7 @@ PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
 _LOST = (ConnectionLost, StoreClosed, StoreLocked)
 
 _stores: dict[tuple[int, str], RemoteStore] = {}
+_opening = threading.Lock()  # leases are renewed in a thread of its own
 
 Result = TypeVar("Result")
 
@@ -39,16 +41,21 @@ Result = TypeVar("Result")
 def store_at(path: str) -> RemoteStore:
     """The store at the path, by this process's connection. Raises StoreNotFound."""
     key = (os.getpid(), path)  # a forked child must not talk on its parent's socket
-    if key not in _stores:
-        from quire.opening import open_or_serve  # heavy, and most executors never come here
+    with _opening:
+        if key not in _stores:
+            _stores[key] = _open(path)
+        return _stores[key]
 
-        if not OsEnv().exists(path):
-            raise StoreNotFound(
-                f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
-                "with create_queue"
-            )
-        _stores[key] = open_or_serve(path, create=False)
-    return _stores[key]
+
+def _open(path: str) -> RemoteStore:
+    from quire.opening import open_or_serve  # heavy, and most executors never come here
+
+    if not OsEnv().exists(path):
+        raise StoreNotFound(
+            f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
+            "with create_queue"
+        )
+    return open_or_serve(path, create=False)
 
 
 def forget(path: str) -> None:

@@ -166,6 +166,20 @@ def test_large_fragments_of_a_failed_attempt_are_not_delivered(job: Job) -> None
     job.check(range(10**6, 10**6 + 30_000))
 
 
+@pytest.mark.parametrize("format", [STEERED], indirect=True)
+def test_a_replay_throws_its_fragments_away(job: Job) -> None:
+    """The files that a repeated micro-batch has written are gone after its commit."""
+    numbers = range(10**6, 10**6 + 30_000)
+    put_numbers(job.store, "in", numbers, at_once=30_000)
+    job.run()
+    files = sorted(Path(job.store.path, "ltds").iterdir())
+    assert files
+    job.forget_last_commit()
+    job.run()
+    assert sorted(Path(job.store.path, "ltds").iterdir()) == files
+    job.check(numbers)
+
+
 @both
 def test_micro_batches_of_limited_size(job: Job) -> None:
     """Many micro-batches in a row, each committed once, the last one twice."""

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import quire
 from quire.block import Block
 from quire.engine import Piece
 from quire.env import OsEnv
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, PositionLost
 from quire.ltds import LtdsReader, list_ids
+from quire.spark_graphs import connection
 from quire.spark_graphs.fragment_file import INLINE_BYTES, FragmentWriter
-from quire.spark_graphs.message_batch import BATCH_ROWS, coalesced
-from quire.spark_graphs.partition import QueuePiece, partitions
+from quire.spark_graphs.message_batch import read_partition
+from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.routing import routed
+from quire.spark_graphs.schema import source_schema
+from tests.spark.kit import put_numbers
 
 STORE_ID = 77
 
@@ -57,27 +61,31 @@ def test_every_message_is_in_one_task_in_order(
 def test_large_reads_are_cut_and_small_ones_are_not() -> None:
     """By bytes, with work for every core."""
     assert len(partitions(pieces_of([(10, 1000)] * 50), None, 8)) == 1
-    assert len(partitions(pieces_of([(1_000_000, 400 << 20)]), None, 2)) == 7
+    assert len(partitions(pieces_of([(1_000_000, 400 << 20)]), None, 2)) == 2
+    assert len(partitions(pieces_of([(1_000_000, 700 << 20)]), None, 2)) == 4
     assert len(partitions(pieces_of([(1000, 1 << 20)] * 16), None, 2)) == 2
     assert len(partitions(pieces_of([(1000, 1 << 10)]), 5, 2)) == 5
 
 
-def numbers(start: int, stop: int) -> pa.RecordBatch:
-    """A batch with one column."""
-    return pa.record_batch({"n": pa.array(range(start, stop), pa.int64())})
+def test_pieces_that_were_moved_are_found_again(store_path: str) -> None:
+    """A place that holds something else by now is looked up once more, and is no wrong message."""
+    with quire.open(store_path) as store:
+        store.create_queue("q", kind="topic")
+        store.subscribe("q", "check", start="earliest")
+        put_numbers(store, "q", range(100))
+        pieces = store.lease("q", 20, 90).pieces
+        wrong = [*pieces[:3], pieces[3]._replace(checksum=1), *pieces[4:]]
+        partition = QuirePartition([QueuePiece.of("q", piece) for piece in wrong])
+        batches = list(read_partition(store_path, partition, source_schema()))
+        table = pa.Table.from_batches(batches)
+        assert table.column("position").to_pylist() == list(range(20, 90))
+        assert table.column("payload").to_pylist() == [b"%d" % n for n in range(20, 90)]
 
-
-@given(st.lists(st.integers(0, 200_000), max_size=6))
-def test_batches_are_coalesced(counts: list[int]) -> None:
-    """The same rows in the same order, in batches of 64 Ki rows but for the last."""
-    batches, total = [], 0
-    for count in counts:
-        batches.append(numbers(total, total + count))
-        total += count
-    made = list(coalesced(batches))
-    assert [batch.num_rows for batch in made[:-1]] == [BATCH_ROWS] * (len(made) - 1)
-    table = pa.Table.from_batches(made, numbers(0, 0).schema)
-    assert table.column("n").to_pylist() == list(range(total))
+        with store.transaction() as txn:
+            txn.read_to("q/check", 60)
+        with pytest.raises(PositionLost):
+            list(read_partition(store_path, partition, source_schema()))
+    connection.forget(store_path)
 
 
 def test_rows_are_routed_by_their_queue() -> None:
