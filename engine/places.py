@@ -23,7 +23,6 @@ from .commit_record import Part
 from .data_file import DataFile
 from .free_space import FreeSpace
 
-
 # What `trim` leaves free at the data file's end, so that the next commits need not grow it again.
 _SLACK_BYTES: Final = 1 << 20
 
