@@ -65,7 +65,7 @@ def throughput(events: list[Event]) -> str:
         total.plot(counts.index, counts[name], linewidth=1.8, **style)
     for axes in (rate, total):
         axes.set_xlim(0, counts.index[-1])
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])  # with room for labels
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for event in events:
         if event.what == "kill":

@@ -21,7 +21,7 @@ __all__ = ["Counts", "DemoFailed", "Watch"]
 Counts = dict[str, int]  # per queue, how many messages were ever put
 
 TICK_SECONDS = 0.25
-STALL_SECONDS = 90.0
+STALL_SECONDS = 180.0  # a loaded machine may need a minute to start Spark
 BAR = "{desc:<12}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}]"
 
 
