@@ -4,28 +4,28 @@ Names follow Spark's Kafka connector where the meaning is the same. They are cas
 an option that is not known where it is given is an error, never ignored.
 
 Everywhere
-    path                    the store's directory, absolute; or what is given to load, save and start
+    path                   the store's directory, absolute; or what is given to load, save, start
 
 Reads
-    queue                   the queue to read
-    subscribe               or several: a,b,c
-    subscription            streams over topics: the subscription that keeps messages until the query
-                            has read them; made if it is not there
-    startingOffsets         earliest, latest, or {"queue": position} with -2 for earliest and -1 for
-                            latest. Batch: earliest by default. Streams: latest by default; words say
-                            where a new subscription begins, an old one goes on where it stands;
-                            positions hold for every new query. A restarted query goes on in any case
-    endingOffsets           batch: the same, latest by default
-    maxMessagesPerTrigger   streams: the most messages of a micro-batch over all queues
-    minPartitions           at least so many tasks; by default one for each core and 256 MiB
-    failOnDataLoss          true: messages that are gone are an error. false: go on with what is there
-    includeHeaders          true: all columns. false: queue, id, position, payload and time
+    queue                  the queue to read
+    subscribe              or several: a,b,c
+    subscription           streams over topics: the subscription that keeps messages until the
+                           query has read them; made if it is not there
+    startingOffsets        earliest, latest, or {"queue": position} with -2 for earliest and -1 for
+                           latest. Batch: earliest by default. Streams: latest by default; words
+                           say where a new subscription begins, an old one goes on where it stands;
+                           positions hold for every new query. A restarted query always goes on
+    endingOffsets          batch: the same, latest by default
+    maxMessagesPerTrigger  streams: the most messages of a micro-batch over all queues
+    minPartitions          at least so many tasks; by default one for each core and 256 MiB
+    failOnDataLoss         true: messages that are gone are an error. false: take what is there
+    includeHeaders         true: all columns. false: queue, id, position, payload and time
 
 Writes
-    queue                   where all rows go; by default each goes where its column `queue` says
-    queueFullTimeout        seconds to wait for room in a full queue before the write fails; 60
-    txnAppId, txnVersion    batch, both or neither: a write with a version that was written before for
-                            this id, or an older one, has no effect (streams have the like by nature)
+    queue                  where all rows go; by default each goes where its column `queue` says
+    queueFullTimeout       seconds to wait for room in a full queue before the write fails; 60
+    txnAppId, txnVersion   batch, both or neither: a write with a version that this id has written
+                           already, or an older one, has no effect. Streams need none
 """
 
 from __future__ import annotations
