@@ -72,6 +72,15 @@ def test_promise_1_2_power_failure_with_checkpoints_in_commits(seed: int, rounds
         assert crash_everywhere(seed + n, every=9, **options) > 100
 
 
+def test_power_failure_while_the_data_file_shrinks(
+    seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with a data file that grows and is cut again by nearly every checkpoint."""
+    monkeypatch.setattr("quire.engine.places._SLACK_BYTES", 4096)
+    for n in range(max(1, rounds // 25)):
+        crash_everywhere(seed + n, every=9, steps=60, grow_bytes=8192)
+
+
 def test_power_failure_on_a_full_disk(seed: int, rounds: int) -> None:
     """The same while the disk is full every now and then."""
     for n in range(max(1, rounds // 25)):

@@ -423,7 +423,7 @@ class Agreeable(int):
 def commit_together(
     env: SimEnv, store: Store, commits: list[Callable[[], Any]]
 ) -> list[BaseException | None]:
-    """Let the commits wait while another one is written, so that they are one group. Their errors."""
+    """Let the commits wait while another one is written, to be one group; their errors."""
     hold, held = threading.Event(), threading.Event()
     errors: list[BaseException | None] = [None] * len(commits)
 

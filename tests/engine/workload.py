@@ -520,8 +520,10 @@ class Runner:
             self.env.before_call = None
 
     def step_beside(self, call: Call) -> None:
-        # Growing a file happens under a lock that a commit may need.
-        if self.is_beside or call.kind == "allocate" or self.rng.random() >= self.beside:
+        # The size of the data file is changed under a lock that a commit may need.
+        if call.kind in ("allocate", "truncate", "punch") or self.is_beside:
+            return
+        if self.rng.random() >= self.beside:
             return
         self.is_beside = True
         try:
