@@ -1,15 +1,20 @@
-"""Stores for the tests of the engine: on the real disk and on a simulated one; verified at the end."""
+"""Stores for the tests of the engine, on the real and on a simulated disk; verified at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from quire.engine import Store
 from quire.testing import SimEnv
 
-SMALL = {"segment_bytes": 1 << 20, "grow_bytes": 1 << 16, "checkpoint_bytes": 1 << 18}
+SMALL: dict[str, Any] = {
+    "segment_bytes": 1 << 20,
+    "grow_bytes": 1 << 16,
+    "checkpoint_bytes": 1 << 18,
+}
 
 
 @pytest.fixture
