@@ -89,6 +89,13 @@ def run(setting: Setting) -> list[Figure]:
     ]
     ratio = rates[ours.name] / best
     figures.append(Figure("put: Quire to the best rival", ratio, "times", at_least(2)))
+    medians = {name: taken.quantile(0.5) for name, taken in times.items()}
+    fastest = min(median for name, median in medians.items() if name != ours.name)
+    figures += [
+        Figure(f"put, median transaction: {name}", us, "us") for name, us in medians.items()
+    ]
+    ratio = fastest / medians[ours.name]
+    figures.append(Figure("put, median transaction: Quire to the best rival", ratio, "times"))
     figures += _get(ours, stores[1:], count)
     figures.append(_put_arrow(ours, setting, turns * TURN))
     for store in stores:
