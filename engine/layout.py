@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from quire.errors import InvalidArgument
+
 KNOWN_NAMES: Final = frozenset({"LOCK", "checkpoint", "journal", "data", "ltds", "run"})
 
 
@@ -11,6 +13,8 @@ class Layout:
     """The paths of one store."""
 
     def __init__(self, path: str) -> None:
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise InvalidArgument(f"path {path!r}: give the path of a directory as a string")
         self.path = path.rstrip("/") or "/"
         self.parent = self.path.rpartition("/")[0] or ("/" if self.path[0] == "/" else ".")
         self.lock = f"{self.path}/LOCK"

@@ -18,6 +18,7 @@ from quire.errors import (
     QueueInUse,
     StoreClosed,
     StoreFailed,
+    StoreNotFound,
     SubscriptionExists,
 )
 from quire.limits import (
@@ -471,5 +472,12 @@ def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
     """Lock the store for this process. Raises `StoreLocked`, `StoreNotFound`."""
     from .opened import prepare_directory
 
-    prepare_directory(env, layout, create)
+    try:
+        prepare_directory(env, layout, create)
+    except StoreNotFound:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidArgument(
+            f"path {layout.path!r}: the directory that it is to be made in is not there"
+        ) from None
     return env.lock(layout.lock, owner or "a process using quire.open")

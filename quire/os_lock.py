@@ -5,9 +5,11 @@ L2. The lock ends with its process, however that ends, and is not inherited by a
 L3. The file holds the owner's process id and description while the lock is held, and whoever is
     refused reads them in the error.
 
-A POSIX record lock gives L2 and the first half of L1. It does not exclude within a process, and it
-is dropped when the process closes *any* descriptor of the file; so a registry keyed by device and
-inode answers for this process before the file is opened. Nothing else may open the lock file.
+A lock of the open file (flock) gives L1: unlike a POSIX record lock it is not dropped when the
+process closes some other descriptor of the file, as copying a store's directory does. A forked
+child shares it, so the child closes its descriptor at once (L2); one that is forked without
+Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
+device and inode lets the error say that it is this process that holds the lock.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import errno
 import fcntl
 import os
 import threading
+import weakref
 
 from quire.errors import StoreLocked
 
 _registry_lock = threading.Lock()
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
+_locks: weakref.WeakSet[OsFileLock] = weakref.WeakSet()
 
 
 class OsFileLock:
@@ -30,6 +34,7 @@ class OsFileLock:
         self._fd = fd
         self._key = key
         self._process_id = os.getpid()
+        _locks.add(self)
 
     def release(self) -> None:
         with _registry_lock:
@@ -40,6 +45,20 @@ class OsFileLock:
                 del _held[self._key]
                 os.ftruncate(fd, 0)
             os.close(fd)
+
+
+def _let_go_in_child() -> None:
+    """The parent's locks are not the child's (L2)."""
+    global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
+    _registry_lock = threading.Lock()  # another thread may have held it at the fork
+    _held.clear()
+    for lock in list(_locks):
+        fd, lock._fd = lock._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def lock_file(path: str, owner: str) -> OsFileLock:
@@ -74,7 +93,7 @@ def _check_own_process(path: str) -> None:
 def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
     """None if the file was replaced between opening and locking it: try again."""
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
