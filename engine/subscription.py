@@ -70,6 +70,8 @@ class Subscription:
         stop = min(start + limit, end)
         if last is not None and last[1] > start:
             stop = next(self.done.gaps(start, stop))[1]
+        if self.attempts:  # counted before the store was opened
+            stop = self._equally_often(start, stop)
         self.cursor = stop
         return start, stop
 
@@ -77,14 +79,20 @@ class Subscription:
         """The first returned positions that have been delivered equally often."""
         run = self.returned.pop_first(limit)
         assert run is not None
-        start, stop = run
+        start, end = run
+        stop = self._equally_often(start, end)
+        if stop < end:
+            self.returned.add(stop, end)
+        return start, stop
+
+    def _equally_often(self, start: int, stop: int) -> int:
+        """Where the positions end that have been delivered as often as the first one."""
         for level in self.attempts:
             gap = level.first_gap(start)
             edge = gap if gap > start else next(level.intersection(start, stop), (stop, stop))[0]
             if start < edge < stop:
-                self.returned.add(edge, stop)
                 stop = edge
-        return start, stop
+        return stop
 
     def deliveries(self, position: int) -> int:
         """How often the position is delivered now, this time included."""

@@ -208,9 +208,9 @@ def test_all_calls_hold_one_queue_lock_at_most(os_store: Store) -> None:
 
 
 @pytest.mark.promise(4)
-def test_an_open_transaction_stalls_nobody(os_store: Store) -> None:
+def test_an_open_transaction_stalls_nobody(sim_store: Store) -> None:
     """5,000 others commit and are read in its queues meanwhile; what it pins is shown."""
-    store = os_store
+    store = sim_store
     store.create_queue("q", kind="work")
     store.create_queue("other", kind="work")
     store.put("q", b"held")

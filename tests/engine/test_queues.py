@@ -253,6 +253,20 @@ def test_one_rollback_of_mixed_counts(store: Store, work: str) -> None:
         assert [m.delivery_count for m in txn.get_many(work)] == [3, 3, 2, 2, 1, 1]
 
 
+def test_counts_that_a_checkpoint_kept(store_path: str) -> None:
+    """After a reopening each message still has its own count."""
+    with Store.open(store_path) as store:
+        store.create_queue("q", kind="work")
+        fill(store, "q", 6)
+        for take_first in (2, 4):
+            txn = store.transaction()
+            assert len(txn.get_many("q", take_first)) == take_first
+            txn.rollback()
+        store.checkpoint()
+    with Store.open(store_path) as store, store.transaction() as txn:
+        assert [m.delivery_count for m in txn.get_many("q")] == [3, 3, 2, 2, 1, 1]
+
+
 def test_a_work_queue_gives_each_message_once(store: Store, work: str) -> None:
     """What one transaction holds is hidden from the others, whether it commits or not."""
     payloads = fill(store, work)

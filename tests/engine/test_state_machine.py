@@ -372,7 +372,7 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
     else:
         monkeypatch.setattr(Manager, "give_back", lambda *args, **kwargs: None)
     with pytest.raises((AssertionError, QueueInUse)):
-        run(200, 40, (Phase.generate,))
+        run(2000, 40, (Phase.generate,))  # it ends at the first that is caught
 
 
 def test_the_model_knows_the_charge_of_a_message(sim_store: Store) -> None:
