@@ -22,7 +22,7 @@ Counts = dict[str, int]  # per queue, how many messages were ever put
 
 TICK_SECONDS = 0.25
 STALL_SECONDS = 180.0  # a loaded machine may need a minute to start Spark
-BAR = "{desc:<12}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}]"
+BAR = "{desc:<12}{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed}]"
 
 
 class DemoFailed(Exception):
