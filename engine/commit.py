@@ -26,7 +26,7 @@ class Commit:
         self,
         state: State,
         reader: BlockReader,
-        record: bytearray,
+        record: tuple[bytearray, *tuple[bytes | bytearray, ...]],
         groups: list[tuple[Queue, list[Part]]],
         messages: int,
         reads: list[Read],
@@ -56,7 +56,7 @@ class Commit:
         for entry in self._entries:
             state.placed[entry.key] = entry.version
         self.first_id, self.time_us = state.take_ids(self._messages)
-        _put_id_and_time(self.record, ID_AND_TIME_OFFSET, self.first_id, self.time_us)
+        _put_id_and_time(self.record[0], ID_AND_TIME_OFFSET, self.first_id, self.time_us)
 
     def withdraw(self) -> None:
         for entry in self._entries:

@@ -62,8 +62,10 @@ def pack(
     blocks: Sequence[bytes | bytearray],
     reads: Sequence[Read],
     entries: Sequence[Entry],
-) -> bytearray:
-    """The whole record with id and time still zero; inline parts get their addresses in place.
+) -> tuple[bytearray, tuple[bytes | bytearray, ...]]:
+    """The record's head, with id and time still zero, and the pieces that follow it.
+
+    Inline parts get their addresses in place.
 
     `blocks` are the bytes of the inline parts, in order. The caller puts id and time at
     `ID_AND_TIME_OFFSET` when the commit's place in the order is known.
@@ -96,7 +98,7 @@ def pack(
     header = RECORD_HEADER.pack(
         offset, format.COMMIT, 0, transaction_id
     ) + format.COMMIT_HEADER.pack(0, 0, len(parts), len(reads), len(entries), messages)
-    return bytearray(b"".join([header, *pieces, *inline]))
+    return bytearray().join([header, *pieces]), tuple(inline)
 
 
 def unpack(body: memoryview, where: str) -> CommitRecord:

@@ -37,6 +37,7 @@ from . import format
 from .block_reader import BlockMoved, BlockReader
 from .commit import Commit
 from .commit_record import Entry, Part, Read, pack
+from .one_block import OneBlock
 from .options import Options
 from .places import Places
 from .queue import Queue
@@ -148,18 +149,12 @@ class Manager:
                         raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
                     queue.space.reserve()
                 reserved.append(queue)
-            extent = self._write_data(groups, pieces)
-            record, inline = self._pack(transaction_id, groups, pieces, reads, entries)
-            change = Commit(
-                self.state,
-                self.reader,
-                record,
-                groups,
-                sum(w.count for w in touched),
-                reads,
-                entries,
-                inline,
-            )
+            change: Commit | OneBlock | None = None
+            if len(pieces) == 1 and not reads and not entries:
+                change = self._one_block(transaction_id, groups[0], pieces[0])
+            if change is None:
+                extent = self._write_data(groups, pieces)
+                change = self._pack(transaction_id, groups, pieces, reads, entries)
             self.sequencer.submit(change)
         except BaseException:
             self._undo(reserved, extent)
@@ -206,20 +201,44 @@ class Manager:
         pieces: Sequence[EncodedBlock | LtdsInfo],
         reads: list[Read],
         entries: list[Entry],
-    ) -> tuple[bytearray, list[tuple[int, bytes | bytearray]]]:
+    ) -> Commit:
+        """The change for any transaction; inline parts get their addresses."""
         flat = [part for _, parts in groups for part in parts]
         blocks = [
             piece.data
             for piece, part in zip(pieces, flat, strict=True)
             if part.kind == format.INLINE and isinstance(piece, EncodedBlock)
         ]
-        record = pack(transaction_id, flat, blocks, reads, entries)
+        head, following = pack(transaction_id, flat, blocks, reads, entries)
         position = 0
         for _, parts in groups:
             parts[:] = flat[position : position + len(parts)]
             position += len(parts)
         places = [part.address for part in flat if part.kind == format.INLINE]
-        return record, list(zip(places, blocks, strict=True))
+        return Commit(
+            self.state,
+            self.reader,
+            (head, *following),
+            groups,
+            sum(part.count for part in flat),
+            reads,
+            entries,
+            list(zip(places, blocks, strict=True)),
+        )
+
+    def _one_block(
+        self,
+        transaction_id: int,
+        group: tuple[Queue, list[Part]],
+        piece: EncodedBlock | LtdsInfo,
+    ) -> OneBlock | None:
+        """The change for the usual transaction, if it is one: a block inside its record."""
+        if isinstance(piece, LtdsInfo) or len(piece.data) > self.inline_limit:
+            return None
+        queue, (part,) = group
+        return OneBlock(
+            self.state, self.reader, transaction_id, queue, piece.data, part.charge, part.count
+        )
 
     def _undo(self, reserved: list[Queue], extent: tuple[int, int] | None) -> None:
         for queue in reserved:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed
-from quire.journal import Journal
+from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GROUP_BYTES
 
 
@@ -29,7 +29,7 @@ class Change(Protocol):
     """Something that becomes durable as one journal record."""
 
     @property
-    def record(self) -> bytes | bytearray:
+    def record(self) -> WholeRecord:
         """The whole record; its length does not change after `place`."""
 
     def place(self) -> None:
@@ -136,7 +136,7 @@ class Sequencer:
                 change = self._queue[0].change
                 if isinstance(change, _NoChange):
                     break
-                size += (len(change.record) + 7) & -8
+                size += padded_bytes(change.record)
                 if group and size > self._group_bytes:
                     break
                 group.append(self._queue.popleft())
@@ -160,7 +160,7 @@ class Sequencer:
                 try:
                     for waiting in placed:
                         waiting.change.apply(address)
-                        address += (len(waiting.change.record) + 7) & -8
+                        address += padded_bytes(waiting.change.record)
                 except BaseException as error:
                     self._failure = error
                     raise
@@ -221,7 +221,7 @@ class Sequencer:
 class _NoChange:
     """What an exclusive action waits in line with."""
 
-    record: bytes | bytearray = b""
+    record: WholeRecord = b""
 
     def place(self) -> None:
         raise AssertionError("an exclusive action is not written")

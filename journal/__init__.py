@@ -9,7 +9,9 @@ from .format import (
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
     Geometry,
+    WholeRecord,
     pack_record,
+    padded_bytes,
 )
 from .journal import Journal, JournalStatus
 from .reader import read_at
@@ -34,8 +36,10 @@ __all__ = [
     "RecoveryReport",
     "Report",
     "Tail",
+    "WholeRecord",
     "geometry_of",
     "pack_record",
+    "padded_bytes",
     "read_at",
     "scan",
     "segment_path",

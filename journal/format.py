@@ -101,6 +101,10 @@ assert MAX_SEGMENT_BYTES < 1 << 32
 GENERATION_RECORD_BYTES: Final = RECORD_HEADER_BYTES + GENERATION_BODY.size
 
 
+WholeRecord = bytes | bytearray | tuple[bytes | bytearray, ...]
+"""A record with its header, in one piece or several."""
+
+
 class Geometry(NamedTuple):
     """What every segment of one journal has in common."""
 
@@ -201,6 +205,12 @@ def pack_record(kind: int, sequence: int, body: bytes | bytearray | memoryview) 
     """A whole record as `write_group` takes it (the padding is added there)."""
     length = RECORD_HEADER_BYTES + len(body)
     return b"".join((RECORD_HEADER.pack(length, kind, 0, sequence), body))
+
+
+def padded_bytes(record: WholeRecord) -> int:
+    """What a record takes in a group."""
+    length = sum(map(len, record)) if isinstance(record, tuple) else len(record)
+    return (length + RECORD_ALIGNMENT - 1) & -RECORD_ALIGNMENT
 
 
 def pack_generation_record(generation: int, opened_us: int) -> bytes:

@@ -51,8 +51,10 @@ from .format import (
     RECORD_LENGTH,
     VERSION,
     Geometry,
+    WholeRecord,
     check_geometry,
     pack_generation_record,
+    padded_bytes,
 )
 from .reader import ReadHandles, check_range
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
@@ -202,11 +204,12 @@ class Journal:
 
     # Writing
 
-    def write_group(self, records: Sequence[bytes | bytearray]) -> int:
+    def write_group(self, records: Sequence[WholeRecord]) -> int:
         """Make the records durable, all or none (J1, J2); the address of the first one.
 
-        Each record is a header (`RECORD_HEADER`, with its own length) and its bytes; the next one
-        begins at the next multiple of 8. Raises InvalidArgument for records that can never be
+        Each record is a header (`RECORD_HEADER`, with its own length) and its bytes, in one piece
+        or as a tuple of pieces, the first of which begins with the header; the next record begins
+        at the next multiple of 8. Raises InvalidArgument for records that can never be
         written, DiskFull if a new segment is needed and there is no room (nothing has changed
         then), StoreFailed after a failed write or sync (J6).
         """
@@ -214,21 +217,27 @@ class Journal:
             self._refuse()
         end = GROUP_HEADER_BYTES
         for record in records:
-            end += (len(record) + 7) & -8
+            end += padded_bytes(record)
         if end > self._room or end == GROUP_HEADER_BYTES:
             buffer = self._make_room(end)
         else:
             buffer = self._buffer
         position = GROUP_HEADER_BYTES
         for record in records:
-            length = len(record)
-            if length < RECORD_HEADER_BYTES or RECORD_LENGTH.unpack_from(record)[0] != length:
+            next_position = start = position
+            for piece in record if isinstance(record, tuple) else (record,):
+                position = next_position
+                next_position += len(piece)
+                buffer[position:next_position] = piece
+            length = next_position - start
+            if (
+                length < RECORD_HEADER_BYTES
+                or RECORD_LENGTH.unpack_from(buffer, start)[0] != length
+            ):
                 raise InvalidArgument(
                     f"a record of {length} bytes: it must begin with its header, which says its"
                     " length"
                 )
-            next_position = position + length
-            buffer[position:next_position] = record
             position = (next_position + 7) & -8
             if position != next_position:
                 buffer[next_position:position] = self._zeros[: position - next_position]

@@ -67,13 +67,14 @@ class BlockBuilder:
             raise InvalidArgument(
                 f"every payload must be bytes: encode it first ({error})"
             ) from None
-        if int(lengths.sum()) != len(content):
+        size = int(lengths.sum())
+        if size != len(content):
             raise InvalidArgument(
                 "payloads that are memoryviews must be of single bytes: cast them"
             )
-        if int(lengths.max()) > MAX_PAYLOAD_BYTES:
+        if size > MAX_PAYLOAD_BYTES and int(lengths.max()) > MAX_PAYLOAD_BYTES:
             check_payload(rows[int(lengths.argmax())])
-        self._extend([Run(lengths, [content], Headers(), region=True)])
+        self._extend([Run(lengths, [content], Headers(), region=True)], size)
         return len(rows)
 
     def add_arrow(self, source: object) -> int:
@@ -118,13 +119,15 @@ class BlockBuilder:
             self._payloads = []
             self._fields = []
 
-    def _extend(self, runs: Sequence[Run]) -> None:
+    def _extend(self, runs: Sequence[Run], size: int | None = None) -> None:
+        """Add runs; `size` is their payload bytes if that is known."""
         if not runs:
             return
         self._close_rows()
         for run in runs:
             self._runs.append(run)
-            size = int(run.lengths.sum())
+            if size is None or len(runs) > 1:
+                size = int(run.lengths.sum())
             self.count += run.count
             self.payload_bytes += size
             self.charge_bytes += size + MESSAGE_OVERHEAD_BYTES * run.count
