@@ -27,7 +27,7 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.journal import Journal
-from quire.limits import MAX_DATA_BLOCK_BYTES
+from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, OPEN_BYTES
 from quire.ltds import LtdsInfo, LtdsReader
 from quire.ltds import remove as remove_ltds
 from quire.message import Delivered
@@ -86,7 +86,10 @@ class Manager:
 
     def begin(self, timeout: float | None, large: bool) -> Transaction:
         seconds = self.options.transaction_timeout if timeout is None else timeout
-        transaction = Transaction(self, next(self._ids), self.env.monotonic() + seconds, large)
+        env = self.env
+        transaction = Transaction(
+            self, next(self._ids), env.now_us(), env.monotonic() + seconds, large
+        )
         self.open_transactions[transaction.id] = transaction
         return transaction
 
@@ -128,6 +131,10 @@ class Manager:
         self, transaction_id: int, written: list[Written], reads: list[Read], entries: list[Entry]
     ) -> int:
         """Steps 1 to 5; the id of the first message."""
+        if len(written) == 1 and not reads and not entries:
+            first_id = self._commit_block(transaction_id, written[0])
+            if first_id is not None:
+                return first_id
         groups: list[tuple[Queue, list[Part]]] = []
         pieces: list[EncodedBlock | LtdsInfo] = []
         touched = [w for w in written if w.count]
@@ -149,12 +156,8 @@ class Manager:
                         raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
                     queue.space.reserve()
                 reserved.append(queue)
-            change: Commit | OneBlock | None = None
-            if len(pieces) == 1 and not reads and not entries:
-                change = self._one_block(transaction_id, groups[0], pieces[0])
-            if change is None:
-                extent = self._write_data(groups, pieces)
-                change = self._pack(transaction_id, groups, pieces, reads, entries)
+            extent = self._write_data(groups, pieces)
+            change = self._pack(transaction_id, groups, pieces, reads, entries)
             self.sequencer.submit(change)
         except BaseException:
             self._undo(reserved, extent)
@@ -164,6 +167,31 @@ class Manager:
                 with part.queue.lock:
                     part.queue.space.abandon(0, 0)
         self._release_fragments(written)
+        self.after_commit()
+        return change.first_id
+
+    def _commit_block(self, transaction_id: int, written: Written) -> int | None:
+        """The same for the usual transaction: one block to one queue, inside its record.
+
+        None if this is another one; nothing has happened then.
+        """
+        block = written.only_block(MAX_DATA_BLOCK_BYTES)
+        if block is None or len(block.data) > self.inline_limit:
+            return None
+        queue = written.queue
+        charge = block.charge_bytes + OPEN_BYTES + COMMIT_BYTES
+        with queue.lock:
+            if queue.dropped:
+                raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
+            queue.space.reserve()
+        try:
+            change = OneBlock(
+                self.state, self.reader, transaction_id, queue, block.data, charge, block.count
+            )
+            self.sequencer.submit(change)
+        except BaseException:
+            self._undo([queue], None)
+            raise
         self.after_commit()
         return change.first_id
 
@@ -224,20 +252,6 @@ class Manager:
             reads,
             entries,
             list(zip(places, blocks, strict=True)),
-        )
-
-    def _one_block(
-        self,
-        transaction_id: int,
-        group: tuple[Queue, list[Part]],
-        piece: EncodedBlock | LtdsInfo,
-    ) -> OneBlock | None:
-        """The change for the usual transaction, if it is one: a block inside its record."""
-        if isinstance(piece, LtdsInfo) or len(piece.data) > self.inline_limit:
-            return None
-        queue, (part,) = group
-        return OneBlock(
-            self.state, self.reader, transaction_id, queue, piece.data, part.charge, part.count
         )
 
     def _undo(self, reserved: list[Queue], extent: tuple[int, int] | None) -> None:

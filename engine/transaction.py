@@ -62,11 +62,13 @@ class TransactionState(Enum):
 class Transaction:
     """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
 
-    def __init__(self, manager: Manager, transaction_id: int, deadline: float, large: bool) -> None:
+    def __init__(
+        self, manager: Manager, transaction_id: int, opened_us: int, deadline: float, large: bool
+    ) -> None:
         self.id = transaction_id
+        self.opened_us = opened_us
         self.deadline = deadline
         self.large = large
-        self.opened_us = 0
         self._manager = manager
         self._lock = threading.Lock()
         self._state = TransactionState.OPEN

@@ -70,6 +70,15 @@ class Written:
             self.files += self.buffer.drain(max_block_bytes)
         return self.files
 
+    def only_block(self, max_block_bytes: int) -> EncodedBlock | None:
+        """The block that is all there is; None if there is more, or a file."""
+        if self._writer is not None or not self.count:
+            return None
+        files = self.pieces(max_block_bytes)
+        if len(files) != 1 or isinstance(files[0], LtdsInfo):
+            return None
+        return files[0]
+
     def discard(self) -> None:
         """The transaction is rolled back: remove its own files."""
         if self._writer is not None:

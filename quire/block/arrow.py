@@ -1,4 +1,7 @@
-"""Blocks to Arrow: batches of `MESSAGE_SCHEMA`, without work per message."""
+"""Blocks to Arrow: batches of `MESSAGE_SCHEMA`, without work per message.
+
+Arrays are made of buffers, never by `pa.array`: its first call imports pandas if that is installed.
+"""
 
 from __future__ import annotations
 
@@ -76,12 +79,13 @@ class _Constant:
 
 
 def _int32(value: int) -> Callable[[int], pa.Array]:
-    return lambda count: pa.array(np.full(count, value, np.int32))
+    return lambda count: _fixed(pa.int32(), np.full(count, value, np.int32))
 
 
 def _empty_maps(count: int) -> pa.Array:
-    nothing = pa.array([], pa.string())
-    return pa.MapArray.from_arrays(pa.array(np.zeros(count + 1, np.int32)), nothing, nothing, _MAP)
+    nothing = pa.nulls(0, pa.string())
+    offsets = _fixed(pa.int32(), np.zeros(count + 1, np.int32))
+    return pa.MapArray.from_arrays(offsets, nothing, nothing, _MAP)
 
 
 _ZEROS = _Constant(_int32(0))
@@ -154,7 +158,7 @@ def _map(attributes: Attributes | None, count: int) -> pa.Array:
         return _NO_MAPS.rows(count)
     pairs = len(attributes.keys.offsets) - 1
     return pa.MapArray.from_arrays(
-        pa.array(base_zero(attributes.starts)),
+        _fixed(pa.int32(), base_zero(attributes.starts).astype(np.int32)),
         _string(attributes.keys, pairs),
         _string(attributes.values, pairs),
         _MAP,

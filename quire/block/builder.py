@@ -107,6 +107,9 @@ class BlockBuilder:
 
     def build(self, max_block_bytes: int) -> list[EncodedBlock]:
         """All blocks; none is above the size unless by a single message. Keeps the messages."""
+        if self.count == 1 and self._payloads and self._fields[0] is None:
+            block = encode_one(self._payloads[0])
+            return [EncodedBlock(block, 1, self.charge_bytes, self.payload_bytes)]
         return list(self.blocks(max_block_bytes))
 
     def _all_runs(self) -> Sequence[Run]:

@@ -140,7 +140,8 @@ def _run_of_part(part: Part) -> Run:
 def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:
     """One batch of all the slices' messages, with its own memory."""
     if not slices:
-        return pa.RecordBatch.from_pylist([], schema=schema_of(queue))
+        schema = schema_of(queue)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
     if len(slices) == 1:
         block, start, stop, first_id, time_us, delivery_count = slices[0]
         return block.to_arrow(
