@@ -19,7 +19,7 @@ class Commit:
 
     __slots__ = (
         "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state",
-        "first_id", "record", "time_us",
+        "applied", "first_id", "record", "time_us",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Commit:
         self._reads = reads
         self._entries = entries
         self._blocks = blocks  # inline blocks by their address in the record
+        self.applied = False
         self.first_id = 0
         self.time_us = 0
 

@@ -16,7 +16,7 @@ class Definition:
     `undo` takes back what `prepare` did besides looking.
     """
 
-    __slots__ = ("_effect", "_kind", "_prepare", "_undo", "body", "record")
+    __slots__ = ("_effect", "_kind", "_prepare", "_undo", "applied", "body", "record")
 
     def __init__(
         self,
@@ -26,6 +26,7 @@ class Definition:
         undo: Callable[[], None] | None = None,
     ) -> None:
         self._undo = undo
+        self.applied = False
         self._kind = kind
         self._prepare = prepare
         self._effect = effect

@@ -128,13 +128,16 @@ class Manager:
         )
 
     def commit(
-        self, transaction_id: int, written: list[Written], reads: list[Read], entries: list[Entry]
-    ) -> int:
-        """Steps 1 to 5; the id of the first message."""
-        if len(written) == 1 and not reads and not entries:
-            first_id = self._commit_block(transaction_id, written[0])
-            if first_id is not None:
-                return first_id
+        self,
+        transaction: Transaction,
+        written: list[Written],
+        reads: list[Read],
+        entries: list[Entry],
+    ) -> None:
+        """Steps 1 to 5. The transaction knows its change from step 4 on."""
+        usual = len(written) == 1 and not reads and not entries
+        if usual and self._commit_block(transaction, written[0]):
+            return
         groups: list[tuple[Queue, list[Part]]] = []
         pieces: list[EncodedBlock | LtdsInfo] = []
         touched = [w for w in written if w.count]
@@ -157,10 +160,12 @@ class Manager:
                     queue.space.reserve()
                 reserved.append(queue)
             extent = self._write_data(groups, pieces)
-            change = self._pack(transaction_id, groups, pieces, reads, entries)
+            change = self._pack(transaction.id, groups, pieces, reads, entries)
+            transaction.change = change
             self.sequencer.submit(change)
         except BaseException:
-            self._undo(reserved, extent)
+            if not transaction.stands:
+                self._undo(reserved, extent)
             raise
         for part in written:
             if not part.count:  # it was opened and nothing was put
@@ -168,16 +173,15 @@ class Manager:
                     part.queue.space.abandon(0, 0)
         self._release_fragments(written)
         self.after_commit()
-        return change.first_id
 
-    def _commit_block(self, transaction_id: int, written: Written) -> int | None:
+    def _commit_block(self, transaction: Transaction, written: Written) -> bool:
         """The same for the usual transaction: one block to one queue, inside its record.
 
-        None if this is another one; nothing has happened then.
+        False if this is another one; nothing has happened then.
         """
         block = written.only_block(MAX_DATA_BLOCK_BYTES)
         if block is None or len(block.data) > self.inline_limit:
-            return None
+            return False
         queue = written.queue
         charge = block.charge_bytes + OPEN_BYTES + COMMIT_BYTES
         with queue.lock:
@@ -186,14 +190,16 @@ class Manager:
             queue.space.reserve()
         try:
             change = OneBlock(
-                self.state, self.reader, transaction_id, queue, block.data, charge, block.count
+                self.state, self.reader, transaction.id, queue, block.data, charge, block.count
             )
+            transaction.change = change
             self.sequencer.submit(change)
         except BaseException:
-            self._undo([queue], None)
+            if not transaction.stands:
+                self._undo([queue], None)
             raise
         self.after_commit()
-        return change.first_id
+        return True
 
     def _write_data(
         self, groups: list[tuple[Queue, list[Part]]], pieces: Sequence[EncodedBlock | LtdsInfo]

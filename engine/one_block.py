@@ -31,8 +31,8 @@ class OneBlock:
     """A change for the sequencer. `charge` includes the control records."""
 
     __slots__ = (
-        "_block", "_charge", "_checksum", "_count", "_queue", "_reader", "_state", "first_id",
-        "record", "time_us",
+        "_block", "_charge", "_checksum", "_count", "_queue", "_reader", "_state", "applied",
+        "first_id", "record", "time_us",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +52,7 @@ class OneBlock:
         self._charge = charge
         self._count = count
         self._checksum = checksum = _block_checksum(block)[0]
+        self.applied = False
         self.first_id = 0
         self.time_us = 0
         length = len(block)

@@ -10,6 +10,8 @@
 - C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may
   differ from the journal: every later change is refused until the store is opened again.
 - C7: the same after a failed write or sync of any other file of the store (promise 11).
+- C8: an interrupt (a signal's exception) while a change waits for its group is raised only when the
+  outcome is known. `applied` says whether the change stands, for who catches it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from quire.limits import GROUP_BYTES
 
 class Change(Protocol):
     """Something that becomes durable as one journal record."""
+
+    applied: bool  # the change stands, whatever is raised afterwards (C8)
 
     @property
     def record(self) -> WholeRecord:
@@ -85,7 +89,7 @@ class Sequencer:
             finally:
                 self._hand_over()
             return
-        waiting.gate.acquire()
+        interrupt = _wait(waiting.gate)
         if not waiting.done:
             try:
                 self._lead(self._collect())
@@ -93,19 +97,24 @@ class Sequencer:
                 self._hand_over()
         if waiting.error is not None:
             raise waiting.error
+        if interrupt is not None:
+            raise interrupt
 
     def exclusive(self, action: Callable[[], None]) -> None:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
         with self._guard:
             waiting = _Waiting(_NoChange()) if self._leading else None
+            interrupt: BaseException | None = None
             if waiting is not None:
                 self._queue.append(waiting)
             self._leading = True
         if waiting is not None:
-            waiting.gate.acquire()
+            interrupt = _wait(waiting.gate)
             with self._guard:
                 self._queue.popleft()
         try:
+            if interrupt is not None:
+                raise interrupt
             action()
         finally:
             self._hand_over()
@@ -122,6 +131,7 @@ class Sequencer:
         self.groups += 1
         self.changes += 1
         try:
+            change.applied = True
             change.apply(address)
         except BaseException as error:
             self._failure = error
@@ -159,20 +169,29 @@ class Sequencer:
                 self.changes += len(placed)
                 try:
                     for waiting in placed:
+                        waiting.change.applied = True
                         waiting.change.apply(address)
                         address += padded_bytes(waiting.change.record)
                 except BaseException as error:
                     self._failure = error
                     raise
         except BaseException as error:  # noqa: BLE001 - raised in every thread that waits
-            for waiting in group:
-                # Who was refused because of an entry of this group must not think it is committed.
-                if waiting.error is None or isinstance(waiting.error, AlreadyCommitted):
-                    waiting.error = error
+            self._tell(group, error)
         finally:
             for waiting in group:
                 waiting.done = True
                 waiting.gate.release()
+
+    def _tell(self, group: list[_Waiting], error: BaseException) -> None:
+        """The group was not written, or not applied as a whole."""
+        shared = error
+        if not isinstance(error, Exception):  # an interrupt is the leader's own, the first's
+            self._failure = self._failure or error
+            shared = self._failed()
+        for index, waiting in enumerate(group):
+            # Who was refused because of an entry of this group must not think it is committed.
+            if waiting.error is None or isinstance(waiting.error, AlreadyCommitted):
+                waiting.error = shared if index else error
 
     def _write(self, placed: list[_Waiting]) -> int:
         try:
@@ -218,9 +237,22 @@ class Sequencer:
                 self._leading = False
 
 
+def _wait(gate: threading.Lock) -> BaseException | None:
+    """Wait for the gate, through interrupts (C8); the first of them is returned."""
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            gate.acquire()
+        except BaseException as error:  # noqa: BLE001 - a signal's exception; raised later
+            interrupt = interrupt or error
+        else:
+            return interrupt
+
+
 class _NoChange:
     """What an exclusive action waits in line with."""
 
+    applied = False
     record: WholeRecord = b""
 
     def place(self) -> None:

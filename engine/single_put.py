@@ -39,6 +39,8 @@ class SinglePut:
         try:
             manager.sequencer.submit(change)
         except BaseException:
+            if change.applied:
+                raise  # an interrupt: the message stands
             with queue.lock:
                 space.unreserve()
                 space.abandon(charge, 1)

@@ -38,10 +38,11 @@ from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 
-from .commit import committed
+from .commit import Commit, committed
 from .commit_record import Entry, Read
 from .message_id import MessageId, MessageIds
 from .names import check_key
+from .one_block import OneBlock
 from .queue import Queue
 from .subscription import Subscription
 from .written import Written
@@ -80,6 +81,12 @@ class Transaction:
         self._passed: list[tuple[Queue, Subscription, int]] = []
         self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
+        self.change: Commit | OneBlock | None = None  # what the journal was asked to hold
+
+    @property
+    def stands(self) -> bool:
+        """Whether the commit is durable, whatever was raised since."""
+        return self.change is not None and self.change.applied
 
     @property
     def state(self) -> str:
@@ -239,8 +246,8 @@ class Transaction:
                 self._end(TransactionState.COMMITTED)
                 return
             try:
-                first_id = self._manager.commit(
-                    self.id,
+                self._manager.commit(
+                    self,
                     list(self._written.values()),
                     self._read_records(),
                     self._entry_records(),
@@ -251,9 +258,11 @@ class Transaction:
             except StoreFailed:
                 self._end(TransactionState.IN_DOUBT)
                 raise
-            self._settle_reads()
-            committed(list(self._written.values()), first_id)
-            self._end(TransactionState.COMMITTED)
+            except BaseException:
+                if self.stands:
+                    self._settle()
+                raise
+            self._settle()
 
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
@@ -455,12 +464,20 @@ class Transaction:
     def _entry_records(self) -> list[Entry]:
         return [Entry(key, version) for key, version in self._entries.items()]
 
-    def _settle_reads(self) -> None:
-        for queue, subscription, lo, hi in self._reads:
+    def _settle(self) -> None:
+        """The commit stands."""
+        while self._reads:
+            queue, subscription, lo, hi = self._reads.pop()
             with queue.lock:
                 subscription.delivered -= hi - lo
+        if self.change is not None:
+            committed(list(self._written.values()), self.change.first_id)
+        self._end(TransactionState.COMMITTED)
 
     def _undo(self) -> None:
+        if self.stands:  # an interrupt came between the commit and its end
+            self._settle()
+            return
         manager = self._manager
         for queue, subscription, lo, hi in self._reads:
             manager.give_back(queue, subscription, [(lo, hi)], counted=True)
