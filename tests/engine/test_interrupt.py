@@ -14,7 +14,7 @@ from quire.testing import Call, SimEnv
 
 @pytest.mark.promise(2)
 def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit() -> None:
-    """C8: who waits for its group hears of the interrupt when the outcome is known, and it stands."""
+    """C8: who waits for its group hears of the interrupt when the outcome is known: it stands."""
     env = SimEnv()
     store = Store.open("/store", env=env, background=False)
     store.create_queue("work", kind="work")

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from quire.engine import Store
+from quire.engine import Store, Transaction
 from quire.engine.manager import Manager
 from quire.errors import (
     AlreadyCommitted,
@@ -365,8 +365,10 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
     if broken == "lost reads":
         whole = Manager.commit
 
-        def commit(self: Manager, number: int, written: Any, reads: Any, entries: Any) -> int:
-            return whole(self, number, written, reads[1:], entries)
+        def commit(
+            self: Manager, transaction: Transaction, written: Any, reads: Any, entries: Any
+        ) -> None:
+            whole(self, transaction, written, reads[1:], entries)
 
         monkeypatch.setattr(Manager, "commit", commit)
     else:
