@@ -1,0 +1,75 @@
+"""Writes the store whose files `test_formats` keeps: run once for each released format version.
+
+    python tests/formats/make_store.py tests/formats/store-v1.tar.gz
+
+Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
+all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
+ledger.
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from quire.engine import Store
+from quire.ltds import LtdsWriter, new_id
+from quire.os_env import OsEnv
+
+SMALL: dict[str, Any] = {
+    "segment_bytes": 1 << 16,
+    "grow_bytes": 1 << 16,
+    "inline_limit_bytes": 8192,
+}
+
+
+def fill(store: Store) -> None:
+    """Put, read, seal, and go on, so that the journal's tail holds records too."""
+    store.create_queue("topic", capacity=1 << 24, max_messages=100_000)
+    store.create_queue("work", kind="work")
+    store.create_queue("dropped")
+    store.subscribe("topic", "all")
+    store.subscribe("topic", "some")
+    for number in range(50):
+        store.put("topic", b"single %d" % number)
+    with store.transaction() as txn:
+        txn.put_many("topic", [b"data block %d" % number * 20 for number in range(100)])
+        txn.record("ledger key", 7)
+    with store.transaction(large=True) as txn:
+        txn.put_many("work", [b"large %d" % number for number in range(1000)])
+    store.checkpoint()
+    with store.transaction() as txn:
+        txn.get_many("topic/some", max_messages=60)
+        txn.get_many("work", max_messages=10)
+    with store.transaction() as txn:
+        txn.put(
+            "topic", b"all fields", priority=7, group=9, sender="sender", correlation_id="c-1",
+            reply_to="work", content_type="text/plain", expires_at=4_000_000_000_000_000,
+            deliver_at=1, attributes={"key": "value", "": "ü"},
+        )  # fmt: skip
+        txn.put("work", b"tail")
+        txn.record("ledger key", 8)
+    store.drop_queue("dropped")
+
+
+def main(target: str) -> None:
+    """Write the archive of a store that was not closed, as after a crash."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(f"{folder}/store", background=False, **SMALL)
+        fill(store)
+        fragment = LtdsWriter(
+            OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
+        )
+        fragment.finish()
+        store.abandon("its files are copied as they are")
+        with tarfile.open(target, "w:gz", compresslevel=9) as archive:
+            for path in sorted(Path(folder).rglob("*")):
+                if path.name not in ("LOCK", "run"):
+                    archive.add(path, arcname=str(path.relative_to(folder)), recursive=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

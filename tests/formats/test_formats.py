@@ -1,0 +1,46 @@
+"""Stores that released versions wrote stay readable."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from quire.engine import Store
+
+ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
+
+
+def test_every_released_format_has_an_archive() -> None:
+    """At least the first version's is there."""
+    assert [path.name for path in ARCHIVES][:1] == ["store-v1.tar.gz"]
+
+
+@pytest.mark.promise(8, 10)
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -> None:
+    """It is recovered, whole by `verify`, read to the last message, and goes on."""
+    with tarfile.open(archive) as file:
+        file.extractall(tmp_path, filter="data")
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert store.verify().findings == []
+        assert [info.name for info in store.queues()] == ["topic", "work"]
+        assert store.ledger("ledger key") == 8
+        with store.transaction() as txn:
+            everything = list(txn.get_many("topic/all", max_messages=1000))
+            some = txn.get_many("topic/some", max_messages=1000).payloads()
+            work = txn.get_many("work", max_messages=2000).payloads()
+        payloads = [message.payload for message in everything]
+        assert payloads[:50] == [b"single %d" % number for number in range(50)]
+        assert payloads[50:150] == [b"data block %d" % number * 20 for number in range(100)]
+        assert payloads[60:] == some
+        assert work == [*(b"large %d" % number for number in range(10, 1000)), b"tail"]
+        last = everything[-1]
+        assert (last.payload, last.priority, last.group) == (b"all fields", 7, 9)
+        assert (last.sender, last.correlation_id, last.reply_to) == ("sender", "c-1", "work")
+        assert (last.content_type, last.deliver_at) == ("text/plain", 1)
+        assert last.expires_at == 4_000_000_000_000_000
+        assert dict(last.attributes) == {"key": "value", "": "ü"}
+        assert store.put("work", b"goes on") > last.id
+        assert store.verify().findings == []
