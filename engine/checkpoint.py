@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from quire.env import Env
+from quire.errors import StoreFailed
 from quire.journal import Journal
 
 from . import format
@@ -98,6 +99,8 @@ class Checkpointer:
 
     def _take(self) -> Snapshot:
         journal = self._journal
+        if self._sequencer.failure is not None or journal.failed:
+            raise StoreFailed("the store has failed: close it and open it again to recover")
         self._places.withhold()
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 

@@ -7,11 +7,13 @@
 - C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
 - C5: after a failed write nobody is applied: every change of the group gets `StoreFailed`, or
   `DiskFull` if nothing was written, and is withdrawn: it may be submitted again.
-- C6: should applying ever be interrupted (a signal's exception, memory), what is in memory may
-  differ from the journal: every later change is refused until the store is opened again.
+- C6: should placing or applying ever be interrupted (a signal's exception, memory), what is in
+  memory may differ from the journal: every later change is refused until the store is opened again.
 - C7: the same after a failed write or sync of any other file of the store (promise 11).
 - C8: an interrupt (a signal's exception) while a change waits for its group is raised only when the
   outcome is known. `applied` says whether the change stands, for who catches it.
+- C9: whatever interrupts one thread, the others go on: every change gets an outcome, and the lead
+  is handed over. So nothing here relies on code after a wait or a call being reached.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol, TypeVar, cast
 
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed
 from quire.journal import Journal, WholeRecord, padded_bytes
@@ -49,15 +51,27 @@ class Change(Protocol):
 # A definition's record is made in `place`: what it takes is not known before. Names have limits.
 _DEFINITION_BYTES: Final = 2048
 
+_C = TypeVar("_C", bound="Change | _Exclusive")
 
-class _Waiting:
-    __slots__ = ("change", "done", "error", "gate")
 
-    def __init__(self, change: Change) -> None:
+class _Exclusive:
+    """An action that is a group of its own and writes nothing."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action = action
+
+
+class _Turn:
+    """A place in line."""
+
+    __slots__ = ("change", "done", "error", "gate", "taken")
+
+    def __init__(self, change: Change | _Exclusive) -> None:
         self.change = change
-        self.gate = threading.Lock()
+        self.gate = threading.Lock()  # open: it leads, or the outcome is known
         self.gate.acquire()
-        self.done = False
+        self.taken = False  # it is in a group, not in line any more
+        self.done = False  # the outcome is known
         self.error: BaseException | None = None
 
 
@@ -68,137 +82,168 @@ class Sequencer:
         self._journal = journal
         self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes - _DEFINITION_BYTES)
         self._guard = threading.Lock()
-        self._leading = False
-        self._queue: deque[_Waiting] = deque()
+        self._leader: object = None  # the change or the turn that leads
+        self._queue: deque[_Turn] = deque()
         self._failure: BaseException | None = None
         self.groups = 0
         self.changes = 0
 
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
-        with self._guard:
-            if self._leading:
-                waiting = _Waiting(change)
-                self._queue.append(waiting)
-            else:
-                self._leading = True
-                waiting = None
-        if waiting is None:
-            try:
-                self._lead_alone(change)
-            finally:
-                self._hand_over()
-            return
-        interrupt = _wait(waiting.gate)
-        if not waiting.done:
-            try:
-                self._lead(self._collect())
-            finally:
-                self._hand_over()
-        if waiting.error is not None:
-            raise waiting.error
-        if interrupt is not None:
-            raise interrupt
+        self._in_turn(change, self._commit_alone)
 
     def exclusive(self, action: Callable[[], None]) -> None:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
-        with self._guard:
-            waiting = _Waiting(_NoChange()) if self._leading else None
-            interrupt: BaseException | None = None
-            if waiting is not None:
-                self._queue.append(waiting)
-            self._leading = True
-        if waiting is not None:
-            interrupt = _wait(waiting.gate)
+        self._in_turn(_Exclusive(action), _run)
+
+    def _in_turn(self, change: _C, alone: Callable[[_C], None]) -> None:
+        turn: _Turn | None = None
+        try:
             with self._guard:
-                self._queue.popleft()
-        try:
-            if interrupt is not None:
-                raise interrupt
-            action()
-        finally:
-            self._hand_over()
-
-    def _lead_alone(self, change: Change) -> None:
-        if self._failure is not None:
-            raise self._failed()
-        change.place()
-        try:
-            address = self._journal.write_group((change.record,))
+                if self._leader is None:
+                    self._leader = change
+                else:
+                    turn = _Turn(change)
+                    self._queue.append(turn)
+            if turn is None:
+                alone(change)
+                return
+            turn.gate.acquire()
+            if self._leader is turn:
+                self._lead()
         except BaseException:
-            change.withdraw()
+            if turn is not None:
+                self._see_through(turn)
             raise
-        self.groups += 1
-        self.changes += 1
-        try:
-            change.applied = True
-            change.apply(address)
-        except BaseException as error:
-            self._failure = error
-            raise
+        finally:
+            leader = change if turn is None else turn
+            try:
+                self._hand_over(leader)
+            except BaseException:
+                self._hand_over(leader)
+                raise
+        if turn.error is not None:
+            raise turn.error
 
-    def _collect(self) -> list[_Waiting]:
-        """The next group: those that wait, up to a size; a stop for exclusive actions."""
-        group: list[_Waiting] = []
+    def _hand_over(self, leader: object) -> None:
+        """The first in line leads now, unless another leads already."""
+        if self._leader is leader:
+            with self._guard:
+                while self._queue and self._queue[0].done:
+                    self._queue.popleft()
+                if self._queue:
+                    self._leader = self._queue[0]
+                    self._queue[0].gate.release()
+                else:
+                    self._leader = None
+
+    def _see_through(self, turn: _Turn) -> None:
+        """The turn's thread was interrupted: wait for the outcome nevertheless (C8)."""
+        with self._guard:
+            waits = turn in self._queue
+            if waits and isinstance(turn.change, _Exclusive):
+                self._queue.remove(turn)
+                waits = False
+        while (waits or turn.taken) and not turn.done:
+            with suppress(BaseException):
+                if self._leader is turn:
+                    self._lead()
+                else:
+                    turn.gate.acquire()
+
+    def _lead(self) -> None:
+        """Write the next group, which begins with the caller's own change, and settle it."""
+        group: list[_Turn] = []
+        try:
+            self._collect(group)
+            change = group[0].change
+            if isinstance(change, _Exclusive):
+                change.action()
+            else:
+                self._commit(group)
+        except BaseException as error:
+            interrupted = not isinstance(error, Exception)
+            for turn in group:
+                # Who was refused because of an entry of this group must not think it is committed.
+                if turn.error is None or isinstance(turn.error, AlreadyCommitted):
+                    turn.error = self._failed() if interrupted else error
+            if interrupted or not group:
+                raise
+        finally:
+            try:
+                _settle(group)
+            except BaseException:
+                _settle(group)
+                raise
+
+    def _collect(self, group: list[_Turn]) -> None:
+        """The next group: those that wait, up to a size, or an exclusive action."""
         size = 0
         with self._guard:
             while self._queue:
-                change = self._queue[0].change
-                if isinstance(change, _NoChange):
-                    break
+                turn = self._queue[0]
+                change = turn.change
+                if isinstance(change, _Exclusive):
+                    if not group:
+                        group.append(turn)
+                        self._queue.popleft()
+                    return
                 size += padded_bytes(change.record)
                 if group and size > self._group_bytes:
-                    break
-                group.append(self._queue.popleft())
-        return group
+                    return
+                group.append(turn)
+                turn.taken = True
+                self._queue.popleft()
 
-    def _lead(self, group: list[_Waiting]) -> None:
-        placed: list[_Waiting] = []
-        for waiting in group:
+    def _commit_alone(self, change: Change) -> None:
+        if self._failure is not None:
+            raise self._failed()
+        written = False
+        try:
+            change.place()
             try:
-                if self._failure is not None:
-                    raise self._failed()
-                waiting.change.place()
-                placed.append(waiting)
-            except Exception as error:  # noqa: BLE001 - raised in the thread that submitted it
-                waiting.error = error
+                address = self._journal.write_group((change.record,))
+            except BaseException:
+                change.withdraw()
+                raise
+            self.groups += 1
+            self.changes += 1
+            written = change.applied = True
+            change.apply(address)
+        except BaseException as error:
+            if written or not isinstance(error, Exception):
+                self._failure = self._failure or error
+            raise
+
+    def _commit(self, group: list[_Turn]) -> None:
+        placed: list[Change] = []
+        written = False
         try:
-            if placed:
-                address = self._write(placed)
-                self.groups += 1
-                self.changes += len(placed)
+            for turn in group:
+                change = cast("Change", turn.change)
                 try:
-                    for waiting in placed:
-                        waiting.change.applied = True
-                        waiting.change.apply(address)
-                        address += padded_bytes(waiting.change.record)
-                except BaseException as error:
-                    self._failure = error
-                    raise
-        except BaseException as error:  # noqa: BLE001 - raised in every thread that waits
-            self._tell(group, error)
-        finally:
-            for waiting in group:
-                waiting.done = True
-                waiting.gate.release()
-
-    def _tell(self, group: list[_Waiting], error: BaseException) -> None:
-        """The group was not written, or not applied as a whole."""
-        shared = error
-        if not isinstance(error, Exception):  # an interrupt is the leader's own, the first's
-            self._failure = self._failure or error
-            shared = self._failed()
-        for index, waiting in enumerate(group):
-            # Who was refused because of an entry of this group must not think it is committed.
-            if waiting.error is None or isinstance(waiting.error, AlreadyCommitted):
-                waiting.error = shared if index else error
-
-    def _write(self, placed: list[_Waiting]) -> int:
-        try:
-            return self._journal.write_group([waiting.change.record for waiting in placed])
-        except BaseException:
-            for waiting in reversed(placed):
-                waiting.change.withdraw()
+                    if self._failure is not None:
+                        raise self._failed()
+                    change.place()
+                    placed.append(change)
+                except Exception as error:  # noqa: BLE001 - raised in the thread that submitted it
+                    turn.error = error
+            if not placed:
+                return
+            address = self._journal.write_group([change.record for change in placed])
+            self.groups += 1
+            self.changes += len(placed)
+            written = True
+            for change in placed:
+                change.applied = True
+                change.apply(address)
+                address += padded_bytes(change.record)
+        except BaseException as error:
+            if not written:
+                for change in reversed(placed):
+                    change.withdraw()
+            if written or not isinstance(error, Exception):
+                self._failure = self._failure or error
             raise
 
     @property
@@ -229,37 +274,14 @@ class Sequencer:
             "again to recover"
         )
 
-    def _hand_over(self) -> None:
-        with self._guard:
-            if self._queue:
-                self._queue[0].gate.release()
-            else:
-                self._leading = False
+
+def _run(exclusive: _Exclusive) -> None:
+    exclusive.action()
 
 
-def _wait(gate: threading.Lock) -> BaseException | None:
-    """Wait for the gate, through interrupts (C8); the first of them is returned."""
-    interrupt: BaseException | None = None
-    while True:
-        try:
-            gate.acquire()
-        except BaseException as error:  # noqa: BLE001 - a signal's exception; raised later
-            interrupt = interrupt or error
-        else:
-            return interrupt
-
-
-class _NoChange:
-    """What an exclusive action waits in line with."""
-
-    applied = False
-    record: WholeRecord = b""
-
-    def place(self) -> None:
-        raise AssertionError("an exclusive action is not written")
-
-    def withdraw(self) -> None:
-        raise AssertionError("an exclusive action is not written")
-
-    def apply(self, address: int) -> None:
-        raise AssertionError("an exclusive action is not written")
+def _settle(group: list[_Turn]) -> None:
+    """Let all of them go on; may be called again."""
+    for turn in group:
+        turn.done = True
+        if turn.gate.locked():
+            turn.gate.release()

@@ -1,0 +1,165 @@
+"""Group commit under interruptions: Ctrl-C reaches one thread, the others go on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from quire.engine.sequencer import Sequencer
+from quire.errors import StoreFailed
+from tests.engine.kit import WAIT
+
+
+class Journal:
+    """Writes nothing, as long as `gate` is closed."""
+
+    max_group_bytes = 1 << 20
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.writing = threading.Event()
+        self.groups = 0
+
+    def write_group(self, records: Sequence[bytes]) -> int:
+        """The address of the first record; all are of 8 bytes."""
+        self.writing.set()
+        assert self.gate.wait(WAIT)
+        self.groups += 1
+        return 1000 * self.groups
+
+
+class Change:
+    """Tells what happened to it; `place` and `apply` may be given something to do."""
+
+    record = bytes(8)
+
+    def __init__(
+        self,
+        place: Callable[[], None] = lambda: None,
+        apply: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.place = place
+        self._apply = apply
+        self.applied = False
+        self.address = 0
+        self.outcome: BaseException | str = "none"
+
+    def withdraw(self) -> None:
+        """It was not written."""
+
+    def apply(self, address: int) -> None:
+        """It is durable."""
+        self._apply()
+        self.address = address
+
+    def submit(self, sequencer: Sequencer) -> None:
+        """The outcome, noted."""
+        try:
+            sequencer.submit(self)
+        except BaseException as error:  # noqa: BLE001 - looked at by the test
+            self.outcome = error
+        else:
+            self.outcome = "committed"
+
+
+def interrupt() -> None:
+    """What a signal's handler does, wherever it happens to come."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def leading(sequencer: Sequencer, journal: Any) -> Iterator[Change]:
+    """Another thread is writing a group; it is let go on at the end, and everyone has finished."""
+    before = set(threading.enumerate())
+    first = Change()
+    threading.Thread(target=first.submit, args=(sequencer,), daemon=True).start()
+    assert journal.writing.wait(WAIT)
+    yield first
+    journal.gate.set()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(WAIT)
+        assert not thread.is_alive(), "a thread hangs"
+
+
+def in_line(sequencer: Sequencer, *changes: Change) -> None:
+    """Submit them by threads of their own, in this order; they wait for the group being written."""
+    for change in changes:
+        waiting = len(sequencer._queue)
+        threading.Thread(target=change.submit, args=(sequencer,), daemon=True).start()
+        while len(sequencer._queue) == waiting:
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def journal() -> Any:
+    """A journal that waits."""
+    return Journal()
+
+
+def signal_when(condition: Callable[[], bool]) -> None:
+    """Send this process SIGINT once the condition holds; the main thread gets the exception."""
+
+    def send() -> None:
+        while not condition():
+            time.sleep(0.001)
+        time.sleep(0.01)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_interrupted_in_line(journal: Any, ahead: int) -> None:
+    """First in line or not: it is committed, and who comes before and after it (C8, C9)."""
+    sequencer = Sequencer(journal)
+    mine, others = Change(), [Change() for _ in range(ahead)]
+    with leading(sequencer, journal) as first:
+        in_line(sequencer, *others)
+        signal_when(lambda: len(sequencer._queue) > ahead)
+        threading.Timer(0.05, journal.gate.set).start()
+        mine.submit(sequencer)
+    assert isinstance(mine.outcome, KeyboardInterrupt)
+    assert mine.applied
+    assert mine.address
+    assert [change.outcome for change in (first, *others)] == ["committed"] * (ahead + 1)
+    assert sequencer.failure is None
+    sequencer.submit(Change())
+
+
+def test_an_interrupted_exclusive_action_lets_commits_go_on(journal: Any) -> None:
+    """Waiting for it, and in it."""
+    sequencer = Sequencer(journal)
+    ran: list[int] = []
+    with leading(sequencer, journal):
+        signal_when(lambda: len(sequencer._queue) > 0)
+        with pytest.raises(KeyboardInterrupt):
+            sequencer.exclusive(lambda: ran.append(1))
+    with pytest.raises(KeyboardInterrupt):
+        sequencer.exclusive(interrupt)
+    sequencer.exclusive(lambda: ran.append(2))
+    sequencer.submit(Change())
+    assert ran == [2]
+    assert sequencer.failure is None
+
+
+@pytest.mark.parametrize("where", ["place", "apply"])
+def test_an_interrupted_leader_leaves_nobody_waiting(journal: Any, where: str) -> None:
+    """The others of its group learn that the store has failed (C6), not of the signal."""
+    sequencer = Sequencer(journal)
+    mine, other = Change(**{where: interrupt}), Change()
+    with leading(sequencer, journal) as first:
+        in_line(sequencer, mine, other)
+    assert first.outcome == "committed"
+    assert isinstance(mine.outcome, KeyboardInterrupt)
+    assert isinstance(other.outcome, StoreFailed)
+    assert other.address == 0
+    with pytest.raises(StoreFailed, match="open it again"):
+        sequencer.submit(Change())
+    with pytest.raises(StoreFailed):
+        sequencer.submit(Change())
