@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from quire.block import EncodedBlock
 from quire.env import Env
@@ -119,7 +119,7 @@ class Manager:
     def open_queue(self, name: str, buffer: TransactionBuffer) -> Written:
         """A transaction's first write to a queue (rule S1)."""
         queue = self.state.queue(name)
-        with queue.lock:
+        with queue.writers, queue.lock:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             queue.space.open()
@@ -135,6 +135,21 @@ class Manager:
         entries: list[Entry],
     ) -> None:
         """Steps 1 to 5. The transaction knows its change from step 4 on."""
+        if not self.state.strategy.locks_queues:
+            self._commit(transaction, written, reads, entries)
+            return
+        with ExitStack() as held:
+            for part in sorted(written, key=lambda part: part.queue.queue_id):
+                held.enter_context(part.queue.writers)
+            self._commit(transaction, written, reads, entries)
+
+    def _commit(
+        self,
+        transaction: Transaction,
+        written: list[Written],
+        reads: list[Read],
+        entries: list[Entry],
+    ) -> None:
         usual = len(written) == 1 and not reads and not entries
         if usual and self._commit_block(transaction, written[0]):
             return

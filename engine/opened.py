@@ -29,6 +29,7 @@ from .record_page import RecordPages
 from .recovery import Recovered, replay, restore
 from .snapshot import Snapshot
 from .state import State
+from .strategies import strategy_named
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
         env.sync_directory(directory)
     space = FreeSpace(data.pages)
     places = Places(env, layout.ltds, data, space)
-    state = State(env, places, RecordPages(data))
+    state = State(env, places, RecordPages(data), strategy_named(options.strategy))
     numbers = Numbers()
     document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn).document(numbers)
     document |= {
@@ -162,7 +163,9 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     )
     try:
         recovered = Recovered()
-        state, places, pages = restore(env, checkpoint, layout.ltds, data)
+        state, places, pages = restore(
+            env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
+        )
         journal = replay(env, layout.journal, checkpoint, state, data, recovered)
     except BaseException:
         data.close()

@@ -8,6 +8,8 @@ from typing import Any, Self
 from quire import limits
 from quire.errors import InvalidArgument
 
+from .strategies import strategy_named
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -27,6 +29,7 @@ class Options:
     grow_bytes: int = 16 << 20
     transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
+    strategy: str = "reserve-mode"  # see `quire.engine.strategies`
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
@@ -37,6 +40,9 @@ class Options:
                 raise InvalidArgument(
                     f"unknown option {name!r}: there are {', '.join(sorted(known))}"
                 )
+            if name == "strategy":
+                strategy_named(value)
+                continue
             number = (int, float) if known[name] == "float" else (int,)
             if not isinstance(value, number) or isinstance(value, bool) or not value > 0:
                 what = "a number" if len(number) > 1 else "an int"

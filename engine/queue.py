@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from quire.errors import SubscriptionNotFound
 from quire.intervals import IntervalSet
@@ -23,6 +25,7 @@ from .read_structure import Pointer, ReadStructure
 from .record_list import PageEntry, RecordList
 from .record_page import RecordPages
 from .reservation import Space
+from .strategies import Strategy
 from .subscription import Subscription
 
 TOPIC = "topic"
@@ -45,13 +48,17 @@ class QueueConfig:
 class Queue:
     """See the module."""
 
-    def __init__(self, config: QueueConfig, pages: RecordPages) -> None:
+    def __init__(self, config: QueueConfig, pages: RecordPages, strategy: Strategy) -> None:
         self.config = config
         self.queue_id = config.queue_id
         self.name = config.name
         self.lock = threading.Lock()
         self._arrived: threading.Condition | None = None  # made by the first that waits
-        self.space = Space(config.name, config.capacity, config.max_messages)
+        # Held by who takes space, and by commits of a strategy that locks all: taken before `lock`.
+        self.writers: AbstractContextManager[Any] = (
+            threading.Lock() if strategy.locks_queues else nullcontext()
+        )
+        self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self.records = RecordList(config.queue_id, pages)
         self.end_position = 0
         self.released = IntervalSet()

@@ -27,6 +27,7 @@ from .places import Places
 from .record_list import PageEntry
 from .record_page import RecordPages
 from .state import State
+from .strategies import Strategy
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Recovered:
 
 
 def restore(
-    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFile
+    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFile, strategy: Strategy
 ) -> tuple[State, Places, RecordPages]:
     """The state at the checkpoint's LSN."""
     document = checkpoint.document
@@ -51,7 +52,7 @@ def restore(
         places = Places(env, ltds_directory, data, space)
         places.ltds = {int(name, 16): queue for name, queue in document["ltds"].items()}
         pages = RecordPages(data)
-        state = State(env, places, pages)
+        state = State(env, places, pages, strategy)
         state.ledger = dict(document["ledger"])
         for entry in document["queues"]:
             _restore_queue(checkpoint, state, entry)

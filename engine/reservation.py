@@ -1,7 +1,9 @@
-"""Space rules of a queue under the commit strategy `reserve-mode`.
+"""Space rules of a queue, and the counters that they are about.
 
-Source: "Managing message queues" (JP 2008-547130), paragraphs 0069-0078. Sizes are bytes; T is the
-number of transactions that are open in the queue, R how many commits hold it in reserve mode:
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0069-0079. Sizes are bytes; T is the
+number of transactions that are open in the queue, R how many commits hold it in reserve mode. What
+has to be available is for the store's strategy to say (`strategies`). Under `reserve-mode`, the
+default:
 
 - S1: to open, available >= OPEN_BYTES + COMMIT_BYTES * (T + 1)
 - S2: to write s while R > 0, available >= s + COMMIT_BYTES * T; while R = 0, available >= s
@@ -16,17 +18,22 @@ from __future__ import annotations
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
 
+from .strategies import Strategy
+
 
 class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
         "capacity", "live_messages", "max_messages", "name", "open_transactions", "pending_bytes",
-        "pending_messages", "reserving", "used",
+        "pending_messages", "reserving", "strategy", "used",
     )  # fmt: skip
 
-    def __init__(self, name: str, capacity: int, max_messages: int | None) -> None:
+    def __init__(
+        self, name: str, capacity: int, max_messages: int | None, strategy: Strategy
+    ) -> None:
         self.name = name
+        self.strategy = strategy
         self.capacity = capacity
         self.max_messages = max_messages
         self.used = 0  # committed and unread, and what open transactions hold
@@ -38,7 +45,7 @@ class Space:
 
     def open(self) -> None:
         """S1: a transaction's first write to the queue."""
-        if self.capacity - self.used < OPEN_BYTES + COMMIT_BYTES * (self.open_transactions + 1):
+        if self.capacity - self.used < self.strategy.open_need(self.open_transactions):
             raise self._full("a transaction cannot be opened in it")
         self.open_transactions += 1
         self.used += OPEN_BYTES
@@ -46,7 +53,7 @@ class Space:
 
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
-        need = charge + COMMIT_BYTES * self.open_transactions if self.reserving else charge
+        need = self.strategy.write_need(charge, self.open_transactions, self.reserving)
         if self.capacity - self.used < need:
             raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:
@@ -58,7 +65,8 @@ class Space:
     def reserve(self) -> None:
         """S3: a commit announces itself."""
         self.reserving += 1
-        if self.capacity - self.used < COMMIT_BYTES * self.open_transactions:
+        need = self.strategy.commit_need(self.open_transactions, self.reserving)
+        if self.capacity - self.used < need:
             self.reserving -= 1
             raise self._full("the commit records of its open transactions do not fit")
 
@@ -67,7 +75,12 @@ class Space:
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
-        need = charge + OPEN_BYTES + COMMIT_BYTES * (self.open_transactions + 1)
+        strategy, opened, reserving = self.strategy, self.open_transactions, self.reserving
+        need = max(
+            strategy.open_need(opened),
+            OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving),
+            OPEN_BYTES + charge + strategy.commit_need(opened + 1, reserving + 1),
+        )
         if self.capacity - self.used < need:
             raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:

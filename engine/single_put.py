@@ -29,7 +29,7 @@ class SinglePut:
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         block = encode_one(payload)
         space = queue.space
-        with queue.lock:
+        with queue.writers, queue.lock:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             space.whole(charge)

@@ -20,6 +20,7 @@ from .names import split_source
 from .places import Places
 from .queue import Queue, QueueConfig
 from .record_page import RecordPages
+from .strategies import Strategy
 from .subscription import Subscription
 
 QueueParts = list[tuple[Queue, list[Part]]]
@@ -28,7 +29,8 @@ QueueParts = list[tuple[Queue, list[Part]]]
 class State:
     """See the module."""
 
-    def __init__(self, env: Env, places: Places, pages: RecordPages) -> None:
+    def __init__(self, env: Env, places: Places, pages: RecordPages, strategy: Strategy) -> None:
+        self.strategy = strategy
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
         self.places = places
@@ -164,7 +166,7 @@ class State:
             created_us=body["created_us"],
             subscription_id=body["subscription_id"],
         )
-        queue = Queue(config, self.pages)
+        queue = Queue(config, self.pages, self.strategy)
         self.queues[config.queue_id] = queue
         self.names[config.name] = queue
         self.next_queue_id = max(self.next_queue_id, config.queue_id + 1)

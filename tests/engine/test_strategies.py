@@ -1,0 +1,177 @@
+"""The commit strategies: each one's rules to the byte, and all of them under contention."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from quire.engine import Store
+from quire.engine.reservation import Space
+from quire.engine.strategies import Strategy, strategy_named
+from quire.errors import InvalidArgument, QueueFull
+from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
+
+NAMES = ["lock-all", "reserve-at-open", "reserve-mode", "reserve-mode-counted"]
+C, OPEN = COMMIT_BYTES, OPEN_BYTES
+
+
+def space_with(strategy: Strategy, available: int, open_transactions: int, reserving: int) -> Space:
+    """A queue's counters as they are in the middle of things."""
+    space = Space("q", 1 << 20, None, strategy)
+    space.open_transactions = open_transactions
+    space.reserving = reserving
+    space.used = space.capacity - available
+    return space
+
+
+@pytest.mark.promise(5)
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("lock-all", OPEN),
+        ("reserve-at-open", OPEN + C * 4),
+        ("reserve-mode", OPEN + C * 4),
+        ("reserve-mode-counted", OPEN + C * 4),
+    ],
+)
+def test_opening_needs(name: str, need: int) -> None:
+    """With T = 3: exactly so much suffices, one byte less does not, and changes nothing."""
+    space_with(strategy_named(name), need, 3, 0).open()
+    short = space_with(strategy_named(name), need - 1, 3, 0)
+    with pytest.raises(QueueFull):
+        short.open()
+    assert (short.open_transactions, short.used) == (3, short.capacity - need + 1)
+
+
+@pytest.mark.promise(5)
+@pytest.mark.parametrize(
+    ("name", "reserving", "need"),
+    [
+        ("lock-all", 0, 100),
+        ("lock-all", 2, 100),
+        ("reserve-at-open", 0, 100 + C * 3),
+        ("reserve-at-open", 2, 100 + C * 3),
+        ("reserve-mode", 0, 100),
+        ("reserve-mode", 2, 100 + C * 3),
+        ("reserve-mode-counted", 0, 100),
+        ("reserve-mode-counted", 2, 100 + C * 2),
+    ],
+)
+def test_writing_needs(name: str, reserving: int, need: int) -> None:
+    """100 bytes with T = 3, in and out of reserve mode: to the byte."""
+    space_with(strategy_named(name), need, 3, reserving).write(100, 1)
+    short = space_with(strategy_named(name), need - 1, 3, reserving)
+    with pytest.raises(QueueFull):
+        short.write(100, 1)
+    assert (short.used, short.pending_messages) == (short.capacity - need + 1, 0)
+
+
+@pytest.mark.promise(5)
+@pytest.mark.parametrize(
+    ("name", "need"),
+    [
+        ("lock-all", C),
+        ("reserve-at-open", 0),
+        ("reserve-mode", C * 3),
+        ("reserve-mode-counted", C * 2),
+    ],
+)
+def test_committing_needs(name: str, need: int) -> None:
+    """With T = 3, as the second commit that is under way (R = 2): to the byte."""
+    space_with(strategy_named(name), need, 3, 1).reserve()
+    if need:
+        short = space_with(strategy_named(name), need - 1, 3, 1)
+        with pytest.raises(QueueFull):
+            short.reserve()
+        assert short.reserving == 1
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    """The message names those that there are."""
+    with pytest.raises(InvalidArgument, match="lock-all, reserve-at-open, reserve-mode"):
+        strategy_named("optimistic")
+
+
+class Contention:
+    """Writers of three queues at a time and readers of four, on small queues; what they did."""
+
+    QUEUES = tuple(f"q{number}" for number in range(8))
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.put = dict.fromkeys(self.QUEUES, 0)
+        self.got = dict.fromkeys(self.QUEUES, 0)
+        self.errors: list[BaseException] = []
+        self.written = threading.Event()
+        self._counting = threading.Lock()
+        for queue in self.QUEUES:
+            store.create_queue(queue, kind="work", capacity=MIN_CAPACITY_BYTES)
+
+    def write(self, rng: Random) -> None:
+        """60 transactions; those that find no room are rolled back."""
+        for _ in range(60):
+            chosen = rng.sample(self.QUEUES, 3)
+            try:
+                with self.store.transaction() as txn:
+                    for queue in chosen:
+                        txn.put(queue, bytes(rng.randrange(600)))
+            except QueueFull:
+                continue
+            self._count(self.put, dict.fromkeys(chosen, 1))
+
+    def read(self, rng: Random) -> None:
+        """Until the writers are done."""
+        while not self.written.is_set():
+            self.take(rng.sample(self.QUEUES, 4))
+
+    def take(self, chosen: Sequence[str]) -> int:
+        """A few messages of each queue, in one transaction; how many."""
+        with self.store.transaction() as txn:
+            counts = {queue: len(txn.get_many(queue, max_messages=3)) for queue in chosen}
+        self._count(self.got, counts)
+        return sum(counts.values())
+
+    def start(self, work: Callable[[Random], None], rng: Random) -> threading.Thread:
+        """A thread that keeps its error for the main one."""
+
+        def guarded() -> None:
+            try:
+                work(rng)
+            except BaseException as error:  # noqa: BLE001 - shown by the main thread
+                self.errors.append(error)
+
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        return thread
+
+    def _count(self, counters: dict[str, int], counts: dict[str, int]) -> None:
+        with self._counting:
+            for queue, count in counts.items():
+                counters[queue] += count
+
+
+@pytest.mark.promise(2, 5)
+@pytest.mark.parametrize("name", NAMES)
+def test_nearly_full_queues_under_contention(name: str, tmp_path: Path, rng: Random) -> None:
+    """8 writers, 4 readers, 8 small queues: nothing lost, no reservation left, no deadlock."""
+    with Store.open(str(tmp_path), strategy=name) as store:
+        contention = Contention(store)
+        writers = [contention.start(contention.write, Random(rng.random())) for _ in range(8)]
+        readers = [contention.start(contention.read, Random(rng.random())) for _ in range(4)]
+        for thread in writers:
+            thread.join(60)
+        contention.written.set()
+        for thread in readers:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in writers + readers), "a deadlock"
+        assert not contention.errors
+        while contention.take(contention.QUEUES):
+            pass
+        assert contention.got == contention.put
+        for info in store.queues():
+            assert (info.open_transactions, info.reserving, info.used_bytes) == (0, 0, 0)
+        assert store.verify().findings == []
