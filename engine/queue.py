@@ -201,7 +201,7 @@ class Queue:
         run = subscription.take(limit, self.end_position)
         if run is None:
             return None
-        return run[0], run[1], subscription.deliveries(run[0]) if subscription.attempts else 1
+        return *run, subscription.deliveries(run[0])
 
     def pointers(self, start: int, end: int) -> list[Pointer]:
         """Pointers to committed messages of [start, end) as far as they are in the queue."""

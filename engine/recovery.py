@@ -19,6 +19,7 @@ from quire.intervals import IntervalSet
 from quire.journal import Journal, RecoveryReport
 
 from . import format
+from .attempts import Attempts
 from .checkpoint_file import Checkpoint
 from .commit_record import unpack
 from .data_file import DataFile
@@ -84,9 +85,7 @@ def _restore_queue(checkpoint: Checkpoint, state: State, entry: dict[str, Any]) 
         else:
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
             subscription = queue.add_subscription(saved["subscription_id"], saved["name"], done)
-        subscription.attempts = [
-            IntervalSet.from_list(checkpoint.rows(place, 2)) for place in saved["attempts"]
-        ]
+        subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
 
 
 def replay(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quire.intervals import IntervalSet
 
+from .attempts import Row
 from .block_ref import BlockRef
 from .checkpoint_file import Numbers
 from .places import Places
@@ -31,7 +32,7 @@ class QueueSnapshot:
     used: int
     live_messages: int
     released: IntervalSet
-    subscriptions: list[tuple[int, str, IntervalSet | None, list[IntervalSet]]]
+    subscriptions: list[tuple[int, str, IntervalSet | None, list[Row]]]
     directory: list[PageEntry]
     # Filled by the checkpoint:
     replaced: PageEntry | None = None
@@ -54,7 +55,7 @@ class QueueSnapshot:
                         s.subscription_id,
                         s.name,
                         None if s.done is queue.released else s.done.copy(),
-                        [level.copy() for level in s.attempts],
+                        s.attempts.rows(),
                     )
                     for s in queue.subscriptions.values()
                 ],
@@ -82,7 +83,7 @@ class QueueSnapshot:
                     "subscription_id": subscription_id,
                     "name": name,
                     "done": None if done is None else numbers.add(done.to_list()),
-                    "attempts": [numbers.add(level.to_list()) for level in attempts],
+                    "given_back": numbers.add(attempts),
                 }
                 for subscription_id, name, done, attempts in self.subscriptions
             ],

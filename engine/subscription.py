@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from quire.intervals import IntervalSet
 
+from .attempts import Attempts
 from .read_structure import ReadStructure
 
 
@@ -39,9 +40,7 @@ class Subscription:
         self.returned = IntervalSet()
         self.delivered = 0
         self.removed = False
-        self.attempts: list[
-            IntervalSet
-        ] = []  # attempts[k]: delivered and returned more than k times
+        self.attempts = Attempts()
         self.read_structure = structure
 
     @property
@@ -71,7 +70,7 @@ class Subscription:
         if last is not None and last[1] > start:
             stop = next(self.done.gaps(start, stop))[1]
         if self.attempts:  # counted before the store was opened
-            stop = self._equally_often(start, stop)
+            stop = self.attempts.equal(start, stop)
         self.cursor = stop
         return start, stop
 
@@ -80,28 +79,14 @@ class Subscription:
         run = self.returned.pop_first(limit)
         assert run is not None
         start, end = run
-        stop = self._equally_often(start, end)
+        stop = self.attempts.equal(start, end)
         if stop < end:
             self.returned.add(stop, end)
         return start, stop
 
-    def _equally_often(self, start: int, stop: int) -> int:
-        """Where the positions end that have been delivered as often as the first one."""
-        for level in self.attempts:
-            gap = level.first_gap(start)
-            edge = gap if gap > start else next(level.intersection(start, stop), (stop, stop))[0]
-            if start < edge < stop:
-                stop = edge
-        return stop
-
     def deliveries(self, position: int) -> int:
         """How often the position is delivered now, this time included."""
-        count = 1
-        for level in self.attempts:
-            if not level.contains(position):
-                break
-            count += 1
-        return count
+        return self.attempts.of(position) + 1
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """[start, end) was in flight and is available again (U2).
@@ -112,28 +97,15 @@ class Subscription:
         for lo, hi in list(self.done.gaps(start, end)):
             self.returned.add(lo, hi)
             if counted:
-                self._count(lo, hi)
+                self.attempts.add(lo, hi)
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""
         return list(self.done.gaps(0, position)) if position > 0 else []
 
-    def _count(self, start: int, end: int) -> None:
-        parts = [(start, end)]
-        for level in self.attempts:
-            deeper = [part for lo, hi in parts for part in level.intersection(lo, hi)]
-            for lo, hi in parts:
-                level.add(lo, hi)
-            if not deeper:
-                return
-            parts = deeper
-        self.attempts.append(IntervalSet.from_list(parts))
-
     def forget(self, start: int, end: int) -> None:
         """[start, end) is read: nothing else needs to be known of it."""
         if self.returned:
             self.returned.remove(start, end)
-        for level in self.attempts:
-            level.remove(start, end)
-        while self.attempts and not self.attempts[-1]:
-            self.attempts.pop()
+        if self.attempts:
+            self.attempts.forget(start, end)
