@@ -89,9 +89,7 @@ PACKED_BLOCK_MESSAGES = 8192
 
 RECORD_PAGE_CACHE = 32  # decoded record pages per queue
 SCAN_AHEAD = 64  # records that a read structure holds
-# Committed blocks that a reader probably takes soon. Not more: memory that is used again costs
-# nothing, fresh memory 2 us a page.
-INLINE_CACHE_BYTES = 16 << 20
+INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon
 BLOCK_CACHE_BYTES = 16 << 20  # verified blocks that single gets take one message after another from
 LTDS_READERS = 16  # open files of large transactions
 
