@@ -1,8 +1,9 @@
 """One small durable commit at a time, against a bare loop of the same write and sync.
 
-The three loops take turns, one call each, so that all see the same disk in the same minute. The
-bare loop writes 4 KiB, the least that a journal page takes, into a file that was allocated like a
-journal.
+The three loops take turns, 50 calls each (about 5 ms): so all see the same disk in the same
+minute, and each runs as a loop, not with the others' code between its calls. The bare loop writes
+4 KiB, the least that a journal page takes, into a file that was allocated like a journal. Each page
+is another one, as each commit is: writing the same page all over is faster by some microseconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = ["run"]
 
 PAGE_BYTES = 4096
 WARM_UP = 100
+TURN = 50  # calls
 NAMES = ("bare write and sync", "store.put", "transaction with one put")
 
 
@@ -57,6 +59,7 @@ class BareLoop:
         self._next = 0
 
     def step(self) -> None:
+        self._page[:8] = self._next.to_bytes(8, "little")
         self._file.write(self._next, self._page)
         self._file.sync()
         self._next += PAGE_BYTES
@@ -67,9 +70,10 @@ class BareLoop:
 
 def _take_turns(calls: list[Callable[[], object]], rounds: int) -> list[Times]:
     times = [Times() for _ in calls]
-    for _ in range(rounds):
+    for _ in range(rounds // TURN):
         for taken, call in zip(times, calls, strict=True):
-            taken.measure(call)
+            for _ in range(TURN):
+                taken.measure(call)
     return times
 
 

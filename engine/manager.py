@@ -119,7 +119,7 @@ class Manager:
     def open_queue(self, name: str, buffer: TransactionBuffer) -> Written:
         """A transaction's first write to a queue (rule S1)."""
         queue = self.state.queue(name)
-        with queue.writers, queue.lock:
+        with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             queue.space.open()

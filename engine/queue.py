@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,11 @@ class Queue:
         self.name = config.name
         self.lock = threading.Lock()
         self._arrived: threading.Condition | None = None  # made by the first that waits
-        # Held by who takes space, and by commits of a strategy that locks all: taken before `lock`.
-        self.writers: AbstractContextManager[Any] = (
-            threading.Lock() if strategy.locks_queues else nullcontext()
+        # Who takes space enters `admission`: the lock, and before it, under a strategy whose
+        # commits lock all, the one that such a commit holds.
+        self.writers = threading.Lock()
+        self.admission: AbstractContextManager[Any] = (
+            _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self.records = RecordList(config.queue_id, pages)
@@ -249,6 +251,24 @@ class Queue:
                 delivered=subscription.delivered,
                 pending=self.end_position - subscription.done.total,
             )
+
+
+class _Both:
+    """Two locks, held one inside the other."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: threading.Lock, inner: threading.Lock) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        self._outer.acquire()
+        self._inner.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._inner.release()
+        self._outer.release()
 
 
 def _covered(released: IntervalSet, start: int, end: int) -> int:

@@ -45,7 +45,9 @@ class Space:
 
     def open(self) -> None:
         """S1: a transaction's first write to the queue."""
-        if self.capacity - self.used < self.strategy.open_need(self.open_transactions):
+        if not self._plenty(OPEN_BYTES) and (
+            self.capacity - self.used < self.strategy.open_need(self.open_transactions)
+        ):
             raise self._full("a transaction cannot be opened in it")
         self.open_transactions += 1
         self.used += OPEN_BYTES
@@ -53,8 +55,10 @@ class Space:
 
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
-        need = self.strategy.write_need(charge, self.open_transactions, self.reserving)
-        if self.capacity - self.used < need:
+        if not self._plenty(charge) and (
+            self.capacity - self.used
+            < self.strategy.write_need(charge, self.open_transactions, self.reserving)
+        ):
             raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:
             self._check_messages(messages)
@@ -75,14 +79,15 @@ class Space:
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
-        strategy, opened, reserving = self.strategy, self.open_transactions, self.reserving
-        need = max(
-            strategy.open_need(opened),
-            OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving),
-            OPEN_BYTES + charge + strategy.commit_need(opened + 1, reserving + 1),
-        )
-        if self.capacity - self.used < need:
-            raise self._full(f"{charge} bytes more do not fit")
+        if not self._plenty(charge + OPEN_BYTES):
+            strategy, opened, reserving = self.strategy, self.open_transactions, self.reserving
+            need = max(
+                strategy.open_need(opened),
+                OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving),
+                OPEN_BYTES + charge + strategy.commit_need(opened + 1, reserving + 1),
+            )
+            if self.capacity - self.used < need:
+                raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:
             self._check_messages(1)
         self.used += charge + OPEN_BYTES
@@ -119,6 +124,11 @@ class Space:
         """Messages have been read by every subscription."""
         self.used -= charge
         self.live_messages -= messages
+
+    def _plenty(self, size: int) -> bool:
+        """Whether so much is available that no strategy would refuse: the usual case, quickly."""
+        need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
+        return self.capacity - self.used >= need
 
     def _check_messages(self, messages: int) -> None:
         assert self.max_messages is not None

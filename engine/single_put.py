@@ -29,7 +29,7 @@ class SinglePut:
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         block = encode_one(payload)
         space = queue.space
-        with queue.writers, queue.lock:
+        with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             space.whole(charge)

@@ -365,7 +365,7 @@ class Transaction:
             written = self._open_queue(queue)
         target = written.queue
         try:
-            with target.writers, target.lock:
+            with target.admission:
                 target.space.write(charge, messages)
         except QueueFull:
             self._leave_untouched(queue)
