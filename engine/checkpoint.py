@@ -69,27 +69,38 @@ class Checkpointer:
     def run(self) -> None:
         """Make a checkpoint of the present state."""
         with self._lock:
-            taken: list[Snapshot] = []
-            self._sequencer.exclusive(lambda: taken.append(self._take()))
-            snapshot = taken[0]
-            mover = Mover(self._places, self._reader)
+            self._run()
+
+    def run_unless_running(self) -> None:
+        """The same, for who must not wait for one that is under way (or for `verify`)."""
+        if self._lock.acquire(blocking=False):
             try:
-                with self._sequencer.fail_stop("a checkpoint"):
-                    self._write(snapshot, mover)
-            except BaseException:
-                if self._sequencer.failure is None and not self._journal.failed:
-                    mover.abandon()  # else it may be durable: what it names must stay (K4)
-                    self._places.hand_back()
-                raise
-            self._switch(snapshot, mover)
-            self._places.hand_back()
-            self.last_lsn = snapshot.lsn
-            self.count += 1
-            self.moved_bytes += mover.moved_bytes
-            with self._sequencer.fail_stop("removing an old checkpoint"):
-                remove_older(self._env, self._directory, snapshot.lsn)
-                self._journal.release(snapshot.restart_lsn)
-                self._places.trim()
+                self._run()
+            finally:
+                self._lock.release()
+
+    def _run(self) -> None:
+        taken: list[Snapshot] = []
+        self._sequencer.exclusive(lambda: taken.append(self._take()))
+        snapshot = taken[0]
+        mover = Mover(self._places, self._reader)
+        try:
+            with self._sequencer.fail_stop("a checkpoint"):
+                self._write(snapshot, mover)
+        except BaseException:
+            if self._sequencer.failure is None and not self._journal.failed:
+                mover.abandon()  # else it may be durable: what it names must stay (K4)
+                self._places.hand_back()
+            raise
+        self._switch(snapshot, mover)
+        self._places.hand_back()
+        self.last_lsn = snapshot.lsn
+        self.count += 1
+        self.moved_bytes += mover.moved_bytes
+        with self._sequencer.fail_stop("removing an old checkpoint"):
+            remove_older(self._env, self._directory, snapshot.lsn)
+            self._journal.release(snapshot.restart_lsn)
+            self._places.trim()
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -79,7 +79,7 @@ class Maintenance:
         if not self._journal.next_is_ready and self._nearly_full():
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
-            self._checkpointer.run()
+            self._checkpointer.run_unless_running()
         self._due = min(
             self._checkpointer.last_lsn + options.checkpoint_bytes,
             self._journal.end_lsn + (options.segment_bytes >> 2),

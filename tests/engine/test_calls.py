@@ -106,3 +106,28 @@ def test_memory_does_not_grow_with_a_large_transaction(store_path: str) -> None:
             tracemalloc.stop()
         assert peak < 20 << 20
         assert store.queue("q").messages == 100_000
+
+
+@pytest.mark.promise(4)
+def test_a_commit_does_not_wait_for_a_checkpoint_that_is_under_way() -> None:
+    """Without a maintenance thread a commit makes a checkpoint that is due, and waits for none."""
+    env = SimEnv()
+    with Store.open(
+        "/store", env=env, background=False, segment_bytes=1 << 18, checkpoint_bytes=1 << 14
+    ) as store:
+        store.create_queue("work", kind="work")
+        store.put("work", b"before")
+        env.before_call = lambda call: put_beside(call.kind)
+        beside = 0
+
+        def put_beside(kind: str) -> None:
+            nonlocal beside
+            if kind == "rename":  # the checkpoint's file gets its name
+                env.before_call = None
+                for _ in range(20):
+                    beside += store.put("work", b"beside") > 0
+
+        store.checkpoint()
+        assert beside == 20
+        assert store.queue("work").messages == 21
+        assert store.verify().ok
