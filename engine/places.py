@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from quire.env import Env
@@ -87,12 +87,6 @@ class Places:
             if first + pages > self.space.total_pages:
                 self.space.grow(first + pages - self.space.total_pages)
             self.space.claim(first, pages)
-
-    def abandon(self, parts: Iterable[Part]) -> None:
-        """The transaction did not commit."""
-        for part in parts:
-            if part.kind == format.DATA:
-                self.space.abandon(*self.pages_of(part))
 
     def free(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released (P1)."""

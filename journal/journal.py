@@ -372,10 +372,6 @@ class Journal:
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
-    def bytes_since(self, lsn: int) -> int:
-        """How much a recovery that restarts at `lsn` reads, segment ends included."""
-        return self.end_lsn - lsn
-
     def status(self) -> JournalStatus:
         segments = self._segments
         return JournalStatus(

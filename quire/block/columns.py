@@ -73,9 +73,6 @@ class Strings:
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.offsets).astype(np.int64)
 
-    def any_present(self) -> bool:
-        return self.valid is None or bool(self.valid.any())
-
     def validity_section(self) -> Buffer:
         return b"" if self.valid is None or self.valid.all() else self.valid.tobytes()
 
