@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, QueueNotFound
 from quire.message import Delivered, Messages
 
 from .manager import Manager
@@ -22,19 +22,20 @@ def browse(
     queue = state.queue(queue_name)
     hidden = None if subscription_name is None else queue.subscription(subscription_name)
     parts: list[Delivered] = []
-    with queue.lock:
-        done = queue.released if hidden is None else hidden.done
-        runs = []
-        position = 0 if start is None else start
-        while position < queue.end_position and max_messages:
+    position = 0 if start is None else start
+    while max_messages:
+        with queue.lock:
+            if queue.dropped:
+                raise QueueNotFound(f"queue {queue_name!r} was dropped")
+            done = queue.released if hidden is None else hidden.done
             position = done.first_gap(position)
             if position >= queue.end_position:
                 break
             stop = next(done.gaps(position, min(position + max_messages, queue.end_position)))[1]
-            runs.append(queue.pointers(position, stop))
-            max_messages -= stop - position
-            position = stop
-    for pointers in runs:
+            pointers = queue.pointers(position, stop)
         for pointer in pointers:
             parts += manager.fetch(queue, pointer, 1)
+        stop = pointers[-1].end_position
+        max_messages -= stop - position
+        position = stop
     return Messages(queue_name, parts)

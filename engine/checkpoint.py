@@ -26,6 +26,7 @@ from .block_ref import BlockRef
 from .checkpoint_file import Numbers, remove_older, write_checkpoint
 from .free_space import FreeSpace
 from .mover import Mover, Placed, consecutive
+from .pace import Pace
 from .places import Places
 from .record_list import PageEntry
 from .record_page import RecordPages
@@ -83,7 +84,7 @@ class Checkpointer:
         taken: list[Snapshot] = []
         self._sequencer.exclusive(lambda: taken.append(self._take()))
         snapshot = taken[0]
-        mover = Mover(self._places, self._reader)
+        mover = Mover(self._places, self._reader, Pace(self._env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
                 self._write(snapshot, mover)
@@ -153,12 +154,12 @@ class Checkpointer:
             refs = records.read_page(queue.replaced)
         refs = [
             ref
-            for ref in refs + records.tail[: queue.tail]
+            for ref in mover.pace.over(refs + records.tail[: queue.tail])
             if not queue.released.covers(ref.position, ref.end)
         ]
         plan: list[BlockRef | Placed] = []
         run: list[BlockRef] = []
-        for ref in refs:
+        for ref in mover.pace.over(refs):
             if ref.kind == format.INLINE and self._unread(queue, ref):
                 if queue.released.overlaps(ref.position, ref.end):  # partly read: not merged
                     plan += self._move(run, mover)
@@ -215,7 +216,8 @@ class Checkpointer:
                 else:
                     freed = live.seal(queue.tail, queue.replaced, queue.entries, queue.moved)
             self._places.free(freed)
-            self._reader.forget([ref for old, _ in queue.moved for ref in old])
+            for old, _ in mover.pace.over(queue.moved):
+                self._reader.forget(old)
         del self._pages.retired[: len(snapshot.retired)]
         for page in snapshot.retired:
             self._places.space.free(page, 1)

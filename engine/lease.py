@@ -9,10 +9,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 from quire.env import Env
-from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
+from quire.errors import InvalidArgument, PositionLost, QueueNotFound, StoreCorrupt
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
 
@@ -21,6 +20,7 @@ from .block_ref import KIND_NAMES, BlockRef
 from .info import Lease, Piece
 from .places import Places
 from .queue import Queue
+from .read_structure import Pointer
 
 
 class Leases:
@@ -43,18 +43,25 @@ class Leases:
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
         with queue.lock:
-            if end > queue.end_position:
-                raise PositionLost(
-                    f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) "
-                    "is not in it"
-                )
-            refs = list(queue.records.overlapping(start, end)) if start < end else []
-            self._check_whole(queue, refs, start, end)
-            self._pin(refs)
+            self._check_range(queue, start, end)
+        pointers: list[Pointer] = []
+        position = start
+        try:
+            while position < end:
+                with queue.lock:
+                    self._check_range(queue, start, end)
+                    found = queue.pointers(position, end)
+                    position = self._check_whole(queue, found, position, end)
+                    self._pin([pointer.ref for pointer in found])
+                pointers += found
+        except BaseException:
+            self._unpin([pointer.ref for pointer in pointers])
+            raise
         lease_id = self._env.random_u64() >> 1
         with self._lock:
+            refs = [pointer.ref for pointer in pointers]
             self._held[lease_id] = self._env.monotonic() + seconds, refs
-        return Lease(lease_id, queue.name, start, end, list(_pieces(refs, start, end)))
+        return Lease(lease_id, queue.name, start, end, [_piece(pointer) for pointer in pointers])
 
     def renew(self, lease_id: int, seconds: float) -> None:
         """Let it end in so many seconds from now. Raises `PositionLost` if it has ended."""
@@ -79,18 +86,29 @@ class Leases:
             self.release(lease_id)
         return len(late)
 
-    def _check_whole(self, queue: Queue, refs: list[BlockRef], start: int, end: int) -> None:
-        position = start
-        for ref in refs:
-            if ref.position > position or not queue.unreleased(ref):
-                break
-            position = ref.end
-        if position < end:
+    def _check_range(self, queue: Queue, start: int, end: int) -> None:
+        if queue.dropped:
+            raise QueueNotFound(f"queue {queue.name!r} was dropped")
+        if end > queue.end_position:
             raise PositionLost(
-                f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any "
-                f"more, the first that is gone is {position}; they have been read by every "
-                "subscription"
+                f"queue {queue.name!r} ends at position {queue.end_position}: [{start}, {end}) "
+                "is not in it"
             )
+
+    def _check_whole(self, queue: Queue, pointers: list[Pointer], start: int, end: int) -> int:
+        """Where the blocks end, which have to follow each other from start on."""
+        position = start
+        for pointer in pointers:
+            if pointer.ref.position > position:
+                break
+            position = pointer.end_position
+        else:
+            if pointers:
+                return position
+        raise PositionLost(
+            f"queue {queue.name!r}: the messages at [{start}, {end}) are not all there any more, "
+            f"the first that is gone is {position}; they have been read by every subscription"
+        )
 
     def _pin(self, refs: list[BlockRef]) -> None:
         pinned: list[BlockRef] = []
@@ -117,17 +135,16 @@ class Leases:
                 self._journal.unpin(self._journal.segment_of(ref.address))
 
 
-def _pieces(refs: list[BlockRef], start: int, end: int) -> Iterator[Piece]:
-    for ref in refs:
-        first = max(start - ref.position, 0)
-        yield Piece(
-            kind=KIND_NAMES[ref.kind],
-            address=ref.address,
-            length=ref.length,
-            checksum=ref.checksum,
-            start=first,
-            stop=min(end - ref.position, ref.count),
-            first_id=ref.first_id,
-            time_us=ref.time_us,
-            first_position=ref.position + first,
-        )
+def _piece(pointer: Pointer) -> Piece:
+    ref, start, stop = pointer
+    return Piece(
+        kind=KIND_NAMES[ref.kind],
+        address=ref.address,
+        length=ref.length,
+        checksum=ref.checksum,
+        start=start,
+        stop=stop,
+        first_id=ref.first_id,
+        time_us=ref.time_us,
+        first_position=ref.position + start,
+    )

@@ -382,26 +382,26 @@ class Manager:
         """The messages at positions in flight."""
         parts: list[Delivered] = []
         for start, end, deliveries in runs:
-            with queue.lock:
-                # What somebody's read_to or unsubscribe has released since it was taken is gone.
-                pointers = [
-                    pointer
-                    for lo, hi in queue.released.gaps(start, end)
-                    for pointer in subscription.read_structure.pointers(lo, hi)
-                ]
-            for pointer in pointers:
-                parts += self.fetch(queue, pointer, deliveries)
+            while start < end:
+                with queue.lock:
+                    pointers = queue.deliverable(subscription, start, end)
+                for pointer in pointers:
+                    parts += self.fetch(queue, pointer, deliveries)
+                start = pointers[-1].end_position if pointers else end
         return parts
 
     def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
-        """One pointer's messages; a block that a checkpoint moved is looked up anew."""
+        """One pointer's messages; a block that is not there is looked up anew.
+
+        A checkpoint may have moved it, or it was released: then there is nothing.
+        """
         try:
             return self.reader.deliver(pointer, deliveries)
-        except BlockMoved as moved:
+        except (BlockMoved, StoreCorrupt) as moved:
             start = pointer.ref.position + pointer.start
-            end = pointer.ref.position + pointer.stop
+            end = pointer.end_position
             with queue.lock:
-                again = queue.pointers(start, end)
+                again = [] if queue.dropped else queue.pointers(start, end)
             if [p.ref for p in again] == [pointer.ref]:
                 raise StoreCorrupt(
                     f"queue {queue.name!r}, positions {start} to {end}: {moved}; run verify, and "
@@ -412,7 +412,7 @@ class Manager:
     def _fetch_again(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
         try:
             return self.reader.deliver(pointer, deliveries)
-        except BlockMoved as moved:
+        except (BlockMoved, StoreCorrupt) as moved:
             raise StoreCorrupt(
                 f"queue {queue.name!r}, position {pointer.ref.position}: {moved}; run verify, and "
                 "restore the store from a copy"

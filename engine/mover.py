@@ -17,6 +17,7 @@ from quire.limits import PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 from . import format
 from .block_reader import BlockMoved, BlockReader
 from .block_ref import BlockRef
+from .pace import Pace
 from .places import Places
 
 WRITE_BYTES: Final = 4 << 20
@@ -25,7 +26,8 @@ WRITE_BYTES: Final = 4 << 20
 class Mover:
     """Writes the blocks of one checkpoint. `extents` are all pages it took."""
 
-    def __init__(self, places: Places, reader: BlockReader) -> None:
+    def __init__(self, places: Places, reader: BlockReader, pace: Pace) -> None:
+        self.pace = pace
         self._places = places
         self._reader = reader
         self._waiting: list[tuple[bytes | bytearray, Placed]] = []
@@ -38,7 +40,7 @@ class Mover:
         placed: list[Placed] = []
         batch: list[BlockRef] = []
         size = messages = 0
-        for ref in run:
+        for ref in self.pace.over(run):
             large = ref.length >= PACKED_BLOCK_BYTES // 4
             full = (
                 size + ref.length > PACKED_BLOCK_BYTES
@@ -90,7 +92,10 @@ class Mover:
         if len(refs) == 1:
             return self._place(refs, self._reader.raw(refs[0]), refs[0].checksum)
         block: EncodedBlock = pack(
-            [Part(self._read(ref), 0, ref.count, ref.first_id, ref.time_us) for ref in refs]
+            [
+                Part(self._read(ref), 0, ref.count, ref.first_id, ref.time_us)
+                for ref in self.pace.over(refs)
+            ]
         )
         return self._place(refs, block.data, int.from_bytes(block.data[:8], "little"))
 

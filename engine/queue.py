@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from quire.errors import SubscriptionNotFound
 from quire.intervals import IntervalSet
+from quire.limits import POINTERS_AT_ONCE
 
 from .block_ref import BlockRef
 from .info import QueueInfo, SubscriptionInfo
@@ -184,6 +186,8 @@ class Queue:
         """
         freed = []
         for old, new in moved:
+            if not self.released.overlaps(new.position, new.end):
+                continue
             before = sum(
                 ref.released_charge(_covered(self.released, ref.position, ref.end)) for ref in old
             )
@@ -205,12 +209,25 @@ class Queue:
             return None
         return *run, subscription.deliveries(run[0])
 
+    def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
+        """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.
+
+        What somebody's read_to or unsubscribe has released since it was taken is gone.
+        """
+        result: list[Pointer] = []
+        for lo, hi in self.released.gaps(start, end):
+            room = POINTERS_AT_ONCE - len(result)
+            if not room:
+                break
+            result += subscription.read_structure.pointers(lo, hi, room)
+        return result
+
     def pointers(self, start: int, end: int) -> list[Pointer]:
-        """Pointers to committed messages of [start, end) as far as they are in the queue."""
+        """Pointers to the first committed messages of [start, end), as far as they are kept."""
+        kept = (ref for ref in self.records.overlapping(start, end) if self.unreleased(ref))
         return [
             Pointer(ref, max(start - ref.position, 0), min(end - ref.position, ref.count))
-            for ref in self.records.overlapping(start, end)
-            if self.unreleased(ref)
+            for ref in islice(kept, POINTERS_AT_ONCE)
         ]
 
     def wait(self, timeout: float, ready: Callable[[], bool]) -> None:

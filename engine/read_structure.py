@@ -29,6 +29,11 @@ class Pointer(NamedTuple):
     start: int
     stop: int
 
+    @property
+    def end_position(self) -> int:
+        """Of the queue, behind the last of them."""
+        return self.ref.position + self.stop
+
 
 class ReadStructure:
     """See the module. The queue's lock covers it."""
@@ -40,10 +45,10 @@ class ReadStructure:
         self._fifo: deque[BlockRef] = deque()
         self.scanned_records = 0
 
-    def pointers(self, start: int, end: int) -> list[Pointer]:
-        """Pointers to the messages at positions [start, end), all of which exist."""
-        result = []
-        while start < end:
+    def pointers(self, start: int, end: int, limit: int) -> list[Pointer]:
+        """At most so many pointers to messages at positions [start, end), all of which exist."""
+        result: list[Pointer] = []
+        while start < end and len(result) < limit:
             ref = self._at(start)
             stop = min(end, ref.position + ref.count)
             result.append(Pointer(ref, start - ref.position, stop - ref.position))

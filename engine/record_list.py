@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from quire.intervals import IntervalSet
@@ -69,14 +70,20 @@ class RecordList:
         return self.tail[0] if self.tail else None
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
-        """The records that hold messages of [start, end), in order."""
-        position = start
-        while position < end:
-            ref = self.find(position)
-            if ref is None or ref.position >= end:
+        """The records that hold messages of [start, end), in order.
+
+        The list must not change meanwhile.
+        """
+        if start >= end:
+            return
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        for entry in islice(self.directory, index, None):
+            if entry.position >= end:
                 return
-            yield ref
-            position = ref.position + ref.count
+            if start < entry.end:
+                starts, refs = self._load(entry)
+                yield from _overlapping(starts, refs, start, end)
+        yield from _overlapping(self._tail_starts, self.tail, start, end)
 
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""
@@ -142,3 +149,12 @@ class RecordList:
             if len(self._cache) > RECORD_PAGE_CACHE:
                 self._cache.popitem(last=False)
         return cached
+
+
+def _overlapping(
+    starts: list[int], refs: list[BlockRef], start: int, end: int
+) -> Iterator[BlockRef]:
+    first = max(bisect_right(starts, start) - 1, 0)
+    if first < len(refs) and refs[first].end <= start:
+        first += 1
+    return islice(refs, first, bisect_left(starts, end))

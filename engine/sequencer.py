@@ -247,6 +247,11 @@ class Sequencer:
             raise
 
     @property
+    def busy(self) -> bool:
+        """Whether a change or an exclusive action is under way."""
+        return self._leader is not None
+
+    @property
     def failure(self) -> BaseException | None:
         """What interrupted the applying of a change (C6), or failed beside the journal (C7)."""
         return self._failure

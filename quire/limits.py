@@ -91,6 +91,7 @@ PACKED_BLOCK_MESSAGES = 8192
 
 RECORD_PAGE_CACHE = 32  # decoded record pages per queue
 SCAN_AHEAD = 64  # records that a read structure holds
+POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon
 BLOCK_CACHE_BYTES = 16 << 20  # verified blocks that single gets take one message after another from
 LTDS_READERS = 16  # open files of large transactions

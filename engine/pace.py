@@ -1,0 +1,43 @@
+"""Long work beside commits that gives way to them.
+
+A thread that computes keeps the interpreter for 5 ms before it has to give way, and a commit needs
+the interpreter back after its write: so work of many small steps rests when a commit is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+from quire.env import Env
+
+from .sequencer import Sequencer
+
+_STEPS: Final = 16  # between two looks at the clock
+_WORK_SECONDS: Final = 200e-6  # what a commit may wait for
+_REST_SECONDS: Final = 50e-6  # enough for one that waits to go on
+
+T = TypeVar("T")
+
+
+class Pace:
+    """For one thread."""
+
+    def __init__(self, env: Env, sequencer: Sequencer) -> None:
+        self._env = env
+        self._sequencer = sequencer
+        self._since = env.monotonic()
+
+    def over(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, with rests."""
+        for number, item in enumerate(items, 1):
+            yield item
+            if not number % _STEPS:
+                self.rest()
+
+    def rest(self) -> None:
+        """Give way, if it is time to."""
+        if self._env.monotonic() - self._since > _WORK_SECONDS:
+            if self._sequencer.busy:
+                self._env.sleep(_REST_SECONDS)
+            self._since = self._env.monotonic()
