@@ -414,19 +414,19 @@ class Journal:
         """Go on in the next segment, on page 1."""
         try:
             file = self._segments.advance()
-        except OSError as error:
-            if _no_room(error):
+            self._file.close()
+            self._file = file
+            self._write = file.write
+            self._sync = file.sync
+            # end_lsn is read by other threads: between the two lines it is too low, not too high.
+            self._offset = self._page_size - self._segment_bytes
+            self._base += self._segment_bytes
+            self._offset = self._page_size
+        except BaseException as error:
+            if isinstance(error, OSError) and _no_room(error):
                 raise
-            self._fail(error, "making the next segment")
+            self._fail(error, "making the next segment")  # half done: it must not be done twice
             raise
-        self._file.close()
-        self._file = file
-        self._write = file.write
-        self._sync = file.sync
-        # end_lsn is read by other threads: between the two lines it is too low, never too high.
-        self._offset = self._page_size - self._segment_bytes
-        self._base += self._segment_bytes
-        self._offset = self._page_size
 
     def _fail(self, error: BaseException, doing: str) -> None:
         """Poison the journal (J6), whatever went wrong: what is on disk is unknown.
