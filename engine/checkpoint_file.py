@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 from . import format
 
 _SUFFIX = ".qck"
+_NAME = re.compile(r"[0-9a-f]{16}\.qck")
 
 
 class Numbers:
@@ -69,12 +71,9 @@ def path_of(directory: str, lsn: int) -> str:
 
 def list_checkpoints(env: Env, directory: str) -> list[int]:
     """The LSNs of the checkpoints with their final name, ascending."""
-    names = [
-        name.removesuffix(_SUFFIX)
-        for name in env.list_directory(directory)
-        if name.endswith(_SUFFIX)
-    ]
-    return sorted(int(name, 16) for name in names if len(name) == 16)
+    return sorted(
+        int(name[:16], 16) for name in env.list_directory(directory) if _NAME.fullmatch(name)
+    )
 
 
 def write_checkpoint(
@@ -161,5 +160,7 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
 def remove_older(env: Env, directory: str, lsn: int) -> None:
     """Remove what came before the checkpoint, and what was never finished (K2)."""
     for name in env.list_directory(directory):
-        if name.endswith(".tmp") or (name.endswith(_SUFFIX) and name < path_of("", lsn)[1:]):
+        if name.endswith(_SUFFIX + ".tmp") or (
+            _NAME.fullmatch(name) and name < path_of("", lsn)[1:]
+        ):
             env.remove(f"{directory}/{name}")

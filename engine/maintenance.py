@@ -39,6 +39,7 @@ class Maintenance:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._due = 0
+        self._swept = 0.0
         self.last_error: str | None = None
 
     def start(self) -> None:
@@ -101,11 +102,13 @@ class Maintenance:
         return self._journal.end_lsn % segment > segment // 2
 
     def _run(self) -> None:
-        swept = 0.0
         while not self._stopping:
-            if self._try() and self._env.monotonic() - swept > INTERVAL_SECONDS * 60:
-                sweep_fragments(self._env, self._manager)
-                swept = self._env.monotonic()
+            try:
+                if self._try() and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
+                    sweep_fragments(self._env, self._manager)
+                    self._swept = self._env.monotonic()
+            except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
+                self.last_error = f"{type(error).__name__}: {error}"
             if self._journal.failed or self._manager.sequencer.failure is not None:
                 return
             self._wake.wait(INTERVAL_SECONDS)

@@ -22,6 +22,7 @@ from quire.env import Env
 from quire.errors import (
     PositionLost,
     QueueNotFound,
+    QuireError,
     StoreCorrupt,
     StoreFailed,
     SubscriptionNotFound,
@@ -108,11 +109,12 @@ class Manager:
         if holder is None:
             return
         if holder == asking.id:
-            asking._spill()
+            asking._spill(all_of_it=True)
         else:
             transaction = self.open_transactions.get(holder)
             if transaction is not None:
-                transaction.make_large()
+                with suppress(QuireError):  # it was rolled back, which its owner will see
+                    transaction.make_large()
 
     # Writing
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Queue:
         self.end_position = 0
         self.released = IntervalSet()
         self.subscriptions: dict[int, Subscription] = {}
+        self.named: dict[str, Subscription] = {}
+        self._ring: deque[Subscription] = deque()  # the first one held back the last release
         self.dropped = False
         if config.kind == WORK:
             self.add_subscription(config.subscription_id, "", self.released)
@@ -77,7 +80,8 @@ class Queue:
         subscription = Subscription(
             self.queue_id, subscription_id, name, done, ReadStructure(self.records)
         )
-        self.subscriptions[subscription_id] = subscription
+        self.subscriptions[subscription_id] = self.named[name] = subscription
+        self._ring.append(subscription)
         return subscription
 
     def start_of(self, start: int) -> IntervalSet:
@@ -89,7 +93,10 @@ class Queue:
 
     def remove_subscription(self, subscription_id: int) -> list[BlockRef]:
         """Take a subscription away; return the blocks that nobody waits for any more."""
-        self.subscriptions.pop(subscription_id).removed = True
+        subscription = self.subscriptions.pop(subscription_id)
+        subscription.removed = True
+        del self.named[subscription.name]
+        self._ring.remove(subscription)
         return self.release_read()
 
     def release_read(self) -> list[BlockRef]:
@@ -102,9 +109,9 @@ class Queue:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
         if self.config.kind == WORK and name is None:
             return self.subscriptions[self.config.subscription_id]
-        for subscription in self.subscriptions.values():
-            if subscription.name == name and self.config.kind == TOPIC:
-                return subscription
+        subscription = self.named.get(name) if name is not None else None
+        if subscription is not None and self.config.kind == TOPIC:
+            return subscription
         if name is None:
             raise SubscriptionNotFound(
                 f"queue {self.name!r} is a topic: read it through a subscription, as "
@@ -146,8 +153,12 @@ class Queue:
     def _read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of [start, end) that every subscription has read and that are not released."""
         parts = list(self.released.gaps(start, end))
-        for subscription in self.subscriptions.values():
-            parts = [part for lo, hi in parts for part in subscription.done.intersection(lo, hi)]
+        ring = self._ring
+        for _ in range(len(ring)):
+            parts = [part for lo, hi in parts for part in ring[0].done.intersection(lo, hi)]
+            if not parts:
+                break
+            ring.rotate(-1)
         return parts
 
     def _release(self, parts: Iterable[tuple[int, int]]) -> list[BlockRef]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import threading
 import weakref
@@ -16,9 +17,9 @@ from quire.errors import (
     InvalidArgument,
     QueueExists,
     QueueInUse,
+    QuireError,
     StoreClosed,
     StoreFailed,
-    StoreNotFound,
     SubscriptionExists,
 )
 from quire.limits import (
@@ -113,7 +114,7 @@ class Store:
 
         `background=False` starts no thread: checkpoints and time-outs happen within commits.
         `owner` describes this process to others that find the store taken. Raises StoreLocked,
-        StoreNotFound, StoreCorrupt, StoreVersion, DiskFull, InvalidArgument.
+        StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
         """
         env = env if env is not None else OsEnv()
         layout = Layout(path)
@@ -121,9 +122,15 @@ class Store:
         lock = layout_lock(env, layout, create, owner)
         try:
             opened = open_files(env, layout, checked, set(options), create)
-            return cls(opened, lock, background=background)
-        except BaseException:
+            try:
+                return cls(opened, lock, background=background)
+            except BaseException:
+                opened.close()
+                raise
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError) and not isinstance(error, QuireError):
+                raise _not_opened(layout, error) from error
             raise
 
     def close(self) -> None:
@@ -149,8 +156,12 @@ class Store:
                 with self._manager.sequencer.fail_stop("removing a file"):
                     opened.places.sweep()
         finally:
-            opened.close()
-            self._lock.release()
+            try:
+                # A checkpoint, or a put's write, that is under way ends while the store is ours.
+                with self._checkpointer.paused():
+                    self._manager.sequencer.exclusive(opened.close)
+            finally:
+                self._lock.release()
 
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""
@@ -265,18 +276,14 @@ class Store:
         """
         check_name(subscription, "subscription")
         state = self._state()
-        target = state.queue(queue)
-        if target.config.kind != TOPIC:
-            raise InvalidArgument(
-                f"queue {queue!r} is a work queue, whose messages go to one reader each: read it "
-                f"as {queue!r}"
-            )
+        _check_topic(state.queue(queue))
         if start not in ("earliest", "latest") and not (_is_int(start) and int(start) >= 0):
             raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
 
         def prepare() -> dict[str, Any]:
             found = state.queue(queue)
-            if any(s.name == subscription for s in found.subscriptions.values()):
+            _check_topic(found)
+            if subscription in found.named:
                 raise SubscriptionExists(
                     f"subscription {subscription!r} of {queue!r} is there already"
                 )
@@ -294,6 +301,7 @@ class Store:
 
         with contextlib.suppress(SubscriptionExists):  # it stays as it is
             self._define(format.SUBSCRIBE, prepare, state.subscribe)
+        target = state.queue(queue)
         return target.subscription_info(target.subscription(subscription))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
@@ -448,6 +456,14 @@ after_fork(_abandon_in_child)
 _IDLE_BYTES = 64 << 10
 
 
+def _check_topic(queue: Queue) -> None:
+    if queue.config.kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is a work queue, whose messages go to one reader each: read it "
+            f"as {queue.name!r}"
+        )
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -469,15 +485,26 @@ def _check_lease(lease_id: int) -> int:
 
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
-    """Lock the store for this process. Raises `StoreLocked`, `StoreNotFound`."""
+    """Lock the store for this process. Raises what `Store.open` raises."""
     from .opened import prepare_directory
 
     try:
         prepare_directory(env, layout, create)
-    except StoreNotFound:
+        return env.lock(layout.lock, owner or "a process using quire.open")
+    except QuireError:
         raise
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidArgument(
             f"path {layout.path!r}: the directory that it is to be made in is not there"
         ) from None
-    return env.lock(layout.lock, owner or "a process using quire.open")
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
+            raise _not_opened(layout, error) from error
+        raise InvalidArgument(f"path {layout.path!r} cannot be a store's: {error}") from None
+
+
+_PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def _not_opened(layout: Layout, error: OSError) -> StoreFailed:
+    return StoreFailed(f"the store at {layout.path} cannot be opened: {error}")

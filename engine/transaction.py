@@ -293,7 +293,7 @@ class Transaction:
         if self._lock.acquire(blocking=False):
             try:
                 if self._state is TransactionState.OPEN:
-                    self._spill()
+                    self._spill(all_of_it=True)
             finally:
                 self._lock.release()
 
@@ -384,26 +384,36 @@ class Transaction:
         written.charge += charge
         written.count += messages
         buffer = self._buffer
-        buffer.grew(charge, messages)
+        told = buffer.grew(charge, messages)
         options = self._manager.options
         if self.large:
-            if buffer.bytes >= options.large_flush_bytes:
-                self._spill()
-        elif (
-            buffer.bytes > options.large_limit_bytes
-            or buffer.messages > options.large_limit_messages
-        ):
+            full = buffer.bytes >= options.large_flush_bytes
+        else:
+            full = (
+                buffer.bytes > options.large_limit_bytes
+                or buffer.messages > options.large_limit_messages
+            )
+        if full:
             self._spill()
-        elif buffer.bytes >= options.write_buffer_bytes >> 8:
+        elif told:
             self._manager.relieve_buffer(self)
 
-    def _spill(self) -> None:
-        """Move what waits to files. If that fails the transaction is rolled back: part is lost."""
+    def _spill(self, *, all_of_it: bool = False) -> None:
+        """Move what waits to files. If that fails the transaction is rolled back: part is lost.
+
+        What waits for a file's next write is memory too: `large_flush_bytes` of all files together,
+        or with `all_of_it` nothing.
+        """
         self.large = True
+        written = self._written.values()
         try:
             with self._manager.sequencer.fail_stop("writing a large transaction's file"):
-                for written in self._written.values():
-                    written.flush(MAX_DATA_BLOCK_BYTES)
+                for part in written:
+                    part.flush(MAX_DATA_BLOCK_BYTES)
+                limit = 0 if all_of_it else self._manager.options.large_flush_bytes
+                if sum(part.waiting_bytes for part in written) > limit:
+                    for part in written:
+                        part.write_out()
         except BaseException:
             self._undo()
             raise

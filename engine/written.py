@@ -50,6 +50,16 @@ class Written:
                 )
             self._writer.append(blocks)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the file that is being written holds in memory."""
+        return self._writer.waiting_bytes if self._writer is not None else 0
+
+    def write_out(self) -> None:
+        """Hold nothing of that file in memory."""
+        if self._writer is not None:
+            self._writer.write_out()
+
     def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
         """A finished file of another process follows what was written so far."""
         self.finish()

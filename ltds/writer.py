@@ -99,6 +99,19 @@ class LtdsWriter:
             self._end = offset + len(block.data)
         self._failed = False
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of the file is in memory only."""
+        return self._filled
+
+    def write_out(self) -> None:
+        """Write what waits, and let go of the buffer."""
+        self._check_usable()
+        self._failed = True
+        self._flush()
+        self._buffer = memoryview(b"")
+        self._failed = False
+
     def finish(self) -> LtdsInfo:
         """Complete the file and make it durable."""
         self._check_usable()
@@ -150,7 +163,6 @@ class LtdsWriter:
             self._path, create=True, exclusive=True, direct=True
         )
         self._created = True
-        self._buffer = self._env.aligned_buffer(LTDS_WRITE_BYTES)
         self._put(0, seal(HEADER.pack(0, HEADER_MAGIC, VERSION, self.id, self._store_id)))
         return file
 
@@ -159,6 +171,8 @@ class LtdsWriter:
         size = paged(len(data))
         if self._filled + size > len(self._buffer):
             self._flush()
+        if not self._buffer:
+            self._buffer = self._env.aligned_buffer(LTDS_WRITE_BYTES)
         if not self._filled:
             self._buffer_offset = offset
         assert offset == self._buffer_offset + self._filled

@@ -6,7 +6,8 @@ interleave in the queue; when the buffer is full, some transaction has to leave 
 
 - W1: within a transaction and a queue, messages keep their put order.
 - W2: memory is bounded: past `limit_bytes` in all, `over_limit` names the transaction that holds
-  most, and its owner turns it into a large one, whose messages go to files.
+  most, and its owner turns it into a large one, whose messages go to files. Each transaction may
+  hold `_STEP_BYTES` besides.
 """
 
 from __future__ import annotations
@@ -64,13 +65,15 @@ class TransactionBuffer:
             buffer = self.queues[queue_id] = QueueBuffer()
         return buffer
 
-    def grew(self, size: int, messages: int) -> None:
-        """Messages were added to one of the queues' buffers."""
+    def grew(self, size: int, messages: int) -> bool:
+        """Messages were added to one of the queues' buffers; whether that counts (W2)."""
         self.bytes += size
         self.messages += messages
-        if self.bytes - self._told >= _STEP_BYTES:
-            self._shared.tell(self.transaction_id, self.bytes)
-            self._told = self.bytes
+        if self.bytes - self._told < _STEP_BYTES:
+            return False
+        self._shared.tell(self.transaction_id, self.bytes)
+        self._told = self.bytes
+        return True
 
     def emptied(self) -> None:
         """The messages have gone elsewhere, or the transaction has ended."""

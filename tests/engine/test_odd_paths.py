@@ -1,0 +1,81 @@
+"""Paths and folders as nobody should leave them: clear errors from the tree under QuireError."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.engine import Store
+from quire.errors import InvalidArgument, StoreFailed
+
+
+def test_paths_that_the_system_refuses(tmp_path: Path) -> None:
+    """Too long, not text, a link to nowhere, links in a circle, a folder for a lock."""
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "locked" / "LOCK").mkdir(parents=True)
+    names = ["x" * 300, "y/" * 3000, "\ud800", "nowhere", "circle", "locked"]
+    for name in names:
+        with pytest.raises(InvalidArgument, match="path"):
+            quire.open(f"{tmp_path}/{name}", share=False)
+
+
+def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative ones stay where they were; spaces and letters of all scripts are fine."""
+    monkeypatch.chdir(tmp_path)
+    store = quire.open(
+        "ein lädchen 店", share=False, segment_bytes=1 << 18, checkpoint_bytes=1 << 17
+    )
+    monkeypatch.chdir("/")
+    store.create_queue("q")
+    for _ in range(200):
+        store.put("q", b"x" * 2000)
+    store.checkpoint()
+    with store.transaction(large=True) as txn:
+        txn.put_many("q", [b"x" * 1000] * 5000)
+    store.close()
+    (tmp_path / "link").symlink_to(tmp_path / "ein lädchen 店")
+    with quire.open(str(tmp_path / "link"), share=False) as store:
+        assert store.queue("q").messages == 5200
+        assert store.verify().ok
+
+
+@pytest.mark.parametrize("folder", ["checkpoint", "journal", "data", "ltds", "run"])
+def test_what_does_not_belong_there_is_left_alone(store_path: str, folder: str) -> None:
+    """Names that look nearly like the store's own do not disturb it."""
+    with Store.open(store_path) as store:
+        store.create_queue("q")
+        store.put("q", b"kept")
+    names = [
+        "note.txt", "zzzzzzzzzzzzzzzz.qck", "qck", ".qck", "00000000000000zz.log", "z.ltds",
+        "1.dat", "é", ".hidden", "x" * 200,
+    ]  # fmt: skip
+    for name in names:
+        Path(store_path, folder, name).write_bytes(b"garbage" * 100)
+    Path(store_path, folder, "folder").mkdir()
+    with Store.open(store_path) as store:
+        assert store.browse("q").payloads() == [b"kept"]
+        store.put("q", b"more")
+        store.checkpoint()
+        assert store.verify().ok
+    assert set(names) <= set(os.listdir(f"{store_path}/{folder}"))
+
+
+@pytest.mark.parametrize("what", ["ltds", "checkpoint/*.qck", "data/0.dat", "journal/*0.log"])
+def test_a_folder_in_a_files_place_or_none_in_a_folders(store_path: str, what: str) -> None:
+    """It cannot be opened, and lets go of the lock."""
+    with Store.open(store_path) as store:
+        store.create_queue("q")
+    (path,) = Path(store_path).glob(what)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+        path.mkdir()
+    for _ in range(2):
+        with pytest.raises(StoreFailed, match="cannot be opened"):
+            Store.open(store_path)
