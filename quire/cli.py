@@ -23,6 +23,9 @@ _BATCH: Final = 1000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
     options = _parser().parse_args(arguments)
+    if sys.stdout is None:  # what cannot be shown is not done
+        print("quire: standard output is closed", file=sys.stderr)
+        return 1
     try:
         status: int | None = options.run(options)
         sys.stdout.flush()
@@ -216,6 +219,16 @@ def _size(text: str) -> int:
     return int(number) << 10 * unit
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: give seconds, 0 or more")
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="quire", description="A transactional multi-queue engine: one store is one directory."
@@ -234,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = command("serve", _serve, help="own a store and serve it to other processes")
     sub.add_argument(
-        "--linger", type=float, metavar="S", help="end after S seconds without a client"
+        "--linger", type=_seconds, metavar="S", help="end after S seconds without a client"
     )
     sub.add_argument("--no-create", dest="create", action="store_false", help="never make a store")
 

@@ -156,6 +156,9 @@ def _join(env: Env, path: str) -> RemoteStore | None:
 
 def _checked_path(path: object) -> str:
     try:
-        return os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]
+        text = os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:
-        raise InvalidArgument(f"path is {path!r}: give the path of a directory") from None
+        text = ""
+    if not text:  # which would be the working directory
+        raise InvalidArgument(f"path is {path!r}: give the path of a directory")
+    return os.path.abspath(text)

@@ -192,3 +192,25 @@ def test_what_cannot_be_printed_is_not_taken(quire: Terminal) -> None:
         assert process.stderr.read() == b""
         process.stderr.close()
         assert store.queue("big").messages == 1000
+
+
+def test_nothing_is_taken_when_there_is_no_standard_output(
+    quire: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `quire get PATH w >&-`."""
+    quire("put", "w", "kept")
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", None)
+        quire("get", "w", status=1)
+    assert quire.errors == "quire: standard output is closed\n"
+    assert quire("get", "w") == "kept\n"
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "soon"])
+def test_times_that_are_none(
+    quire: Terminal, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """A server that would never end, or at once, is not started."""
+    with pytest.raises(SystemExit):
+        main(["serve", quire.path, f"--linger={text}"])
+    assert "give seconds" in capsys.readouterr().err

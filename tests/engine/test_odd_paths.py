@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,15 @@ def test_paths_that_the_system_refuses(tmp_path: Path) -> None:
     for name in names:
         with pytest.raises(InvalidArgument, match="path"):
             quire.open(f"{tmp_path}/{name}", share=False)
+
+
+@pytest.mark.parametrize("path", ["", b"", None, 5])
+def test_paths_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Any) -> None:
+    """An empty one is not the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match="give the path"):
+        quire.open(path, share=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
