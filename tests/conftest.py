@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -24,6 +25,10 @@ DEFAULT_ROUNDS = 25
 PROMISES = range(1, 14)
 
 SEED = pytest.StashKey[int]()
+
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which some of them send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
