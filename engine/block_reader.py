@@ -23,7 +23,7 @@ from quire.message import Delivered
 
 from . import format
 from .block_ref import KIND_NAMES, BlockRef
-from .data_file import DataFile
+from .data_files import DataFiles
 from .read_structure import Pointer
 
 
@@ -35,7 +35,7 @@ class BlockReader:
     """See the module. Thread-safe."""
 
     def __init__(
-        self, env: Env, ltds_directory: str, store_id: int, journal: Journal, data: DataFile
+        self, env: Env, ltds_directory: str, store_id: int, journal: Journal, data: DataFiles
     ) -> None:
         self._env = env
         self._ltds_directory = ltds_directory
@@ -141,8 +141,7 @@ class BlockReader:
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
         if ref.kind == format.DATA:
-            page = ref.address // self._data.page_size
-            return f"{self._data.path} page {page} (offset {ref.address})"
+            return self._data.where(ref.address)
         return f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
 
     def close(self) -> None:

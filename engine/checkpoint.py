@@ -24,7 +24,6 @@ from . import format
 from .block_reader import BlockReader
 from .block_ref import BlockRef
 from .checkpoint_file import Numbers, remove_older, write_checkpoint
-from .free_space import FreeSpace
 from .mover import Mover, Placed, consecutive
 from .pace import Pace
 from .places import Places
@@ -32,6 +31,7 @@ from .record_list import PageEntry
 from .record_page import RecordPages
 from .sequencer import Sequencer
 from .snapshot import QueueSnapshot, Snapshot
+from .space_maps import spaces_after, spaces_document
 from .state import State
 
 
@@ -89,6 +89,7 @@ class Checkpointer:
             with self._sequencer.fail_stop("a checkpoint"):
                 self._write(snapshot, mover)
         except BaseException:
+            mover.cancel()
             if self._sequencer.failure is None and not self._journal.failed:
                 mover.abandon()  # else it may be durable: what it names must stay (K4)
                 self._places.hand_back()
@@ -117,10 +118,15 @@ class Checkpointer:
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 
     def _write(self, snapshot: Snapshot, mover: Mover) -> None:
-        plans = [(queue, self._plan(queue, mover)) for queue in snapshot.queues if queue.tail]
+        plans = []
+        for queue in snapshot.queues:
+            if queue.tail:
+                mover.file = queue.queue.data_file
+                plans.append((queue, self._plan(queue, mover)))
         mover.flush()
         pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
         for queue, records in plans:
+            mover.file = queue.queue.data_file
             refs = [self._final(queue, record) for record in records]
             size = self._pages.capacity
             chunks = [refs[i : i + size] for i in range(0, len(refs), size)]
@@ -185,27 +191,20 @@ class Checkpointer:
     def _final(self, queue: QueueSnapshot, record: BlockRef | Placed) -> BlockRef:
         if isinstance(record, BlockRef):
             return record
-        ref = record.ref(self._places.data.page_size)
+        ref = record.ref(self._places.page_size)
         queue.moved.append((record.refs, ref))
         return ref
 
     def _space(self, snapshot: Snapshot, mover: Mover, numbers: Numbers) -> dict[str, object]:
-        """The free-space map as it is with this checkpoint."""
-        total = max([snapshot.total_pages, *(first + pages for first, pages in mover.extents)])
-        space = FreeSpace.from_extents(snapshot.total_pages, snapshot.extents)
-        if total > snapshot.total_pages:
-            space.grow(total - snapshot.total_pages)
-        for first, pages in mover.extents:
-            space.claim(first, pages)
+        """The free-space maps as they are with this checkpoint."""
         replaced = [queue.replaced.page for queue in snapshot.queues if queue.replaced is not None]
-        for page in snapshot.retired + replaced:
-            space.free(page, 1)
-        return {"total_pages": total, "extents": numbers.add(space.extents())}
+        freed = [*snapshot.retired, *replaced]
+        spaces = spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
+        return spaces_document(spaces, numbers)
 
     def _switch(self, snapshot: Snapshot, mover: Mover) -> None:
         """The checkpoint counts: the live state takes its places."""
-        for first, pages in mover.extents:
-            self._places.space.commit(first, pages)
+        self._places.keep(mover.extents)
         for queue in snapshot.queues:
             live = queue.queue
             with live.lock:
@@ -220,4 +219,4 @@ class Checkpointer:
                 self._reader.forget(old)
         del self._pages.retired[: len(snapshot.retired)]
         for page in snapshot.retired:
-            self._places.space.free(page, 1)
+            self._places.free_page(page)

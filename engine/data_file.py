@@ -8,7 +8,7 @@ Header: the first 64 bytes of page 0, little-endian; the rest of page 0 is zero.
         12     2  version     1
         14     2  flags       0
         16     4  page_size   bytes: a power of two from 4096 to 65536
-        20     4  reserved    0
+        20     4  number      which of the store's data files this is, from 0
         24     8  store_id    the store this file belongs to
         32     8  created_us  when the header was written, microseconds since 1970
         40    24  reserved    0
@@ -89,6 +89,7 @@ class DataFile:
         *,
         page_size: int = MIN_PAGE_SIZE_BYTES,
         store_id: int,
+        number: int = 0,
         create: bool = False,
         grow_bytes: int = DEFAULT_GROW_BYTES,
     ) -> None:
@@ -98,7 +99,8 @@ class DataFile:
         possible, call `shrink` with the page count that is in use: only then a file gets shorter
         for certain; and `ensure`, as a file without direct writes may have lost its growth.
 
-        Raises StoreCorrupt when the file is missing, damaged, or of another store or page size,
+        Raises StoreCorrupt when the file is missing, damaged, or of another store, number or page
+        size,
         StoreVersion for another format version, DiskFull when there is no room to create it.
         """
         _check_arguments(page_size, store_id, grow_bytes)
@@ -112,10 +114,10 @@ class DataFile:
         self._failure: OSError | None = None
         self._buffers = _Buffers(env)
         if create:
-            _make(env, path, page_size, store_id)
+            _make(env, path, page_size, store_id, number)
         self._file = _open(env, path)
         try:
-            _check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id)
+            _check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id, number)
             self._pages = self._file.size() // page_size
             if self._pages < 1:
                 raise StoreCorrupt(f"{path} ends within its header page; restore it from a copy")
@@ -401,7 +403,7 @@ def _gather(
         yield buffer[:filled]
 
 
-def _make(env: Env, path: str, page_size: int, store_id: int) -> None:
+def _make(env: Env, path: str, page_size: int, store_id: int, number: int) -> None:
     """Create the file if there is none, and make its name durable either way (D1)."""
     # A file that is there may come from a creation that was killed right after the rename.
     directory = os.path.split(path)[0] or "."
@@ -414,7 +416,7 @@ def _make(env: Env, path: str, page_size: int, store_id: int) -> None:
             env.remove(unfinished)
         file = env.open_file(unfinished, create=True, direct=True)
         try:
-            file.write(0, _header_page(env, page_size, store_id))
+            file.write(0, _header_page(env, page_size, store_id, number))
             file.sync()
         finally:
             file.close()
@@ -438,17 +440,19 @@ def _open(env: Env, path: str) -> File:
         raise StoreCorrupt(f"the data file {path} is missing; restore it from a copy") from error
 
 
-def _header_page(env: Env, page_size: int, store_id: int) -> memoryview:
+def _header_page(env: Env, page_size: int, store_id: int, number: int) -> memoryview:
     page = env.aligned_buffer(page_size)
-    HEADER_FIELDS.pack_into(page, 8, MAGIC, VERSION, 0, page_size, 0, store_id, env.now_us())
+    HEADER_FIELDS.pack_into(page, 8, MAGIC, VERSION, 0, page_size, number, store_id, env.now_us())
     CHECKSUM.pack_into(page, 0, checksum(page[8:HEADER_BYTES]))
     return page
 
 
-def _check_header(path: str, header: bytes, page_size: int, store_id: int) -> None:
+def _check_header(path: str, header: bytes, page_size: int, store_id: int, number: int) -> None:
     if len(header) < HEADER_BYTES or CHECKSUM.unpack_from(header)[0] != checksum(header[8:]):
         raise StoreCorrupt(f"the header of {path} (page 0) is damaged; restore it from a copy")
-    magic, version, _, its_page_size, _, its_store_id, _ = HEADER_FIELDS.unpack_from(header, 8)
+    magic, version, _, its_page_size, its_number, its_store_id, _ = HEADER_FIELDS.unpack_from(
+        header, 8
+    )
     if magic != MAGIC:
         raise StoreCorrupt(f"{path} is not a data file of Quire")
     if version != VERSION:
@@ -460,6 +464,10 @@ def _check_header(path: str, header: bytes, page_size: int, store_id: int) -> No
         raise StoreCorrupt(
             f"{path} belongs to store {its_store_id:016x}, not to this one ({store_id:016x});"
             " put the store's own file back"
+        )
+    if its_number != number:
+        raise StoreCorrupt(
+            f"{path} is the store's data file {its_number}, not {number}: give it its own name back"
         )
     if its_page_size != page_size:
         raise StoreCorrupt(f"{path} has pages of {its_page_size} bytes, the store of {page_size}")

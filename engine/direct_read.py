@@ -22,6 +22,7 @@ from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
 
 from .checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
+from .data_files import split_address
 from .info import Piece
 from .layout import Layout
 
@@ -98,7 +99,8 @@ class PieceReader:
             number, offset = divmod(piece.address, self._segment_bytes)
             path = segment_path(self._layout.journal, number)
         else:
-            path, offset = self._layout.data_file(0), piece.address
+            number, offset = split_address(piece.address)
+            path = self._layout.data_file(number)
         try:
             data = self._file(path).read(offset, piece.length)
             block = Block.parse(data, where)

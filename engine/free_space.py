@@ -118,6 +118,12 @@ class FreeSpace:
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are claimed but are not free")
             self._take(first, first + pages)
 
+    def claim_or_grow(self, first: int, pages: int) -> None:
+        """The same for pages that may lie beyond what the file had as yet."""
+        if first + pages > self._total_pages:
+            self.grow(first + pages - self._total_pages)
+        self.claim(first, pages)
+
     # Giving pages back
 
     def free(self, first: int, pages: int) -> None:

@@ -115,7 +115,7 @@ class Leases:
         try:
             for ref in refs:
                 if ref.kind == format.DATA:
-                    self._places.space.pin(*self._places.pages_of(ref))
+                    self._places.pin(ref)
                 elif ref.kind == format.LTDS:
                     self._places.pin_ltds(ref.address)
                 else:
@@ -128,7 +128,7 @@ class Leases:
     def _unpin(self, refs: list[BlockRef]) -> None:
         for ref in refs:
             if ref.kind == format.DATA:
-                self._places.space.unpin(*self._places.pages_of(ref))
+                self._places.unpin(ref)
             elif ref.kind == format.LTDS:
                 self._places.unpin_ltds(ref.address)
             else:

@@ -4,7 +4,8 @@ The order of a commit (DESIGN: one write, one sync):
 
 1. the messages become blocks; large transactions' files are finished (durable);
 2. each queue, one after another, goes into reserve mode and is checked for its commit record (S3);
-3. blocks past the inline limit are written to pages of the data file, in one extent, and synced;
+3. blocks past the inline limit are written to pages of their queues' data files, in one extent
+   each, and synced, all files at the same time;
 4. the COMMIT record goes through the sequencer: one write, one sync for its group. This is the
    atomic point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise 5);
 5. the record is applied to each queue under that queue's lock, which also leaves reserve mode.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 from quire.block import EncodedBlock
@@ -40,7 +41,7 @@ from .commit import Commit
 from .commit_record import Entry, Part, Read, pack
 from .one_block import OneBlock
 from .options import Options
-from .places import Places
+from .places import Extent, Places
 from .queue import Queue
 from .read_structure import Pointer
 from .sequencer import Sequencer
@@ -168,7 +169,7 @@ class Manager:
             )
             pieces.extend(own)
         reserved: list[Queue] = []
-        extent: tuple[int, int] | None = None
+        extents: Collection[Extent] = ()
         try:
             for queue, _ in groups:
                 with queue.lock:
@@ -176,13 +177,13 @@ class Manager:
                         raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
                     queue.space.reserve()
                 reserved.append(queue)
-            extent = self._write_data(groups, pieces)
+            extents = self._write_data(groups, pieces)
             change = self._pack(transaction.id, groups, pieces, reads, entries)
             transaction.change = change
             self.sequencer.submit(change)
         except BaseException:
             if not transaction.stands:
-                self._undo(reserved, extent)
+                self._undo(reserved, extents)
             raise
         for part in written:
             if not part.count:  # it was opened and nothing was put
@@ -213,37 +214,35 @@ class Manager:
             self.sequencer.submit(change)
         except BaseException:
             if not transaction.stands:
-                self._undo([queue], None)
+                self._undo([queue], ())
             raise
         self.after_commit()
         return True
 
     def _write_data(
         self, groups: list[tuple[Queue, list[Part]]], pieces: Sequence[EncodedBlock | LtdsInfo]
-    ) -> tuple[int, int] | None:
-        """Step 3; the extent, or None when the blocks travel in the record."""
+    ) -> Collection[Extent]:
+        """Step 3; the extents, one in each file; none when the blocks travel in the record."""
         blocks = [piece for piece in pieces if isinstance(piece, EncodedBlock)]
         if sum(len(block.data) for block in blocks) <= self.inline_limit:
-            return None
-        data = self.places.data
-        pages = [data.pages_for(len(block.data)) for block in blocks]
-        total = sum(pages)
+            return ()
+        places = self.places
+        by_file: dict[int, list[bytes | bytearray]] = {}
+        rest = iter(blocks)
+        for queue, parts in groups:
+            own = by_file.setdefault(queue.data_file, [])
+            own += [next(rest).data for part in parts if part.kind == format.INLINE]
         with self.sequencer.fail_stop("writing blocks"):
-            first = self.places.allocate(total)
-            try:
-                data.write_extent(first, [block.data for block in blocks])
-                data.sync()
-            except BaseException:
-                self.places.space.abandon(first, total)
-                raise
-        page = first
-        taken = iter(pages)
-        for _, parts in groups:
+            extents = places.write_each({file: own for file, own in by_file.items() if own})
+        pages = {file: extent.first for file, extent in extents.items()}
+        for queue, parts in groups:
             for index, part in enumerate(parts):
                 if part.kind == format.INLINE:
-                    parts[index] = part._replace(kind=format.DATA, address=page * data.page_size)
-                    page += next(taken)
-        return first, total
+                    page = pages[queue.data_file]
+                    part = part._replace(kind=format.DATA, address=page * places.page_size)
+                    pages[queue.data_file] = page + places.extent_of(part).pages
+                    parts[index] = part
+        return extents.values()
 
     def _pack(
         self,
@@ -277,12 +276,12 @@ class Manager:
             list(zip(places, blocks, strict=True)),
         )
 
-    def _undo(self, reserved: list[Queue], extent: tuple[int, int] | None) -> None:
+    def _undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
         for queue in reserved:
             with queue.lock:
                 queue.space.unreserve()
-        if extent is not None and not self.journal.failed:
-            self.places.space.abandon(*extent)
+        if extents and not self.journal.failed:
+            self.places.abandon(extents)
 
     # Files of large transactions
 

@@ -2,7 +2,9 @@
 
 - M1: a block that every subscription has read is not moved.
 - M2: the new places are pending until the checkpoint that names them is durable.
-- M3: memory is bounded by `WRITE_BYTES` and one block, whatever is moved.
+- M3: memory is bounded by twice `WRITE_BYTES` and one block, whatever is moved.
+- M4: what is moved goes to its queue's data file. With several files and threads, each file is
+  written by its I/O manager while the next blocks are read.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from quire.limits import PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 from . import format
 from .block_reader import BlockMoved, BlockReader
 from .block_ref import BlockRef
+from .data_files import split_page
+from .io_worker import Work
 from .pace import Pace
-from .places import Places
+from .places import Extent, Places
 
 WRITE_BYTES: Final = 4 << 20
 
@@ -30,9 +34,13 @@ class Mover:
         self.pace = pace
         self._places = places
         self._reader = reader
-        self._waiting: list[tuple[bytes | bytearray, Placed]] = []
-        self._waiting_bytes = 0
-        self.extents: list[tuple[int, int]] = []
+        files = len(places.managers)
+        self.file = 0  # where the blocks go that are moved now
+        self._batch_bytes = WRITE_BYTES // files
+        self._waiting: list[list[tuple[bytes | bytearray, Placed]]] = [[] for _ in range(files)]
+        self._waiting_bytes = [0] * files
+        self._work = Work(files)
+        self.extents: list[Extent] = []
         self.moved_bytes = 0
 
     def move(self, run: list[BlockRef]) -> list[Placed]:
@@ -64,29 +72,39 @@ class Mover:
         return self._place([], page, 0)
 
     def flush(self) -> None:
-        """Write what waits, in one extent; the places are known then."""
-        if not self._waiting:
-            return
-        data = self._places.data
-        total = sum(data.pages_for(len(piece)) for piece, _ in self._waiting)
-        first = self._places.allocate(total)
-        self.extents.append((first, total))
-        data.write_extent(first, [piece for piece, _ in self._waiting])
-        self.moved_bytes += self._waiting_bytes
-        for piece, placed in self._waiting:
-            placed.page = first
-            first += data.pages_for(len(piece))
-        self._waiting = []
-        self._waiting_bytes = 0
+        """Write what waits, in one extent of each file; the places are known then."""
+        for file in range(len(self._waiting)):
+            self._write(file)
+        self._work.finish()
 
     def finish(self) -> None:
         self.flush()
-        self._places.data.sync()
+        files = {split_page(extent.first, self._places.page_size)[0] for extent in self.extents}
+        self._places.sync(files)
+
+    def cancel(self) -> None:
+        """The checkpoint failed: nothing is being written any more when this returns."""
+        self._work.cancel()
 
     def abandon(self) -> None:
-        """The checkpoint failed: its pages are free again."""
-        for first, pages in self.extents:
-            self._places.space.abandon(first, pages)
+        """The pages that it took are free again."""
+        self._places.abandon(self.extents)
+
+    def _write(self, file: int) -> None:
+        batch = self._waiting[file]
+        if batch:
+            self._waiting[file] = []
+            self.moved_bytes += self._waiting_bytes[file]
+            self._waiting_bytes[file] = 0
+            self._places.begin(self._work, file, lambda: self._write_batch(file, batch))
+
+    def _write_batch(self, file: int, batch: list[tuple[bytes | bytearray, Placed]]) -> None:
+        extent = self._places.write(file, [piece for piece, _ in batch])
+        self.extents.append(extent)
+        page = extent.first
+        for piece, placed in batch:
+            placed.page = page
+            page += self._places.pages_for(len(piece))
 
     def _merge(self, refs: list[BlockRef]) -> Placed:
         if len(refs) == 1:
@@ -107,10 +125,11 @@ class Mover:
 
     def _place(self, refs: list[BlockRef], data: bytes | bytearray, checksum: int) -> Placed:
         placed = Placed(refs, len(data), checksum)
-        self._waiting.append((data, placed))
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes >= WRITE_BYTES:
-            self.flush()
+        file = self.file
+        self._waiting[file].append((data, placed))
+        self._waiting_bytes[file] += len(data)
+        if self._waiting_bytes[file] >= self._batch_bytes:
+            self._write(file)
         return placed
 
 

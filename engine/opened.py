@@ -20,14 +20,15 @@ from .checkpoint_file import (
     remove_older,
     write_checkpoint,
 )
-from .data_file import DataFile
+from .data_files import open_data_files
 from .free_space import FreeSpace
 from .layout import KNOWN_NAMES, Layout
-from .options import Options
+from .options import FIXED, Options
 from .places import Places
 from .record_page import RecordPages
 from .recovery import Recovered, replay, restore
 from .snapshot import Snapshot
+from .space_maps import spaces_document
 from .state import State
 from .strategies import strategy_named
 
@@ -52,6 +53,7 @@ class Opened:
     def close(self) -> None:
         self.reader.close()
         try:
+            self.places.stop()
             self.places.data.close()
         finally:
             self.journal.close()
@@ -110,25 +112,22 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
             f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store "
             "from a copy"
         ) from error
-    if env.exists(layout.data_file(0)):
-        env.remove(layout.data_file(0))
-    data = DataFile(
-        env, layout.data_file(0), page_size=options.page_size, store_id=store_id, create=True,
-        grow_bytes=options.grow_bytes,
-    )  # fmt: skip
+    for name in env.list_directory(layout.data):  # of a creation that was broken off
+        env.remove(f"{layout.data}/{name}")
+    data = open_data_files(env, layout, options, store_id, create=True)
     for directory in (layout.data, layout.ltds, layout.path, layout.parent):
         env.sync_directory(directory)
-    space = FreeSpace(data.pages)
-    places = Places(env, layout.ltds, data, space)
+    spaces = [FreeSpace(file.pages) for file in data]
+    places = Places(env, layout.ltds, data, spaces)
     state = State(env, places, RecordPages(data), strategy_named(options.strategy))
     numbers = Numbers()
     document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn).document(numbers)
     document |= {
         "page_size": options.page_size,
         "segment_bytes": options.segment_bytes,
+        "data_files": options.data_files,
         "created_us": env.now_us(),
-        "total_pages": space.total_pages,
-        "extents": numbers.add(space.extents()),
+        **spaces_document(spaces, numbers),
     }
     write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
     data.close()
@@ -137,11 +136,9 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
 
 def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: int) -> Opened:
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
-    settings = {
-        name: int(checkpoint.document[name])
-        for name in ("page_size", "segment_bytes", "created_us")
-    }
-    for name in ("page_size", "segment_bytes"):
+    document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
+    settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
+    for name in FIXED:
         if name in given and getattr(options, name) != settings[name]:
             raise InvalidArgument(
                 f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
@@ -150,23 +147,16 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     options = Options(
         **{
             **{name: getattr(options, name) for name in Options.__slots__},
-            "page_size": settings["page_size"],
-            "segment_bytes": settings["segment_bytes"],
+            **{name: settings[name] for name in FIXED},
         }
     )
-    data = DataFile(
-        env,
-        layout.data_file(0),
-        page_size=options.page_size,
-        store_id=checkpoint.store_id,
-        grow_bytes=options.grow_bytes,
-    )
+    data = open_data_files(env, layout, options, checkpoint.store_id)
     try:
         recovered = Recovered()
         state, places, pages = restore(
             env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
         )
-        journal = replay(env, layout.journal, checkpoint, state, data, recovered)
+        journal = replay(env, layout.journal, checkpoint, state, recovered)
     except BaseException:
         data.close()
         raise

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from quire import limits
 from quire.errors import InvalidArgument
 
 from .strategies import strategy_named
 
+FIXED: Final = ("page_size", "segment_bytes", "data_files")
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a store works. `page_size` and `segment_bytes` are fixed when the store is created.
+    """How a store works. Those in `FIXED` are fixed when the store is created.
 
     Sizes in bytes, times in seconds.
     """
 
     page_size: int = limits.DEFAULT_PAGE_SIZE
     segment_bytes: int = limits.DEFAULT_SEGMENT_BYTES
+    data_files: int = 1
     inline_limit_bytes: int = limits.DEFAULT_INLINE_LIMIT_BYTES
     large_limit_bytes: int = limits.DEFAULT_LARGE_LIMIT_BYTES
     large_limit_messages: int = limits.DEFAULT_LARGE_LIMIT_MESSAGES
@@ -47,6 +50,10 @@ class Options:
             if not isinstance(value, number) or isinstance(value, bool) or not value > 0:
                 what = "a number" if len(number) > 1 else "an int"
                 raise InvalidArgument(f"option {name} = {value!r}: give {what} above 0")
+            if name == "data_files" and value > limits.MAX_DATA_FILES:
+                raise InvalidArgument(
+                    f"option data_files = {value!r}: give 1 to {limits.MAX_DATA_FILES}"
+                )
         return cls(**values)
 
     def inline_limit(self, max_group_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""Where messages are: pages of the data file and files of large transactions, who holds them.
+"""Where messages are: pages of the data files and files of large transactions, who holds them.
 
 - P1: a place is free only when the change that frees it is durable.
 - P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
@@ -6,113 +6,209 @@
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.
 - P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
+- P6: files are written at the same time only where the store may have threads (`parallel`);
+  otherwise one after another in the order of their numbers, so that a run can be repeated.
+
+Each data file belongs to an I/O manager. Pages are numbered over all of them (see `data_files`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from quire.env import Env
+from quire.errors import StoreCorrupt
+from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import remove as remove_ltds
 
 from . import format
 from .block_ref import BlockRef
 from .commit_record import Part
-from .data_file import DataFile
+from .data_file import Piece
+from .data_files import DataFiles, split_page
 from .free_space import FreeSpace
+from .io_manager import IoManager
+from .io_worker import Action, Work
 
-# What `trim` leaves free at the data file's end, so that the next commits need not grow it again.
-_SLACK_BYTES: Final = 1 << 20
+
+class Extent(NamedTuple):
+    """Consecutive pages of one file."""
+
+    first: int
+    pages: int
 
 
 class Places:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, ltds_directory: str, data: DataFile, space: FreeSpace) -> None:
+    def __init__(
+        self, env: Env, ltds_directory: str, data: DataFiles, spaces: Sequence[FreeSpace]
+    ) -> None:
         self._env = env
         self._ltds_directory = ltds_directory
         self.data = data
-        self.space = space
+        self.managers = [IoManager(*pair) for pair in zip(data, spaces, strict=True)]
+        self.parallel = False
+        self.page_size = data.page_size
         self._lock = threading.Lock()
         self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self._ltds_pins: dict[int, int] = {}
-        self._freeing = threading.Lock()
-        self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
 
-    # Pages
+    # Pages that are being written
 
-    def allocate(self, pages: int) -> int:
-        """Consecutive pages of the data file, pending; the file grows when it has to.
+    def write(self, file: int, pieces: Sequence[Piece]) -> Extent:
+        """Write pieces one after another to pages of a data file, each from a page's beginning.
 
-        Raises `DiskFull` with nothing changed.
+        The pages are pending until `commit`, `keep` or `abandon`, and durable after `sync`. Raises
+        `DiskFull` with nothing changed.
         """
-        with self._lock:
-            first = self.space.allocate(pages)
-            while first is None:
-                total = self.data.ensure(self.space.total_pages + pages)
-                self.space.grow(total - self.space.total_pages)
-                first = self.space.allocate(pages)
-            return first
+        first, pages = self.managers[file].write(pieces)
+        return Extent(self.base_of(file) + first, pages)
 
-    def trim(self) -> None:
-        """Give free space at the data file's end back, but for some to go on with."""
-        with self._lock:
-            old = self.space.total_pages
-            used = self.space.shrink_tail()
-            slack = (_SLACK_BYTES // self.data.page_size) + used // 16
-            target = used + slack
-            if old - target < self.data.grow_pages:
-                target = old
-            if target > used:
-                self.space.grow(target - used)
-            if target < self.data.pages:
-                self.data.shrink(target)
+    def write_each(self, pieces: Mapping[int, Sequence[Piece]]) -> dict[int, Extent]:
+        """The same for several files at the same time, and durable; all of it or nothing."""
+        written: dict[int, Extent] = {}
 
-    def pages_of(self, ref: BlockRef | Part) -> tuple[int, int]:
-        """(first page, pages) of a block in the data file."""
-        return ref.address // self.data.page_size, self.data.pages_for(ref.length)
+        def write(file: int) -> None:
+            written[file] = self.write(file, pieces[file])
+            self.managers[file].data.sync()
+
+        try:
+            self._at_once({file: partial(write, file) for file in sorted(pieces)})
+        except BaseException:
+            self.abandon(written.values())
+            raise
+        return written
+
+    def sync(self, files: Iterable[int]) -> None:
+        """What was written to these files before is durable."""
+        self._at_once({file: self.managers[file].data.sync for file in sorted(set(files))})
+
+    def begin(self, work: Work, file: int, action: Action) -> None:
+        """Let the file's I/O manager do it while the caller goes on, if there may be threads."""
+        if self._several(2):
+            work.begin(action, self.managers[file].worker)
+        else:
+            action()
+
+    def keep(self, extents: Iterable[Extent]) -> None:
+        """Pending pages are in use from now on."""
+        for extent in extents:
+            manager, first, pages = self._located(*extent)
+            manager.space.commit(first, pages)
+
+    def abandon(self, extents: Iterable[Extent]) -> None:
+        """Pending pages are free again."""
+        for extent in extents:
+            manager, first, pages = self._located(*extent)
+            manager.space.abandon(first, pages)
+
+    # Pages in use
+
+    def extent_of(self, ref: BlockRef | Part) -> Extent:
+        """The pages of a block in a data file."""
+        return Extent(ref.address // self.page_size, self.pages_for(ref.length))
+
+    def pages_for(self, length: int) -> int:
+        """How many pages so many bytes take."""
+        return -(-length // self.page_size)
 
     def commit(self, part: Part, queue: str, live: bool) -> None:
         """A committed transaction holds the part's place from now on."""
         if part.kind == format.LTDS:
             self.ltds[part.address] = queue
-        elif live:
-            self.space.commit(*self.pages_of(part))
+            return
+        manager, first, pages = self._located(*self.extent_of(part))
+        if live:
+            manager.space.commit(first, pages)
         else:
-            first, pages = self.pages_of(part)
-            if first + pages > self.space.total_pages:
-                self.space.grow(first + pages - self.space.total_pages)
-            self.space.claim(first, pages)
+            manager.space.claim_or_grow(first, pages)
 
     def free(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released (P1)."""
         for ref in refs:
             if ref.kind == format.DATA:
-                with self._freeing:
-                    if self._withheld is None:
-                        self.space.free(*self.pages_of(ref))
-                    else:
-                        self._withheld.append(self.pages_of(ref))
+                manager, first, pages = self._located(*self.extent_of(ref))
+                manager.free(first, pages)
             elif ref.kind == format.LTDS:
                 with self._lock:
                     self.ltds.pop(ref.address, None)
                     self._removable.append(ref.address)
 
+    def free_page(self, page: int) -> None:
+        """A record page that no checkpoint needs any more; at once."""
+        manager, first, pages = self._located(page, 1)
+        manager.space.free(first, pages)
+
+    def pin(self, ref: BlockRef) -> None:
+        """Keep a block's pages (P3)."""
+        manager, first, pages = self._located(*self.extent_of(ref))
+        manager.space.pin(first, pages)
+
+    def unpin(self, ref: BlockRef) -> None:
+        manager, first, pages = self._located(*self.extent_of(ref))
+        manager.space.unpin(first, pages)
+
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
-        with self._freeing:
-            self._withheld = []
+        for manager in self.managers:
+            manager.withhold()
 
     def hand_back(self) -> None:
         """The checkpoint is durable, or was given up."""
-        with self._freeing:
-            for first, pages in self._withheld or ():
-                self.space.free(first, pages)
-            self._withheld = None
+        for manager in self.managers:
+            manager.hand_back()
+
+    def trim(self) -> None:
+        """Give free space at the data files' ends back, but for some to go on with."""
+        for manager in self.managers:
+            manager.trim()
+
+    def base_of(self, file: int) -> int:
+        """The number of a file's first page."""
+        return file * (MAX_DATA_FILE_BYTES // self.page_size)
+
+    def stop(self) -> None:
+        """End the threads; nothing may be under way or begin any more."""
+        self.parallel = False
+        for manager in self.managers:
+            manager.worker.stop()
+
+    def _located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
+        """The I/O manager of an extent, and its pages as the file numbers them."""
+        file, first = split_page(page, self.page_size)
+        if file >= len(self.managers):
+            raise StoreCorrupt(
+                f"there is no data file {file}: the store has {len(self.managers)}; restore it "
+                "from a copy"
+            )
+        return self.managers[file], first, pages
+
+    def _several(self, files: int) -> bool:
+        """Whether so many files are written at the same time (P6)."""
+        return self.parallel and files > 1 and len(self.managers) > 1
+
+    def _at_once(self, actions: Mapping[int, Action]) -> None:
+        """Do something with each of the files."""
+        if not self._several(len(actions)):
+            for action in actions.values():
+                action()
+            return
+        work = Work(len(actions))
+        *others, own = actions
+        try:
+            for file in others:
+                work.begin(actions[file], self.managers[file].worker)
+            work.begin(actions[own])
+        except BaseException:
+            work.cancel()
+            raise
+        work.finish()
 
     # Large transactions' files
 

@@ -46,6 +46,7 @@ class QueueConfig:
     max_messages: int | None
     created_us: int
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
+    data_file: int = 0  # where its blocks and record pages go
 
 
 class Queue:
@@ -55,6 +56,7 @@ class Queue:
         self.config = config
         self.queue_id = config.queue_id
         self.name = config.name
+        self.data_file = config.data_file
         self.lock = threading.Lock()
         self._arrived: threading.Condition | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose

@@ -11,17 +11,17 @@ from quire.errors import StoreCorrupt, StoreVersion
 
 from . import format
 from .block_ref import BlockRef, from_array, to_array
-from .data_file import DataFile
+from .data_files import DataFiles
 
 
 class RecordPages:
-    """Packs, reads and verifies record pages of one data file.
+    """Packs, reads and verifies record pages of the data files.
 
     Pages that went out of use wait in `retired` until a later checkpoint is durable: recovery reads
     the record pages of the checkpoint that it starts from.
     """
 
-    def __init__(self, data: DataFile) -> None:
+    def __init__(self, data: DataFiles) -> None:
         self._data = data
         self.retired: list[int] = []
         self.capacity = (data.page_size - format.PAGE_HEADER.size) // format.RECORD.itemsize
@@ -47,7 +47,7 @@ class RecordPages:
         """The records of a page; `StoreCorrupt` if it is not a record page of that queue."""
         size = self._data.page_size
         data = self._data.read(page * size, size)
-        where = f"{self._data.path} page {page} (records of queue {queue_id})"
+        where = f"{self._data.where(page * size)} (records of queue {queue_id})"
         digest, magic, version, count, owner, _, start, end = format.PAGE_HEADER.unpack_from(data)
         if magic != format.PAGE_MAGIC:
             raise StoreCorrupt(f"{where}: not a record page; restore the store from a copy")

@@ -22,11 +22,11 @@ from . import format
 from .attempts import Attempts
 from .checkpoint_file import Checkpoint
 from .commit_record import unpack
-from .data_file import DataFile
-from .free_space import FreeSpace
+from .data_files import DataFiles
 from .places import Places
 from .record_list import PageEntry
 from .record_page import RecordPages
+from .space_maps import read_spaces
 from .state import State
 from .strategies import Strategy
 
@@ -41,16 +41,12 @@ class Recovered:
 
 
 def restore(
-    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFile, strategy: Strategy
+    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy
 ) -> tuple[State, Places, RecordPages]:
     """The state at the checkpoint's LSN."""
     document = checkpoint.document
     try:
-        space = FreeSpace.from_extents(
-            document["total_pages"],
-            checkpoint.numbers[slice(*_range(document["extents"]))].reshape(-1, 2),
-        )
-        places = Places(env, ltds_directory, data, space)
+        places = Places(env, ltds_directory, data, read_spaces(checkpoint))
         places.ltds = {int(name, 16): queue for name, queue in document["ltds"].items()}
         pages = RecordPages(data)
         state = State(env, places, pages, strategy)
@@ -64,10 +60,6 @@ def restore(
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
     return state, places, pages
-
-
-def _range(place: list[int]) -> tuple[int, int]:
-    return place[0], place[0] + place[1]
 
 
 def _restore_queue(checkpoint: Checkpoint, state: State, entry: dict[str, Any]) -> None:
@@ -93,7 +85,6 @@ def replay(
     directory: str,
     checkpoint: Checkpoint,
     state: State,
-    data: DataFile,
     recovered: Recovered,
 ) -> Journal:
     """Fold the journal's records after the checkpoint; the journal, open for writing."""
@@ -137,9 +128,6 @@ def replay(
     for queue in state.queues.values():
         for subscription in queue.subscriptions.values():
             subscription.cursor = subscription.done.first_gap(0)
-    space = state.places.space
-    if data.pages > space.total_pages:
-        space.grow(data.pages - space.total_pages)
-    elif data.pages < space.total_pages:
-        data.ensure(space.total_pages)
+    for manager in state.places.managers:
+        manager.match_file()
     return journal

@@ -8,9 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from quire.intervals import IntervalSet
 
 from .attempts import Row
@@ -19,6 +16,7 @@ from .checkpoint_file import Numbers
 from .places import Places
 from .queue import Queue
 from .record_list import PageEntry
+from .space_maps import SpaceSnapshot
 from .state import State
 
 
@@ -102,15 +100,13 @@ class Snapshot:
     next_subscription_id: int
     ledger: dict[str, int]
     ltds: dict[int, str]
-    total_pages: int
-    extents: NDArray[np.int64]
+    spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
     queues: list[QueueSnapshot]
 
     @classmethod
     def of(cls, state: State, places: Places, lsn: int, restart_lsn: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
-        total_pages, extents = places.space.snapshot()
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,
@@ -120,8 +116,7 @@ class Snapshot:
             next_subscription_id=state.next_subscription_id,
             ledger=dict(state.ledger),
             ltds=dict(places.ltds),
-            total_pages=total_pages,
-            extents=extents,
+            spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
             queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
         )

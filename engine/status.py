@@ -17,7 +17,7 @@ def status(
     """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
     journal = manager.journal.status()
     places = manager.places
-    page_size = places.data.page_size
+    page_size = places.page_size
     return {
         "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
         "transactions": [t.describe() for t in list(manager.open_transactions.values())],
@@ -36,8 +36,15 @@ def status(
         },
         "data": {
             "page_size": page_size,
-            "bytes": places.space.total_pages * page_size,
-            "free_bytes": places.space.free_pages * page_size,
+            "bytes": sum(m.space.total_pages for m in places.managers) * page_size,
+            "free_bytes": sum(m.space.free_pages for m in places.managers) * page_size,
+            "files": [
+                {
+                    "bytes": manager.space.total_pages * page_size,
+                    "free_bytes": manager.space.free_pages * page_size,
+                }
+                for manager in places.managers
+            ],
         },
         "large_transactions": {"files": len(places.ltds), "removable": places.removable},
         "checkpoints": {

@@ -97,6 +97,7 @@ class Store:
         _open_stores.add(self)
         remove_unfinished(opened.env, self._manager)
         if background:
+            opened.places.parallel = True
             self._maintenance.start()
 
     @classmethod

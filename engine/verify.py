@@ -17,10 +17,12 @@ from .block_reader import BlockMoved
 from .block_ref import BlockRef
 from .checkpoint import Checkpointer
 from .checkpoint_file import list_checkpoints, read_checkpoint
+from .data_files import split_page
 from .info import Report
 from .manager import Manager
 from .opened import Opened
 from .queue import Queue
+from .space_maps import SpaceSnapshot
 
 
 def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Report:
@@ -153,27 +155,36 @@ def _space(opened: Opened, manager: Manager, report: Report) -> None:
     """Pages in use are those that records, record pages and open work refer to."""
     found: list[Any] = []
     manager.sequencer.exclusive(lambda: found.append(_page_use(opened, manager)))
-    owned, problems, total, extents = found[0]
+    owned, problems, spaces = found[0]
     report.findings.extend(problems)
-    free = IntervalSet.from_list([(first, first + pages) for first, pages in extents.tolist()])
-    both = [part for lo, hi in owned for part in free.intersection(lo, hi)]
-    if both:
-        report.findings.append(f"data file: pages {both[:3]} are in use and free at once")
-    lost = (
-        [gap for lo, hi in owned.gaps(1, total) for gap in free.gaps(lo, hi)] if total > 1 else []
-    )
-    if lost:
-        report.findings.append(f"data file: pages {lost[:3]} belong to nobody")
+    for io, own, (total, extents) in zip(opened.places.managers, owned, spaces, strict=True):
+        free = IntervalSet.from_list([(first, first + pages) for first, pages in extents.tolist()])
+        both = [part for lo, hi in own for part in free.intersection(lo, hi)]
+        if both:
+            report.findings.append(f"{io.data.path}: pages {both[:3]} are in use and free at once")
+        unowned = own.gaps(1, total) if total > 1 else ()
+        lost = [gap for lo, hi in unowned for gap in free.gaps(lo, hi)]
+        if lost:
+            report.findings.append(f"{io.data.path}: pages {lost[:3]} belong to nobody")
+        last = own.last()
+        if last is not None and last[1] > total:
+            report.findings.append(f"{io.data.path}: page {last[1] - 1} is in use and not there")
 
 
-def _page_use(opened: Opened, manager: Manager) -> tuple[IntervalSet, list[str], int, Any]:
-    owned = IntervalSet()
+def _page_use(
+    opened: Opened, manager: Manager
+) -> tuple[list[IntervalSet], list[str], list[SpaceSnapshot]]:
+    """The pages in use of each file, what is wrong with them, and the files' free space."""
+    places = opened.places
+    owned = [IntervalSet() for _ in places.managers]
     problems: list[str] = []
 
-    def own(first: int, pages: int, what: str) -> None:
-        if owned.overlaps(first, first + pages):
-            problems.append(f"data file: pages {first} to {first + pages} ({what}) have two owners")
-        owned.add(first, first + pages)
+    def own(page: int, pages: int, what: str) -> None:
+        file, first = split_page(page, places.page_size)
+        path = places.data.file(file).path
+        if owned[file].overlaps(first, first + pages):
+            problems.append(f"{path}: pages {first} to {first + pages} ({what}) have two owners")
+        owned[file].add(first, first + pages)
 
     for queue in manager.state.queues.values():
         with queue.lock:
@@ -182,10 +193,9 @@ def _page_use(opened: Opened, manager: Manager) -> tuple[IntervalSet, list[str],
                     own(entry.page, 1, f"records of {queue.name!r}")
                 for ref in queue.records:
                     if ref.kind == format.DATA and queue.unreleased(ref):
-                        own(*manager.places.pages_of(ref), f"queue {queue.name!r}")
+                        own(*places.extent_of(ref), f"queue {queue.name!r}")
             except QuireError as error:
                 problems.append(f"queue {queue.name!r}: {error}")
     for page in opened.pages.retired:
         own(page, 1, "record page out of use")
-    total, extents = manager.places.space.snapshot()
-    return owned, problems, total, extents
+    return owned, problems, [manager.space.snapshot() for manager in places.managers]

@@ -82,6 +82,8 @@ DEFAULT_SEGMENT_BYTES = 64 << 20
 # More of it lets more messages be read before they would have to be moved.
 DEFAULT_CHECKPOINT_BYTES = 128 << 20
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it
+# Each has a thread and write buffers of its own once files are written at the same time.
+MAX_DATA_FILES = 16
 
 # A checkpoint packs small blocks into blocks of about this size.
 PACKED_BLOCK_BYTES = 256 << 10

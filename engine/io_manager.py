@@ -1,0 +1,105 @@
+"""An I/O manager: a data file, its free space, and the thread that writes it beside others [0031].
+
+Page numbers are those of the file; `Places` puts the file's number above them. For P4 see there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from quire.errors import DiskFull
+from quire.limits import MAX_DATA_FILE_BYTES
+
+from .data_file import DataFile, Piece
+from .free_space import FreeSpace
+from .io_worker import IoWorker
+
+# What `trim` leaves free at the data file's end, so that the next commits need not grow it again.
+_SLACK_BYTES: Final = 1 << 20
+
+
+class IoManager:
+    """See the module. Thread-safe."""
+
+    def __init__(self, data: DataFile, space: FreeSpace) -> None:
+        self.data = data
+        self.space = space
+        self.worker = IoWorker(f"quire-io {data.path}")
+        self._lock = threading.Lock()
+        self._freeing = threading.Lock()
+        self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
+
+    def pages_for(self, pieces: Sequence[Piece]) -> int:
+        """How many pages the pieces take, each from the beginning of a page."""
+        return sum(self.data.pages_for(len(piece)) for piece in pieces)
+
+    def write(self, pieces: Sequence[Piece]) -> tuple[int, int]:
+        """Write the pieces one after another to pages that are pending then: (first page, pages).
+
+        Durable after a sync of the file. Raises `DiskFull` with nothing changed.
+        """
+        pages = self.pages_for(pieces)
+        first = self._allocate(pages)
+        try:
+            self.data.write_extent(first, pieces)
+        except BaseException:
+            self.space.abandon(first, pages)
+            raise
+        return first, pages
+
+    def free(self, first: int, pages: int) -> None:
+        """Pages were released."""
+        with self._freeing:
+            if self._withheld is None:
+                self.space.free(first, pages)
+            else:
+                self._withheld.append((first, pages))
+
+    def withhold(self) -> None:
+        with self._freeing:
+            self._withheld = []
+
+    def hand_back(self) -> None:
+        with self._freeing:
+            for first, pages in self._withheld or ():
+                self.space.free(first, pages)
+            self._withheld = None
+
+    def trim(self) -> None:
+        """Give free space at the data file's end back, but for some to go on with."""
+        with self._lock:
+            old = self.space.total_pages
+            used = self.space.shrink_tail()
+            slack = (_SLACK_BYTES // self.data.page_size) + used // 16
+            target = used + slack
+            if old - target < self.data.grow_pages:
+                target = old
+            if target > used:
+                self.space.grow(target - used)
+            if target < self.data.pages:
+                self.data.shrink(target)
+
+    def match_file(self) -> None:
+        """After recovery: the map is as long as the file, which has its space (see `DataFile`)."""
+        if self.data.pages > self.space.total_pages:
+            self.space.grow(self.data.pages - self.space.total_pages)
+        elif self.data.pages < self.space.total_pages:
+            self.data.ensure(self.space.total_pages)
+
+    def _allocate(self, pages: int) -> int:
+        """Consecutive pages, pending; the file grows when it has to."""
+        with self._lock:
+            first = self.space.allocate(pages)
+            while first is None:
+                total = self.space.total_pages + pages
+                if total * self.data.page_size > MAX_DATA_FILE_BYTES:
+                    raise DiskFull(
+                        f"{self.data.path} cannot have more than {MAX_DATA_FILE_BYTES} bytes: "
+                        "read messages, or give queues another data file"
+                    )
+                total = self.data.ensure(total)
+                self.space.grow(total - self.space.total_pages)
+                first = self.space.allocate(pages)
+            return first
