@@ -178,7 +178,9 @@ class BlockReader:
                 cached = self._blocks.get(key)
             if cached is not None:
                 return cached
-            block, first = reader.block_at(number)
+            stored = reader.stored(number)
+        # Other threads need not wait for this; `stored` stays valid if they close the reader.
+        block, first = reader.parse(number, stored)
         self._keep(key, block, first)
         return block, first
 

@@ -30,7 +30,7 @@ from quire.errors import (
 )
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, OPEN_BYTES
-from quire.ltds import LtdsInfo, LtdsReader
+from quire.ltds import LtdsInfo, LtdsReader, LtdsWriter, codec_named, new_id
 from quire.ltds import remove as remove_ltds
 from quire.message import Delivered
 from quire.writebuffer import TransactionBuffer, WriteBuffer
@@ -126,9 +126,7 @@ class Manager:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             queue.space.open()
-        return Written(
-            queue, buffer.queue(queue.queue_id), self.env, self.ltds_directory, self.store_id
-        )
+        return Written(queue, buffer.queue(queue.queue_id), self.new_file)
 
     def commit(
         self,
@@ -284,6 +282,11 @@ class Manager:
             self.places.abandon(extents)
 
     # Files of large transactions
+
+    def new_file(self) -> LtdsWriter:
+        """For the messages of one transaction in one queue."""
+        codec = codec_named(self.options.ltds_compression)
+        return LtdsWriter(self.env, self.ltds_directory, self.store_id, new_id(self.env), codec)
 
     def inspect_fragment(self, ltds_id: int) -> LtdsInfo:
         """What a file written by another process holds, as its trailer says."""

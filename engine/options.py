@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 from quire import limits
 from quire.errors import InvalidArgument
+from quire.ltds import codec_named
 
 from .strategies import strategy_named
 
@@ -32,6 +33,7 @@ class Options:
     grow_bytes: int = 16 << 20
     transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
+    ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"
     strategy: str = "reserve-mode"  # see `quire.engine.strategies`
 
     @classmethod
@@ -45,6 +47,9 @@ class Options:
                 )
             if name == "strategy":
                 strategy_named(value)
+                continue
+            if name == "ltds_compression":
+                codec_named(value)
                 continue
             number = (int, float) if known[name] == "float" else (int,)
             if not isinstance(value, number) or isinstance(value, bool) or not value > 0:

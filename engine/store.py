@@ -333,7 +333,8 @@ class Store:
         """A new transaction, for use in a with block.
 
         `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages
-        go to files as they arrive, whatever their number.
+        go to files as they arrive, `large_flush_bytes` at a time; less than that goes where that of
+        other transactions goes.
         """
         if self._closed is not None:
             raise self._refusal()

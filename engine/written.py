@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from quire.block import EncodedBlock
-from quire.env import Env
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
-from quire.ltds import LtdsInfo, LtdsWriter, new_id
+from quire.ltds import LtdsInfo, LtdsWriter
 from quire.writebuffer import QueueBuffer
 
 from . import format
@@ -22,11 +21,11 @@ class Written:
     points to; one that this transaction was given (`adopt`) is not removed by a rollback.
     """
 
-    __slots__ = ("_env", "_ltds_directory", "_store_id", "_writer", "adopted", "buffer", "charge",
-                 "count", "files", "first_id", "queue")  # fmt: skip
+    __slots__ = ("_new_file", "_writer", "adopted", "buffer", "charge", "count", "files",
+                 "first_id", "queue")  # fmt: skip
 
     def __init__(
-        self, queue: Queue, buffer: QueueBuffer, env: Env, ltds_directory: str, store_id: int
+        self, queue: Queue, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]
     ) -> None:
         self.queue = queue
         self.buffer = buffer
@@ -35,9 +34,7 @@ class Written:
         self.count = 0
         self.files: list[LtdsInfo | EncodedBlock] = []  # in order; what follows is in the buffer
         self.adopted: set[int] = set()
-        self._env = env
-        self._ltds_directory = ltds_directory
-        self._store_id = store_id
+        self._new_file = new_file
         self._writer: LtdsWriter | None = None
 
     def flush(self, max_block_bytes: int) -> None:
@@ -45,9 +42,7 @@ class Written:
         blocks = self.buffer.drain(max_block_bytes)
         if blocks:
             if self._writer is None:
-                self._writer = LtdsWriter(
-                    self._env, self._ltds_directory, self._store_id, new_id(self._env)
-                )
+                self._writer = self._new_file()
             self._writer.append(blocks)
 
     @property

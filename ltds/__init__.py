@@ -1,13 +1,17 @@
 """Large transaction data structures: one transaction's messages for one queue in a file."""
 
+from .compression import codec_named
 from .files import is_foreign, list_ids, modified_us, new_id, path_of, remove
+from .format import Codec
 from .reader import LtdsReader
 from .writer import LtdsInfo, LtdsWriter
 
 __all__ = [
+    "Codec",
     "LtdsInfo",
     "LtdsReader",
     "LtdsWriter",
+    "codec_named",
     "is_foreign",
     "list_ids",
     "modified_us",

@@ -1,4 +1,4 @@
-"""The format of a large transaction's file, version 1. Little endian.
+"""The format of a large transaction's file, versions 1 and 2. Little endian.
 
 The file `<id as 16 hex digits>.ltds` holds one transaction's messages for one queue. It is written
 once, from its beginning to its end, and never changed after. A file without a valid trailer was not
@@ -13,55 +13,93 @@ finished, and holds nothing.
     offset size field                           offset size field
     0      8    checksum of [8, 4096)           0      8    checksum of [8, 4096)
     8      8    magic, "QLTDSHDR"               8      8    magic, "QLTDSEND"
-    16     2    version, 1                      16     2    version, 1
-    18     6    reserved, 0                     18     6    reserved, 0
+    16     2    version, 1 or 2                 16     2    version, 1 or 2
+    18     2    codec                           18     2    codec
+    20     4    reserved, 0                     20     4    reserved, 0
     24     8    id                              24     8    id
     32     8    store id                        32     8    store id
     40     4056 reserved, 0                     40     8    count of blocks
                                                 48     8    count of messages
-    directory entry (32 bytes)                  56     8    payload bytes of all messages
-    offset size field                           64     8    charge bytes of all messages
-    0      8    place of the block              72     8    place of the directory
-    8      8    index of its first message      80     8    checksum of the directory
-    16     4    length of the block             88     4008 reserved, 0
-    20     4    count of its messages
-    24     8    checksum of the block
+                                                56     8    payload bytes of all messages
+                                                64     8    charge bytes of all messages
+                                                72     8    place of the directory
+                                                80     8    checksum of the directory
+                                                88     4008 reserved, 0
+
+    directory entry of version 1 (32 bytes)     directory entry of version 2 (40 bytes)
+    offset size field                           offset size field
+    0      8    place of the block              0      8    place of the block
+    8      8    index of its first message      8      8    index of its first message
+    16     4    length of the block             16     4    length of the block, as stored
+    20     4    count of its messages           20     4    count of its messages
+    24     8    checksum of the block           24     8    checksum of the stored bytes
+                                                32     4    length of the block, decompressed
+                                                36     4    reserved, 0
+
+The codec is 0 (none) in files of version 1, and 1 (zstd) or 2 (lz4, its block format) in those of
+version 2. There each block is compressed by itself, so that any of them can be read without the
+others; where both lengths are the same the block is stored as it is. A stored page becomes 1 MiB at
+most: a block that would be more is stored as it is, so that what a reader allocates for a block is
+bounded by what lies on the disk.
 
 All checksums are xxh3_64. Bit 62 of an id says that another process than the store's owner wrote the
 file (a fragment); bit 63 is 0, and the rest is random. A file is valid when header, trailer and
-directory match their checksums, agree on id and store, and the directory's entries follow each other
-without overlap and add up to the trailer's counts.
+directory match their checksums, agree on version, codec, id and store, and the directory's entries
+follow each other without overlap and add up to the trailer's counts.
 """
 
 from __future__ import annotations
 
 import struct
+from enum import IntEnum
 
 import numpy as np
 
 PAGE_BYTES = 4096
-VERSION = 1
+PLAIN_VERSION = 1
+COMPRESSED_VERSION = 2
 HEADER_MAGIC = b"QLTDSHDR"
 TRAILER_MAGIC = b"QLTDSEND"
 
-HEADER = struct.Struct("<Q8sH6xQQ4056x")
-TRAILER = struct.Struct("<Q8sH6xQQQQQQQQ4008x")
+HEADER = struct.Struct("<Q8sHH4xQQ4056x")
+TRAILER = struct.Struct("<Q8sHH4xQQQQQQQQ4008x")
 CHECKSUM = struct.Struct("<Q")
 CHECKSUM_BYTES = 8
 
-ENTRY = np.dtype(
-    [
-        ("offset", "<u8"),
-        ("first_index", "<u8"),
-        ("length", "<u4"),
-        ("count", "<u4"),
-        ("checksum", "<u8"),
-    ]
-)
+_FIELDS = [
+    ("offset", "<u8"),
+    ("first_index", "<u8"),
+    ("length", "<u4"),
+    ("count", "<u4"),
+    ("checksum", "<u8"),
+]
+ENTRY = np.dtype(_FIELDS)
+COMPRESSED_ENTRY = np.dtype([*_FIELDS, ("plain_length", "<u4"), ("reserved", "<u4")])
+
+# What a stored page may become, decompressed.
+PLAIN_BYTES_PER_PAGE = 1 << 20
 
 FOREIGN_BIT = 1 << 62
 SUFFIX = ".ltds"
 ID_DIGITS = 16
+
+
+class Codec(IntEnum):
+    """How the blocks of a file are compressed."""
+
+    NONE = 0
+    ZSTD = 1
+    LZ4 = 2
+
+
+def version_of(codec: Codec) -> int:
+    """The version of a file: the oldest that can hold it, so that older releases read it too."""
+    return COMPRESSED_VERSION if codec else PLAIN_VERSION
+
+
+def entry_of(codec: Codec) -> np.dtype[np.void]:
+    """The directory's entries."""
+    return COMPRESSED_ENTRY if codec else ENTRY
 
 
 def paged(offset: int) -> int:
@@ -72,3 +110,4 @@ def paged(offset: int) -> int:
 assert HEADER.size == PAGE_BYTES
 assert TRAILER.size == PAGE_BYTES
 assert ENTRY.itemsize == 32
+assert COMPRESSED_ENTRY.itemsize == 40

@@ -13,24 +13,29 @@ from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
 
+from .compression import codec_numbered, decompress
 from .files import path_of
 from .format import (
     CHECKSUM_BYTES,
-    ENTRY,
+    COMPRESSED_VERSION,
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
+    PLAIN_BYTES_PER_PAGE,
     TRAILER,
     TRAILER_MAGIC,
-    VERSION,
+    Codec,
+    entry_of,
     paged,
+    version_of,
 )
 
 
 class LtdsReader:
     """A finished file, open. Blocks are verified as they are read, and mapped, not copied.
 
-    `count` messages in `block_count` blocks. For any number of threads.
+    `count` messages in `block_count` blocks. Those that `codec` has compressed are read, verified,
+    and then decompressed into memory of their own. For any number of threads.
     Raises `StoreCorrupt`, naming the file, if it is missing, unfinished or damaged.
     """
 
@@ -64,16 +69,34 @@ class LtdsReader:
 
     def block_at(self, number: int) -> tuple[Block, int]:
         """Block `number` and the index of its first message."""
+        return self.parse(number, self.stored(number))
+
+    def stored(self, number: int) -> memoryview:
+        """Block `number` as it is in the file, not verified: mapped, or read if compressed."""
         if not 0 <= number < self.block_count:
             raise IndexError(f"block {number} of {self.block_count} in {self.path}")
         entry = self._entries[number]
         offset, length = int(entry["offset"]), int(entry["length"])
-        where = f"{self.path}: block {number} at {offset}"
-        block = Block.parse(self._file.view(offset, length), where)
-        if (block.checksum, block.count, block.length) != (
-            int(entry["checksum"]),
-            int(entry["count"]),
-            length,
+        if self.codec:
+            return memoryview(self._file.read(offset, length))
+        return self._file.view(offset, length)
+
+    def parse(self, number: int, stored: memoryview) -> tuple[Block, int]:
+        """What `stored` gave, verified, and the index of its first message; the file may be closed.
+
+        Raises StoreCorrupt.
+        """
+        entry = self._entries[number]
+        where = f"{self.path}: block {number} at {entry['offset']}"
+        length, expected = len(stored), int(entry["checksum"])
+        if self.codec:
+            if checksum(stored) != expected:
+                raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
+            length = int(entry["plain_length"])
+            stored = decompress(self.codec, stored, length, where)
+        block = Block.parse(stored, where)
+        if (block.count, block.length) != (int(entry["count"]), length) or (
+            not self.codec and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
         return block, int(entry["first_index"])
@@ -90,8 +113,10 @@ class LtdsReader:
         self.bytes = self._file.size()
         if self.bytes < 2 * PAGE_BYTES or self.bytes % PAGE_BYTES:
             raise StoreCorrupt(f"{self.path}: not finished ({self.bytes} bytes)")
-        self._page("header", 0, HEADER_MAGIC, HEADER)
-        fields = self._page("trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER)
+        self.codec, _ = self._page("header", 0, HEADER_MAGIC, HEADER)
+        codec, fields = self._page("trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER)
+        if codec != self.codec:
+            raise StoreCorrupt(f"{self.path}: header and trailer name different codecs")
         (
             self.block_count,
             self.count,
@@ -100,7 +125,8 @@ class LtdsReader:
             directory_offset,
             directory_checksum,
         ) = fields
-        length = self.block_count * ENTRY.itemsize
+        layout = entry_of(codec)
+        length = self.block_count * layout.itemsize
         if (
             directory_offset % PAGE_BYTES
             or directory_offset < PAGE_BYTES
@@ -110,27 +136,32 @@ class LtdsReader:
         directory = self._file.read(directory_offset, length)
         if len(directory) != length or checksum(directory) != directory_checksum:
             raise StoreCorrupt(f"{self.path}: the directory's checksum does not match its bytes")
-        self._entries: NDArray[Any] = np.frombuffer(directory, ENTRY)
+        self._entries: NDArray[Any] = np.frombuffer(directory, layout)
         check_entries(self._entries, self.count, directory_offset, self.path)
 
-    def _page(self, name: str, offset: int, magic: bytes, layout: Any) -> tuple[int, ...]:
-        """The page's fields after the store id, all before them verified."""
+    def _page(
+        self, name: str, offset: int, magic: bytes, layout: Any
+    ) -> tuple[Codec, tuple[int, ...]]:
+        """The codec, and the page's fields after the store id; all before them is verified."""
         page = self._file.read(offset, PAGE_BYTES)
         if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:
             raise StoreCorrupt(f"{self.path}: not finished, or damaged: there is no {name}")
-        stored_checksum, _, version, ltds_id, store_id, *fields = layout.unpack(page)
+        stored_checksum, _, version, number, ltds_id, store_id, *fields = layout.unpack(page)
         if checksum(memoryview(page)[CHECKSUM_BYTES:]) != stored_checksum:
             raise StoreCorrupt(f"{self.path}: the {name}'s checksum does not match its bytes")
-        if version != VERSION:
+        if not 0 < version <= COMPRESSED_VERSION:
             raise StoreVersion(
-                f"{self.path}: the {name} has version {version}; this release reads {VERSION}: "
-                "use a newer one"
+                f"{self.path}: the {name} has version {version}; this release reads 1 to "
+                f"{COMPRESSED_VERSION}: use a newer one"
             )
+        codec = codec_numbered(number, self.path)
+        if version != version_of(codec):
+            raise StoreCorrupt(f"{self.path}: the {name} has version {version}, codec {number}")
         if (ltds_id, store_id) != (self.id, self._store_id):
             raise StoreCorrupt(
                 f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
             )
-        return tuple(fields)
+        return codec, tuple(fields)
 
 
 def check_entries(entries: NDArray[Any], count: int, end: int, path: str) -> None:
@@ -150,3 +181,18 @@ def check_entries(entries: NDArray[Any], count: int, end: int, path: str) -> Non
         or firsts[-1] != count
     ):
         raise StoreCorrupt(f"{path}: the directory contradicts itself")
+    if "plain_length" in (entries.dtype.names or ()):
+        _check_plain_lengths(entries, path)
+
+
+def _check_plain_lengths(entries: NDArray[Any], path: str) -> None:
+    """What decompression allocates is bounded by what lies on the disk."""
+    stored, plain = entries["length"].astype(np.uint64), entries["plain_length"]
+    pages = (stored + np.uint64(PAGE_BYTES - 1)) // np.uint64(PAGE_BYTES)
+    compressed = plain != entries["length"]
+    if (
+        (plain < entries["length"]).any()
+        or (compressed & (plain > pages * np.uint64(PLAIN_BYTES_PER_PAGE))).any()
+        or entries["reserved"].any()
+    ):
+        raise StoreCorrupt(f"{path}: the directory's lengths contradict each other")

@@ -2,7 +2,7 @@
 
 L1. A file that `finish` returned for is whole after any crash.
 L2. A file that was not finished is recognised: it has no valid trailer.
-L3. Memory holds one block, a buffer of `LTDS_WRITE_BYTES` and 40 bytes per block written; about
+L3. Memory holds one block, a buffer of `LTDS_WRITE_BYTES` and 48 bytes per block written; about
     `LTDS_SYNC_BYTES` at most wait for a sync.
 
 Blocks are gathered in the buffer and written past the page cache where the file system allows it:
@@ -23,18 +23,20 @@ from quire.env import Env, File
 from quire.errors import InvalidArgument
 from quire.limits import LTDS_SYNC_BYTES, LTDS_WRITE_BYTES, MAX_LTDS_BLOCK_BYTES
 
+from .compression import compress
 from .files import path_of, remove
 from .format import (
     CHECKSUM,
     CHECKSUM_BYTES,
-    ENTRY,
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
     TRAILER,
     TRAILER_MAGIC,
-    VERSION,
+    Codec,
+    entry_of,
     paged,
+    version_of,
 )
 
 
@@ -57,7 +59,14 @@ class LtdsWriter:
     that is left to do is `abort`.
     """
 
-    def __init__(self, env: Env, directory: str, store_id: int, ltds_id: int) -> None:
+    def __init__(
+        self,
+        env: Env,
+        directory: str,
+        store_id: int,
+        ltds_id: int,
+        codec: Codec = Codec.NONE,
+    ) -> None:
         self._env = env
         self._directory = directory
         self._store_id = store_id
@@ -71,8 +80,9 @@ class LtdsWriter:
         self._buffer_offset = 0
         self._filled = 0  # bytes of the buffer that wait to be written
         self._synced_end = 0
-        self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(5))
+        self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(6))
         self.id = ltds_id
+        self.codec = codec
         self.count = 0
         self.charge_bytes = 0
         self.payload_bytes = 0
@@ -94,9 +104,10 @@ class LtdsWriter:
             if self._file is None:
                 self._create()
             offset = paged(self._end)
-            self._put(offset, block.data)
-            self._note(offset, block)
-            self._end = offset + len(block.data)
+            stored = compress(self.codec, block.data)
+            self._put(offset, stored)
+            self._note(offset, stored, block)
+            self._end = offset + len(stored)
         self._failed = False
 
     @property
@@ -122,7 +133,8 @@ class LtdsWriter:
         trailer = TRAILER.pack(
             0,
             TRAILER_MAGIC,
-            VERSION,
+            version_of(self.codec),
+            self.codec,
             self.id,
             self._store_id,
             len(self._entries[0]),
@@ -163,7 +175,9 @@ class LtdsWriter:
             self._path, create=True, exclusive=True, direct=True
         )
         self._created = True
-        self._put(0, seal(HEADER.pack(0, HEADER_MAGIC, VERSION, self.id, self._store_id)))
+        version = version_of(self.codec)
+        page = HEADER.pack(0, HEADER_MAGIC, version, self.codec, self.id, self._store_id)
+        self._put(0, seal(page))
         return file
 
     def _put(self, offset: int, data: bytes | bytearray) -> None:
@@ -198,9 +212,12 @@ class LtdsWriter:
             self._file.sync()
             self._synced_end = written
 
-    def _note(self, offset: int, block: EncodedBlock) -> None:
-        stored_checksum = CHECKSUM.unpack_from(block.data)[0]
-        row = (offset, self.count, len(block.data), block.count, stored_checksum)
+    def _note(self, offset: int, stored: bytes | bytearray, block: EncodedBlock) -> None:
+        # In files that are not compressed the entry repeats the block's own checksum.
+        stored_checksum = checksum(stored) if self.codec else CHECKSUM.unpack_from(block.data)[0]
+        row = (
+            offset, self.count, len(stored), block.count, stored_checksum, len(block.data),
+        )  # fmt: skip
         for column, value in zip(self._entries, row, strict=True):
             column.append(value)
         self.count += block.count
@@ -208,8 +225,9 @@ class LtdsWriter:
         self.payload_bytes += block.payload_bytes
 
     def _directory_bytes(self) -> bytes:
-        entries = np.zeros(len(self._entries[0]), ENTRY)
-        for name, column in zip(ENTRY.names or (), self._entries, strict=True):
+        entries = np.zeros(len(self._entries[0]), entry_of(self.codec))
+        # The plain length comes last, and only entries of compressed blocks have it.
+        for name, column in zip(entries.dtype.names or (), self._entries, strict=False):
             entries[name] = column
         return entries.tobytes()
 

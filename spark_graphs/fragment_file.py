@@ -40,9 +40,16 @@ def remove(path: str, ltds_ids: Iterable[int], env: Env | None = None) -> None:
 class FragmentWriter:
     """Gathers a task's messages by queue. After an exception only `abort` is left to do."""
 
-    def __init__(self, path: str, store_id: int, env: Env | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        store_id: int,
+        env: Env | None = None,
+        codec: ltds.Codec = ltds.Codec.NONE,
+    ) -> None:
         self._path = path
         self._store_id = store_id
+        self._codec = codec
         self._env = env or OsEnv()
         self._pending: dict[str, BlockBuilder] = {}  # in the order in which queues appeared
         self._files: dict[str, ltds.LtdsWriter] = {}
@@ -91,7 +98,7 @@ class FragmentWriter:
         if queue not in self._files:
             ltds_id = ltds.new_id(self._env, foreign=True)
             self._files[queue] = ltds.LtdsWriter(
-                self._env, directory_of(self._path), self._store_id, ltds_id
+                self._env, directory_of(self._path), self._store_id, ltds_id, self._codec
             )
         builder = self._pending[queue]
         self._files[queue].add(builder)

@@ -24,6 +24,7 @@ Reads
 Writes
     queue                  where all rows go; by default each goes where its column `queue` says
     queueFullTimeout       seconds to wait for room in a full queue before the write fails; 60
+    compression            zstd, lz4 or none (the default), of what is written to files
     txnAppId, txnVersion   batch, both or neither: a write with a version that this id has written
                            already, or an older one, has no effect. Streams need none
 """
@@ -38,6 +39,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.errors import InvalidArgument
+from quire.ltds import Codec, codec_named
 
 EARLIEST = -2  # the numbers that Kafka's connector uses inside JSON offsets
 LATEST = -1
@@ -69,6 +71,7 @@ _KNOWN: dict[str, tuple[Side, ...]] = {
     "txnAppId": (Side.BATCH,),
     "txnVersion": (Side.BATCH,),
     "queueFullTimeout": _WRITES,
+    "compression": _WRITES,
     # Spark hands these two of its own to a streaming sink.
     "queryName": (Side.STREAM_WRITE,),
     "checkpointLocation": (Side.STREAM_WRITE,),
@@ -106,6 +109,7 @@ class WriteOptions:
     app_id: str | None
     version: int | None
     queue_full_timeout: float
+    codec: Codec = Codec.NONE
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -137,6 +141,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         app_id=app_id,
         version=None if version is None else _integer("txnVersion", version, minimum=0),
         queue_full_timeout=_seconds(options, "queueFullTimeout", 60.0),
+        codec=_codec(options, "compression"),
     )
 
 
@@ -253,6 +258,14 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     if not 0.0 <= value < math.inf:
         raise InvalidArgument(f"option '{name}' must be a number of seconds, not '{text}'")
     return value
+
+
+def _codec(options: Mapping[str, str], name: str) -> Codec:
+    text = options.get(name, "none").strip().lower()
+    try:
+        return codec_named(None if text == "none" else text)
+    except InvalidArgument:
+        raise InvalidArgument(f"option '{name}' must be zstd, lz4 or none, not '{text}'") from None
 
 
 def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:

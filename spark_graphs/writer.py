@@ -117,7 +117,7 @@ def write_fragments(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, store_id: int
 ) -> list[Fragment]:
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
-    writer = FragmentWriter(options.path, store_id)
+    writer = FragmentWriter(options.path, store_id, codec=options.codec)
     try:
         for batch in batches:
             for queue, messages in routed(batch, options.queue):

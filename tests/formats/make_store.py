@@ -1,6 +1,9 @@
 """Writes the store whose files `test_formats` keeps: run once for each released format version.
 
     python tests/formats/make_store.py tests/formats/store-v1.tar.gz
+    python tests/formats/make_store.py tests/formats/store-v1-zstd.tar.gz zstd
+
+(`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
@@ -23,6 +26,7 @@ SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 16,
     "grow_bytes": 1 << 16,
     "inline_limit_bytes": 8192,
+    "large_flush_bytes": 8192,
 }
 
 
@@ -55,10 +59,12 @@ def fill(store: Store) -> None:
     store.drop_queue("dropped")
 
 
-def main(target: str) -> None:
+def main(target: str, compression: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(f"{folder}/store", background=False, **SMALL)
+        store = Store.open(
+            f"{folder}/store", background=False, ltds_compression=compression, **SMALL
+        )
         fill(store)
         fragment = LtdsWriter(
             OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
@@ -72,4 +78,4 @@ def main(target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

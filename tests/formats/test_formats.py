@@ -8,13 +8,37 @@ from pathlib import Path
 import pytest
 
 from quire.engine import Store
+from quire.env import OsEnv
+from quire.ltds import Codec, LtdsReader, codec_named, list_ids
 
 ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
 
 
 def test_every_released_format_has_an_archive() -> None:
-    """At least the first version's is there."""
-    assert [path.name for path in ARCHIVES][:1] == ["store-v1.tar.gz"]
+    """At least the first version's, with and without files of large transactions, are there."""
+    assert {path.name for path in ARCHIVES} >= {
+        "store-v1.tar.gz",
+        "store-v1-large.tar.gz",
+        "store-v1-zstd.tar.gz",
+        "store-v1-lz4.tar.gz",
+    }
+
+
+def compression_of(archive: Path) -> str | None:
+    """The codec that the archive's name tells."""
+    return next((name for name in ("zstd", "lz4") if name in archive.name), None)
+
+
+def codecs_of(store: Store) -> set[Codec]:
+    """Of the files of large transactions with messages in them."""
+    directory = f"{store.path}/ltds"
+    codecs = set()
+    for ltds_id in list_ids(OsEnv(), directory):
+        with LtdsReader(OsEnv(), directory, ltds_id, store.store_id) as reader:
+            if reader.count:
+                codecs.add(reader.codec)
+                assert bool(reader.codec) == (len(reader.stored(0)) < reader.block_at(0)[0].length)
+    return codecs
 
 
 @pytest.mark.promise(8, 10)
@@ -24,6 +48,8 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
     with tarfile.open(archive) as file:
         file.extractall(tmp_path, filter="data")
     with Store.open(str(tmp_path / "store"), background=False) as store:
+        if archive.name != "store-v1.tar.gz":
+            assert codecs_of(store) == {codec_named(compression_of(archive))}
         assert store.verify().findings == []
         assert [info.name for info in store.queues()] == ["topic", "work"]
         assert store.ledger("ledger key") == 8

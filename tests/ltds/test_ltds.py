@@ -12,6 +12,7 @@ from quire.block import BlockBuilder
 from quire.env import Env, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import (
+    Codec,
     LtdsInfo,
     LtdsReader,
     LtdsWriter,
@@ -22,13 +23,16 @@ from quire.ltds import (
     path_of,
     remove,
 )
-from quire.ltds.format import HEADER, PAGE_BYTES, TRAILER, VERSION
+from quire.ltds.format import COMPRESSED_VERSION, HEADER, PAGE_BYTES, TRAILER
 from quire.ltds.writer import seal
 from quire.testing import SimEnv, enumerate_crashes
 
 STORE_ID = 0xFEDC_BA98_7654_3210
 LTDS_ID = 0x1234
 BLOCK_BYTES = 3000
+COMPRESSED_BLOCK_BYTES = 12_000  # so that compression saves pages
+
+codecs = pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name.lower())
 
 
 @pytest.fixture(params=["os", "sim"])
@@ -47,12 +51,18 @@ def payloads_of(count: int) -> list[bytes]:
     return [f"{i}".encode() * (i % 7) for i in range(count)]
 
 
-def write(env: Env, directory: str, payloads: list[bytes], ltds_id: int = LTDS_ID) -> LtdsInfo:
-    """A finished file of the payloads, in blocks of up to 3000 bytes."""
-    writer = LtdsWriter(env, directory, STORE_ID, ltds_id)
+def write(
+    env: Env,
+    directory: str,
+    payloads: list[bytes],
+    ltds_id: int = LTDS_ID,
+    codec: Codec = Codec.NONE,
+) -> LtdsInfo:
+    """A finished file of the payloads, in blocks of up to 3000 bytes, or 12,000 compressed."""
+    writer = LtdsWriter(env, directory, STORE_ID, ltds_id, codec)
     builder = BlockBuilder()
     builder.add_many(payloads)
-    writer.append(builder.blocks(BLOCK_BYTES))
+    writer.append(builder.blocks(COMPRESSED_BLOCK_BYTES if codec else BLOCK_BYTES))
     return writer.finish()
 
 
@@ -77,12 +87,13 @@ def read_or_refuse(env: Env, ltds_id: int = LTDS_ID) -> list[bytes] | None:
         return None
 
 
+@codecs
 @pytest.mark.parametrize("count", [0, 1, 5000])
-def test_what_is_written_is_read(place: tuple[Env, str], count: int) -> None:
+def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Codec) -> None:
     """Messages, totals and places, with none, one and many blocks."""
     env, directory = place
     payloads = payloads_of(count)
-    info = write(env, directory, payloads)
+    info = write(env, directory, payloads, codec=codec)
     payload_bytes = sum(map(len, payloads))
     size = env.open_file(path_of(directory, LTDS_ID), read_only=True).size()
     assert info == LtdsInfo(LTDS_ID, count, size, payload_bytes + 16 * count, payload_bytes)
@@ -169,19 +180,20 @@ def test_an_id_is_written_once(place: tuple[Env, str]) -> None:
     assert read(env, directory) == [b"first"]
 
 
+@codecs
 @pytest.mark.promise(1, 10)
 def test_a_finished_file_is_whole_after_any_crash(
-    rounds: int, monkeypatch: pytest.MonkeyPatch
+    rounds: int, monkeypatch: pytest.MonkeyPatch, codec: Codec
 ) -> None:
     """L1 and L2: what was finished is read; all else is whole or says that it is not finished."""
     monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
-    payloads = payloads_of(1500)
+    payloads = payloads_of(6000 if codec else 1500)
 
     def workload(env: SimEnv, finished: list[int]) -> None:
         env.make_directory("/ltds")
         env.sync_directory("/")
         for ltds_id in (1, 2):
-            write(env, "/ltds", payloads, ltds_id)
+            write(env, "/ltds", payloads, ltds_id, codec)
             finished.append(ltds_id)
 
     def check(env: SimEnv, finished: list[int]) -> None:
@@ -260,13 +272,14 @@ def test_a_block_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None
     assert read(env, "/ltds") == payloads
 
 
+@codecs
 @pytest.mark.promise(10)
-def test_damage_anywhere_is_found_or_harmless(rng: Random, rounds: int) -> None:
+def test_damage_anywhere_is_found_or_harmless(rng: Random, rounds: int, codec: Codec) -> None:
     """A flipped bit is an error that names the file, or lies where nothing is kept."""
     env = SimEnv()
     env.make_directory("/ltds")
-    payloads = payloads_of(1500)
-    size = write(env, "/ltds", payloads).bytes
+    payloads = payloads_of(6000 if codec else 1500)
+    size = write(env, "/ltds", payloads, codec=codec).bytes
     path = path_of("/ltds", LTDS_ID)
     for _ in range(8 * rounds):
         offset, mask = rng.randrange(size), 1 << rng.randrange(8)
@@ -299,20 +312,23 @@ def test_cut_missing_and_foreign_files() -> None:
             read(env, "/ltds")
 
 
+@codecs
 @pytest.mark.promise(10)
-def test_a_forged_directory_is_refused(rng: Random, rounds: int) -> None:
+def test_a_forged_directory_is_refused(rng: Random, rounds: int, codec: Codec) -> None:
     """Garbage in the directory under right checksums is refused, or harms nothing."""
     env = SimEnv()
     env.make_directory("/ltds")
     payloads = payloads_of(1500)
-    write(env, "/ltds", payloads)
+    write(env, "/ltds", payloads, codec=codec)
     path = path_of("/ltds", LTDS_ID)
     whole = env.contents(path)
     trailer = list(TRAILER.unpack(whole[-PAGE_BYTES:]))
     file = env.open_file(path)
     for _ in range(2 * rounds):
         forged = list(trailer)
-        forged[rng.randrange(5, 10)] = rng.choice([0, 1, 4096, rng.getrandbits(64), (1 << 64) - 1])
+        forged[rng.randrange(6, len(forged))] = rng.choice(
+            [0, 1, 4096, rng.getrandbits(64), (1 << 64) - 1]
+        )
         file.write(len(whole) - PAGE_BYTES, seal(TRAILER.pack(*forged)))
         assert read_or_refuse(env) in (payloads, None)
 
@@ -323,7 +339,7 @@ def test_newer_files_are_refused_as_such() -> None:
     env.make_directory("/ltds")
     write(env, "/ltds", [b"x"])
     page = list(HEADER.unpack(env.contents(path_of("/ltds", LTDS_ID))[:PAGE_BYTES]))
-    page[2] = VERSION + 1
+    page[2] = COMPRESSED_VERSION + 1
     env.open_file(path_of("/ltds", LTDS_ID)).write(0, seal(HEADER.pack(*page)))
     with pytest.raises(StoreVersion, match="newer"):
         read(env, "/ltds")

@@ -63,6 +63,19 @@ def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> Non
     assert message.attributes == HEADERS["attributes"]
 
 
+def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
+    """Tasks write compressed files, and tasks read them."""
+    topic(store, "q")
+    frame = spark.range(200_000).selectExpr("concat('number ', id) AS payload")
+    options = {"queue": "q", "compression": "zstd"}
+    frame.coalesce(1).write.format("quire").mode("append").options(**options).save(store.path)
+    (path,) = Path(store.path, "ltds").iterdir()
+    assert path.stat().st_size < 1_500_000  # of 2.5 MB payload and 0.8 MB offsets
+    found = read(spark, store, queue="q").selectExpr("cast(payload AS string) AS text")
+    assert found.distinct().count() == 200_000
+    assert store.verify().ok
+
+
 def test_ranges_and_projections(spark: SparkSession, store: Any) -> None:
     """Start and end offsets, a selection of columns, fewer columns by option."""
     topic(store, "q")

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from quire.errors import InvalidArgument
+from quire.ltds import Codec
 from quire.spark_graphs.options import EARLIEST, LATEST, read_options, write_options
 
 BASE = {"path": "/store", "queue": "orders"}
@@ -78,6 +79,7 @@ def test_wrong_source_options_say_what_to_change(options: dict[str, str], advice
         ({"path": "/s", "startingOffsets": "latest"}, True, "not to a streaming write"),
         ({"path": "/s", "queueFullTimeout": "-1"}, True, "number of seconds"),
         ({"path": "/s", "queueFullTimeout": "nan"}, True, "number of seconds"),
+        ({"path": "/s", "compression": "gzip"}, True, "zstd, lz4 or none"),
     ],
 )
 def test_wrong_sink_options_say_what_to_change(
@@ -93,6 +95,15 @@ def test_a_view_is_read_and_written_with_one_set_of_options() -> None:
     options = {**BASE, "minPartitions": "2", "txnAppId": "a", "txnVersion": "3"}
     assert read_options(options, streaming=False).min_partitions == 2
     assert write_options(options, streaming=False).version == 3
+
+
+def test_files_are_compressed_where_that_is_asked_for() -> None:
+    """Not by default; names are case-insensitive as in Spark's own sinks."""
+    assert write_options(BASE, streaming=False).codec is Codec.NONE
+    for name, codec in (("ZSTD", Codec.ZSTD), ("lz4", Codec.LZ4), ("none", Codec.NONE)):
+        for streaming in (True, False):
+            options = {"path": "/s", "compression": name}
+            assert write_options(options, streaming=streaming).codec is codec
 
 
 def test_spark_adds_two_options_to_a_streaming_sink() -> None:
