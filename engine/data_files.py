@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Final
 
+from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.limits import MAX_DATA_FILE_BYTES, MAX_DATA_FILES
@@ -33,6 +34,11 @@ def split_address(address: int) -> tuple[int, int]:
 def split_page(page: int, page_size: int) -> tuple[int, int]:
     """(number of the file, number of the page in it)."""
     return divmod(page, MAX_DATA_FILE_BYTES // page_size)
+
+
+def file_for(queue: str, files: int) -> int:
+    """The data file of a queue that was not given one: by its name, the same on every machine."""
+    return checksum(queue.encode()) % files
 
 
 class DataFiles(tuple[DataFile, ...]):

@@ -8,7 +8,8 @@ Journal record kinds (the u16 `kind` of the journal's record header; its u64 `se
 transaction id, 0 for the others)
 
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
-    2 CREATE_QUEUE         JSON object: queue_id, name, kind, capacity, max_messages, created_us, subscription_id
+    2 CREATE_QUEUE         JSON object: queue_id, name, kind, capacity, max_messages, created_us, subscription_id,
+                           data_file (0 if it is missing)
     3 DROP_QUEUE           JSON object: queue_id
     4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
     5 UNSUBSCRIBE          JSON object: queue_id, subscription_id

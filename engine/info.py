@@ -22,6 +22,7 @@ class QueueInfo:
     open_transactions: int  # T
     reserving: int  # R
     created_us: int
+    data_file: int  # the number of the file that holds its blocks, from 0
 
 
 @dataclass(frozen=True, slots=True)

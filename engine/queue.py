@@ -270,6 +270,7 @@ class Queue:
                 open_transactions=space.open_transactions,
                 reserving=space.reserving,
                 created_us=self.config.created_us,
+                data_file=self.data_file,
             )
 
     def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:

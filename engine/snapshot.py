@@ -71,6 +71,7 @@ class QueueSnapshot:
             "max_messages": config.max_messages,
             "created_us": config.created_us,
             "subscription_id": config.subscription_id,
+            "data_file": config.data_file,
             "end_position": self.end_position,
             "used": self.used,
             "live_messages": self.live_messages,

@@ -165,7 +165,10 @@ class State:
             max_messages=body["max_messages"],
             created_us=body["created_us"],
             subscription_id=body["subscription_id"],
+            data_file=body.get("data_file", 0),  # once there was no more than one
         )
+        if not 0 <= config.data_file < len(self.places.managers):
+            raise ValueError(f"queue {config.name!r} is in data file {config.data_file}")
         queue = Queue(config, self.pages, self.strategy)
         self.queues[config.queue_id] = queue
         self.names[config.name] = queue

@@ -33,6 +33,7 @@ from quire.message import Messages
 from . import format
 from .browse import browse
 from .checkpoint import Checkpointer
+from .data_files import file_for
 from .definition import Definition
 from .fragments import remove_unfinished
 from .info import Lease, QueueInfo, Report, SubscriptionInfo
@@ -185,10 +186,12 @@ class Store:
         kind: Literal["topic", "work"] = "topic",
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
+        data_file: int | None = None,
     ) -> QueueInfo:
         """Make a queue. `capacity` in bytes: payloads, attributes and 16 bytes a message.
 
-        Raises QueueExists, InvalidArgument.
+        `data_file`: the number of the data file that it keeps its blocks in; by default the store
+        takes one by the queue's name. Raises QueueExists, InvalidArgument.
         """
         check_name(name, "queue")
         if kind not in (TOPIC, WORK):
@@ -201,6 +204,13 @@ class Store:
         if max_messages is not None and (not _is_int(max_messages) or max_messages < 1):
             raise InvalidArgument(f"max_messages {max_messages!r}: give 1 or more, or None")
         state = self._state()
+        files = len(self._opened.places.managers)
+        if data_file is None:
+            data_file = file_for(name, files)
+        elif not _is_int(data_file) or not 0 <= data_file < files:
+            raise InvalidArgument(
+                f"data_file {data_file!r}: this store has {files}, give 0 to {files - 1}, or None"
+            )
 
         def prepare() -> dict[str, Any]:
             if name in state.names:
@@ -215,6 +225,7 @@ class Store:
                 "max_messages": max_messages,
                 "created_us": self._env.now_us(),
                 "subscription_id": state.next_subscription_id if kind == WORK else 0,
+                "data_file": data_file,
             }
 
         self._define(format.CREATE_QUEUE, prepare, state.create_queue)

@@ -52,11 +52,16 @@ def _open(options: argparse.Namespace) -> Any:
     return open_store(options.path, create=False)
 
 
+def _creation(options: argparse.Namespace) -> dict[str, Any]:
+    """What is fixed when a store is made, as far as it was given."""
+    return {} if options.data_files is None else {"data_files": options.data_files}
+
+
 def _serve(options: argparse.Namespace) -> None:
     from quire.opening import serve
 
     print(f"process {os.getpid()} opens {options.path}", flush=True)
-    serve(options.path, options.linger, create=options.create)
+    serve(options.path, options.linger, create=options.create, **_creation(options))
     print(f"process {os.getpid()} closed {options.path}", flush=True)
 
 
@@ -95,8 +100,12 @@ def _queues(options: argparse.Namespace) -> None:
 def _create_queue(options: argparse.Namespace) -> None:
     from quire.opening import open as open_store
 
-    given = {"capacity": options.capacity, "max_messages": options.max_messages}
-    with open_store(options.path) as store:
+    given = {
+        "capacity": options.capacity,
+        "max_messages": options.max_messages,
+        "data_file": options.data_file,
+    }
+    with open_store(options.path, **_creation(options)) as store:
         store.create_queue(
             options.name,
             kind=options.kind,
@@ -245,11 +254,13 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(argument, metavar=argument.upper())
         return sub
 
+    files_help = "how many data files a new store has"
     sub = command("serve", _serve, help="own a store and serve it to other processes")
     sub.add_argument(
         "--linger", type=_seconds, metavar="S", help="end after S seconds without a client"
     )
     sub.add_argument("--no-create", dest="create", action="store_false", help="never make a store")
+    sub.add_argument("--data-files", type=int, metavar="N", help=files_help)
 
     for name, run, text in (
         ("status", _status, "show the state of a store"),
@@ -261,6 +272,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--kind", choices=("topic", "work"), default="topic")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")
+    sub.add_argument("--data-file", type=int, metavar="N", help="from 0; else taken by the name")
+    sub.add_argument("--data-files", type=int, metavar="N", help=files_help)
     command("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
 
     sub = command("subscribe", _subscribe, "queue", "subscription", help="make a subscription")

@@ -40,7 +40,7 @@ def _call(method: str, arguments: str, result: Callable[[Any], Any]) -> tuple[st
 
 CALLS: Final[Mapping[str, Call]] = dict(
     [
-        _call("create_queue", "name kind capacity max_messages", info_json),
+        _call("create_queue", "name kind capacity max_messages data_file", info_json),
         _call("queues", "", _infos),
         _call("queue", "name", info_json),
         _call("drop_queue", "name", _nothing),

@@ -63,11 +63,14 @@ class RemoteStore:
         kind: str = "topic",
         capacity: int | None = None,
         max_messages: int | None = None,
+        data_file: int | None = None,
     ) -> QueueInfo:
         """See `quire.engine.Store`, as for all methods here."""
-        arguments = {"name": name, "kind": kind, "max_messages": max_messages}
+        arguments: dict[str, Any] = {"name": name, "kind": kind, "max_messages": max_messages}
         if capacity is not None:
             arguments["capacity"] = capacity
+        if data_file is not None:
+            arguments["data_file"] = data_file
         return read_queue(self._call("create_queue", **arguments))
 
     def queues(self) -> list[QueueInfo]:

@@ -23,6 +23,9 @@ from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, 
 from quire.testing.sim_file import SimFile
 from quire.testing.sim_inode import PAGE_BYTES, Outcome, SimInode, pages_of
 
+# (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
+InUse = Callable[["SimEnv", str, int, int], str]
+
 START_US = 1_700_000_000_000_000
 STEP_US = 1
 
@@ -76,6 +79,7 @@ class SimEnv:
         self.disk = SimDisk()
         self._faults: list[Fault] = []
         self._forbidden: list[str] = []
+        self._in_use: list[tuple[str, InUse]] = []
 
     # What a test does to the machine.
 
@@ -87,6 +91,13 @@ class SimEnv:
         """
         with self.guard:
             self.crashed = True
+            return self.if_it_crashed(seed=seed, outcome=outcome)
+
+    def if_it_crashed(
+        self, *, seed: int = 0, outcome: Literal["kept", "lost"] | None = None
+    ) -> SimEnv:
+        """What `crash` would give now, while this machine goes on as if nothing were."""
+        with self.guard:
             random = Random(f"{self.seed}/{self.calls.last_number}/{seed}")
             mood: Outcome | None = outcome
             if mood is None:
@@ -131,12 +142,17 @@ class SimEnv:
         self._faults.append(fault)
         return fault
 
-    def forbid_overwrite(self, pattern: str) -> None:
+    def forbid_overwrite(self, pattern: str, in_use: InUse | None = None) -> None:
         """From now on AssertionError for a write over a synced page that is not zero.
 
         Renaming the file, cutting it, or punching the page declares the space to be free again.
+        With `in_use`, AssertionError for a write, punch or cut of what that function says is in
+        use, and nothing else: for files whose pages are used again without any of these.
         """
-        self._forbidden.append(pattern)
+        if in_use is None:
+            self._forbidden.append(pattern)
+        else:
+            self._in_use.append((pattern, in_use))
 
     def corrupt(self, path: str, offset: int, mask: int | bytes = 0x01) -> None:
         """Flip the mask's bits in the file, as seen and as durable."""
@@ -332,6 +348,14 @@ class SimEnv:
     def forbids_overwrite(self, path: str) -> bool:
         return any(matches(path, pattern) for pattern in self._forbidden)
 
+    def check_in_use(self, kind: str, inode: SimInode, offset: int, length: int) -> None:
+        for pattern, in_use in self._in_use:
+            holder = matches(inode.path, pattern) and in_use(self, inode.path, offset, length)
+            if holder:
+                raise AssertionError(
+                    f"{kind} of {length} bytes at {offset} of {inode.path}, in use by {holder}"
+                )
+
     def check_overwrite(self, inode: SimInode, offset: int, length: int) -> None:
         if not inode.protected or not self.forbids_overwrite(inode.path):
             return
@@ -356,6 +380,7 @@ class SimEnv:
         env.clock_us = self.clock_us + 1_000_000
         env.wall_offset_us = self.wall_offset_us
         env._forbidden = list(self._forbidden)
+        env._in_use = list(self._in_use)
         return env
 
     def _tick(self) -> int:

@@ -50,6 +50,7 @@ class SimFile:
         call = self._env.begin("write", self._inode.path, offset, len(written))
         with self._env.guard:
             self._check_open()
+            self._env.check_in_use("write", self._inode, offset, len(written))
             self._env.check_overwrite(self._inode, offset, len(written))
             self._env.check_room(self._inode, offset, len(written))
             error = self._env.fault(call)
@@ -98,6 +99,7 @@ class SimFile:
         call = self._env.begin("punch", self._inode.path, offset, length)
         with self._env.guard:
             self._check_open()
+            self._env.check_in_use("punch", self._inode, offset, length)
             self._env.raise_fault(call)
             self._changed(self._inode.change("punch", offset, length))
             self._env.crash_point(call)
@@ -107,6 +109,9 @@ class SimFile:
         call = self._env.begin("truncate", self._inode.path, length)
         with self._env.guard:
             self._check_open()
+            cut = len(self._inode.cache) - length
+            if cut > 0:
+                self._env.check_in_use("cut", self._inode, length, cut)
             self._env.raise_fault(call)
             self._changed(self._inode.change("truncate", 0, length))
             self._env.crash_point(call)

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from quire.engine import checkpoint, checkpoint_file
+from quire.engine.free_space import FreeSpace
+from quire.engine.options import FIXED
 from quire.engine.state import State
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv, SimFile, enumerate_crashes
+from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
+    PATH,
     Oracle,
     Workload,
     check_ids,
@@ -27,14 +31,17 @@ from tests.engine.workload import (
 
 pytestmark = pytest.mark.crash
 
+LARGE_PAGES: dict[str, Any] = {"page_size": 65536, "segment_bytes": 1 << 20, "data_files": 2}
+
 
 def crash_everywhere(
     seed: int, *, every: int = 1, rounds: int = 2, direct: bool = True, **options: Any
 ) -> int:
     """A workload, crashed at its calls; the number of cases."""
+    fixed = {name: options[name] for name in FIXED if name in options}
 
     def check(env: SimEnv, oracle: Oracle) -> None:
-        check_store(env, oracle, seed=seed + env.random.getrandbits(16))
+        check_store(env, oracle, seed=seed + env.random.getrandbits(16), **fixed)
 
     return enumerate_crashes(
         Workload(seed, **options),
@@ -62,6 +69,17 @@ def test_promise_1_2_3_power_failure_at_every_call(seed: int, rounds: int, direc
     """
     for n in range(max(1, rounds // 12)):
         assert crash_everywhere(seed + n, direct=direct, every=4) > 100
+
+
+@pytest.mark.promise(1, 2, 3)
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("options", [{"data_files": 3}, LARGE_PAGES], ids=str)
+def test_promise_1_2_3_power_failure_with_several_data_files(
+    seed: int, rounds: int, direct: bool, options: dict[str, Any]
+) -> None:
+    """The same with queues in several data files, whose writes survive or not on their own."""
+    for n in range(max(1, rounds // 25)):
+        assert crash_everywhere(seed + n, direct=direct, every=4, **options) > 100
 
 
 @pytest.mark.promise(1, 2)
@@ -160,14 +178,25 @@ def test_creation_is_whole_or_not_there(seed: int) -> None:
     assert cases > 100
 
 
+def run_on_guarded_disk(seed: int, **options: Any) -> None:
+    """A workload on a disk that lets nothing be written over that is in use."""
+    env, oracle = SimEnv(seed), Oracle()
+    env.forbid_overwrite("*.log")
+    env.forbid_overwrite("*.lts*")
+    guard_pages(env, PATH)
+    Workload(seed, checkpoint_bytes=100_000, **options)(env, oracle)
+
+
 @pytest.mark.promise(10)
-def test_promise_10_pages_in_use_are_not_overwritten(seed: int, rounds: int) -> None:
-    """No group of the journal is written over before its segment came round (J4)."""
+@pytest.mark.parametrize("options", [{}, {"data_files": 3}, LARGE_PAGES], ids=str)
+def test_promise_10_pages_in_use_are_not_overwritten(
+    seed: int, rounds: int, options: dict[str, Any]
+) -> None:
+    """No group of the journal is written over before its segment came round (J4), and no data page
+    while a durable record refers to it, also while the file is cut by nearly every checkpoint.
+    """
     for n in range(max(1, rounds // 5)):
-        env, oracle = SimEnv(seed + n), Oracle()
-        env.forbid_overwrite("*.log")
-        env.forbid_overwrite("*.lts*")
-        Workload(seed + n, steps=100, checkpoint_bytes=100_000)(env, oracle)
+        run_on_guarded_disk(seed + n, steps=100, **options)
 
 
 # Canaries -----------------------------------------------------------------------------------------
@@ -196,6 +225,29 @@ def test_canary_commits_without_a_sync(seed: int) -> None:
         enumerate_crashes(
             Workload(seed), check_store, Oracle, seed=seed, rounds=2, every=3, new_env=HastyEnv
         )
+
+
+@pytest.mark.parametrize("options", [{}, {"data_files": 3}], ids=str)
+def test_canary_hands_out_a_used_page(
+    seed: int, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """A free-space map that hands out a page in use is caught at the write."""
+    allocate = FreeSpace.allocate
+    handed_out = []
+
+    def careless(space: FreeSpace, pages: int) -> int | None:
+        for first in range(1, space.total_pages - pages + 1):
+            end = first + pages
+            if not space._overlaps_free(first, end) and not space._pending.overlaps(first, end):
+                handed_out.append(first)
+                space._pending.add(first, end)
+                return first
+        return allocate(space, pages)
+
+    monkeypatch.setattr(FreeSpace, "allocate", careless)
+    with pytest.raises(AssertionError, match="in use by pages"):
+        run_on_guarded_disk(seed, steps=100, **options)
+    assert len(handed_out) == 1
 
 
 def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,34 +262,39 @@ def drain(store: Store, model: Model) -> None:
     store.checkpoint()  # and may be used again with the next
     numbers = store.status()
     data = numbers["data"]
-    assert data["bytes"] - data["free_bytes"] == data["page_size"], data
+    assert {f["bytes"] - f["free_bytes"] for f in data["files"]} == {data["page_size"]}, data
     assert numbers["large_transactions"]["files"] == 0
     assert store.verify().ok
 
 
-def check_store(env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3) -> None:
-    """Recover; compare; go on working; lose the power again; compare; read everything."""
+def check_store(
+    env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3, **options: Any
+) -> None:
+    """Recover; compare; go on working; lose the power again; compare; read everything.
+
+    The options are those that the store was made with.
+    """
     env.capacity_bytes = None
     if not oracle.created:
         env.make_directory("/disk")
         env.sync_directory("/")
-    store = open_store(env)
+    store = open_store(env, **options)
     model = oracle.match(store)
     check_ids(store, oracle)
     check_space(store, model)
-    more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids)
+    more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids, **options)
     going_on = Oracle(True, model.copy(), None, oracle.ids)
     store = more.run(env, store, going_on)
     if seed % 2:
         store.checkpoint()
     again = env.crash(outcome="lost", seed=seed)
-    store = open_store(again)
+    store = open_store(again, **options)
     model = going_on.match(store)
     check_ids(store, going_on)
     check_space(store, model)
     drain(store, model)
     store.close()
-    open_store(again).close()
+    open_store(again, **options).close()
 
 
 # The workload -------------------------------------------------------------------------------------

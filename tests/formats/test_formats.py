@@ -51,7 +51,11 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         if archive.name != "store-v1.tar.gz":
             assert codecs_of(store) == {codec_named(compression_of(archive))}
         assert store.verify().findings == []
-        assert [info.name for info in store.queues()] == ["topic", "work"]
+        assert [(info.name, info.data_file) for info in store.queues()] == [
+            ("topic", 0),
+            ("work", 0),
+        ]
+        assert len(store.status()["data"]["files"]) == 1
         assert store.ledger("ledger key") == 8
         with store.transaction() as txn:
             everything = list(txn.get_many("topic/all", max_messages=1000))
