@@ -1,7 +1,7 @@
 """The queue manager: queues, transactions, subscriptions, space, recovery."""
 
 from .direct_read import PieceReader
-from .info import Lease, Piece, QueueInfo, Report, SubscriptionInfo
+from .info import Lease, Piece, PreparedInfo, QueueInfo, Report, SubscriptionInfo
 from .message_id import MessageId, MessageIds
 from .options import Options
 from .store import Store
@@ -14,6 +14,7 @@ __all__ = [
     "Options",
     "Piece",
     "PieceReader",
+    "PreparedInfo",
     "QueueInfo",
     "Report",
     "Store",

@@ -90,7 +90,7 @@ def write_checkpoint(
     header = format.CHECKPOINT_HEADER.pack(
         0,
         format.CHECKPOINT_MAGIC,
-        format.VERSION,
+        format.CHECKPOINT_VERSION,
         0,
         store_id,
         lsn,
@@ -146,8 +146,11 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
         raise StoreCorrupt(f"{path}: not a checkpoint; restore the store from a copy")
     if length != len(data) or checksum(data[8:]) != digest:
         raise StoreCorrupt(f"{path}: checksum differs; restore the store from a copy")
-    if version != format.VERSION:
-        raise StoreVersion(f"{path}: format version {version}, this release reads {format.VERSION}")
+    if version not in format.CHECKPOINT_VERSIONS:
+        raise StoreVersion(
+            f"{path}: format version {version}, this release reads up to "
+            f"{format.CHECKPOINT_VERSION}"
+        )
     if at != lsn or size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
     document = json.loads(data[size : size + text_length])

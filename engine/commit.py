@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from quire.errors import AlreadyCommitted
-
 from . import format
 from .block_reader import BlockReader
 from .commit_record import ID_AND_TIME_OFFSET, Entry, Part, Read
@@ -47,15 +45,10 @@ class Commit:
 
     def place(self) -> None:
         state = self._state
-        for entry in self._entries:
-            last = max(state.ledger.get(entry.key, -1), state.placed.get(entry.key, -1))
-            if entry.version <= last:
-                raise AlreadyCommitted(
-                    f"the ledger holds {entry.key!r} at version {last}: version {entry.version} "
-                    "has been committed before; roll back, its effect is there"
-                )
-        for entry in self._entries:
-            state.placed[entry.key] = entry.version
+        if self._entries:
+            state.check_entries(self._entries)
+            for entry in self._entries:
+                state.placed[entry.key] = entry.version
         self.first_id, self.time_us = state.take_ids(self._messages)
         _put_id_and_time(self.record[0], ID_AND_TIME_OFFSET, self.first_id, self.time_us)
 

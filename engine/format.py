@@ -13,6 +13,9 @@ transaction id, 0 for the others)
     3 DROP_QUEUE           JSON object: queue_id
     4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
     5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
+    6 PREPARE              one transaction, prepared: durable and undecided (two-phase commit)
+    7 COMMIT_PREPARED      a prepared transaction is committed
+    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
 
 COMMIT body
 
@@ -39,6 +42,25 @@ COMMIT body
     then    entries              u16 key length, u16 reserved, u32 reserved, i64 version, key in UTF-8, to 8 bytes
     then    the inline blocks, each at a multiple of 8 bytes from the record's start
 
+PREPARE body
+
+    offset  type  field
+    0       u16   xid length     bytes
+    2       u16   reserved
+    4       u32   taken          so many of the reads, the first ones, are messages in flight
+    8       xid in UTF-8, to 8 bytes
+    then    a COMMIT body without inline parts: first_id 0, time_us when it was prepared
+
+COMMIT_PREPARED and ROLLBACK_PREPARED body
+
+    offset  type  field
+    0       u64   first_id       id of the transaction's first message; 0 in ROLLBACK_PREPARED
+    8       i64   time_us        of the decision, microseconds since the epoch
+    16      u32   messages       number of messages in all parts of the PREPARE record
+    20      u16   xid length     bytes
+    22      u16   reserved
+    24      xid in UTF-8, to 8 bytes
+
 Record page (one page of the data file; header 64 bytes, then records of 64 bytes)
 
     header: u64 checksum over [8, 64 + 64 * records), u32 magic "QREC", u16 version, u16 records, u32 queue_id,
@@ -50,7 +72,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     offset  type  field
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
-    12      u16   version
+    12      u16   version        2; 1 is the same without prepared transactions
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
@@ -58,7 +80,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     40      u64   json_length
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
-    64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them
+    64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
+            Its "prepared" lists the bodies of the PREPARE records that are not decided, in base64
 """
 
 from __future__ import annotations
@@ -75,6 +98,9 @@ CREATE_QUEUE: Final = 2
 DROP_QUEUE: Final = 3
 SUBSCRIBE: Final = 4
 UNSUBSCRIBE: Final = 5
+PREPARE: Final = 6
+COMMIT_PREPARED: Final = 7
+ROLLBACK_PREPARED: Final = 8
 
 INLINE: Final = 0
 DATA: Final = 1
@@ -85,6 +111,9 @@ ID_AND_TIME: Final = struct.Struct("<Qq")
 PART: Final = struct.Struct("<QQQIIIBBHQ")
 READ: Final = struct.Struct("<IIQQ")
 ENTRY: Final = struct.Struct("<HHIq")
+PREPARE_HEADER: Final = struct.Struct("<HHI")
+DECISION_HEADER: Final = struct.Struct("<QqIHH")
+DECISION_FILLED: Final = struct.Struct("<QqI")
 
 PAGE_MAGIC: Final = int.from_bytes(b"QREC", "little")
 PAGE_HEADER: Final = struct.Struct("<QIHHIIQQ24x")
@@ -105,6 +134,8 @@ RECORD: Final = np.dtype(
     ]
 )
 
+CHECKPOINT_VERSION: Final = 2
+CHECKPOINT_VERSIONS: Final = (1, 2)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 
@@ -112,6 +143,8 @@ assert COMMIT_HEADER.size == 32
 assert PART.size == 48
 assert READ.size == 24
 assert ENTRY.size == 16
+assert PREPARE_HEADER.size == 8
+assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64
 assert RECORD.itemsize == 64
 assert CHECKPOINT_HEADER.size == 64

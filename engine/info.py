@@ -14,7 +14,7 @@ class QueueInfo:
     kind: str  # "topic" or "work"
     capacity_bytes: int
     max_messages: int | None
-    used_bytes: int  # unread committed messages, and what open transactions hold
+    used_bytes: int  # unread committed messages, and what open and prepared transactions hold
     messages: int  # committed and not yet read by every subscription
     first_position: int  # of the oldest message that is kept
     end_position: int  # the next message committed gets this position
@@ -23,6 +23,19 @@ class QueueInfo:
     reserving: int  # R
     created_us: int
     data_file: int  # the number of the file that holds its blocks, from 0
+    prepared: int = 0  # transactions that are prepared and not decided; T does not count them
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedInfo:
+    """A prepared transaction that waits for its decision."""
+
+    xid: str
+    prepared_us: int  # microseconds since the epoch
+    age_seconds: float
+    queues: tuple[str, ...]  # that it has put to or got from
+    messages: int  # that it puts
+    bytes: int  # what they count against the queues' capacities
 
 
 @dataclass(frozen=True, slots=True)

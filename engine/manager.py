@@ -45,9 +45,10 @@ from .places import Extent, Places
 from .queue import Queue
 from .read_structure import Pointer
 from .sequencer import Sequencer
-from .state import State
+from .state import QueueParts, State
 from .subscription import Subscription
 from .transaction import Transaction
+from .two_phase import TwoPhase
 from .written import Written, part_of
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
@@ -76,6 +77,7 @@ class Manager:
         self.places = places
         self.reader = reader
         self.sequencer = Sequencer(journal)
+        self.two_phase = TwoPhase(self)
         self.write_buffer = WriteBuffer(options.write_buffer_bytes)
         self.inline_limit = options.inline_limit(journal.max_group_bytes)
         self.open_transactions: dict[int, Transaction] = {}
@@ -140,9 +142,14 @@ class Manager:
             self._commit(transaction, written, reads, entries)
             return
         with ExitStack() as held:
+            self.lock_all(written, held)
+            self._commit(transaction, written, reads, entries)
+
+    def lock_all(self, written: list[Written], held: ExitStack) -> None:
+        """Under a strategy that wants it: keep writers out of all the queues."""
+        if self.state.strategy.locks_queues:
             for part in sorted(written, key=lambda part: part.queue.queue_id):
                 held.enter_context(part.queue.writers)
-            self._commit(transaction, written, reads, entries)
 
     def _commit(
         self,
@@ -154,7 +161,25 @@ class Manager:
         usual = len(written) == 1 and not reads and not entries
         if usual and self._commit_block(transaction, written[0]):
             return
-        groups: list[tuple[Queue, list[Part]]] = []
+        groups, pieces = self.pieces_of(written)
+        reserved: list[Queue] = []
+        extents: Collection[Extent] = ()
+        try:
+            self.reserve(groups, reserved)
+            extents = self.write_data(groups, pieces, self.inline_limit)
+            change = self._pack(transaction.id, groups, pieces, reads, entries)
+            transaction.change = change
+            self.sequencer.submit(change)
+        except BaseException:
+            if not transaction.stands:
+                self.undo(reserved, extents)
+            raise
+        self.leave_unused(written)
+        self.after_commit()
+
+    def pieces_of(self, written: list[Written]) -> tuple[QueueParts, list[EncodedBlock | LtdsInfo]]:
+        """Step 1: the parts by queue, and what each of them is made of."""
+        groups: QueueParts = []
         pieces: list[EncodedBlock | LtdsInfo] = []
         touched = [w for w in written if w.count]
         for part in touched:
@@ -166,29 +191,24 @@ class Manager:
                 (part.queue, [part_of(p, queue_id, last=i == last) for i, p in enumerate(own)])
             )
             pieces.extend(own)
-        reserved: list[Queue] = []
-        extents: Collection[Extent] = ()
-        try:
-            for queue, _ in groups:
-                with queue.lock:
-                    if queue.dropped:
-                        raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
-                    queue.space.reserve()
-                reserved.append(queue)
-            extents = self._write_data(groups, pieces)
-            change = self._pack(transaction.id, groups, pieces, reads, entries)
-            transaction.change = change
-            self.sequencer.submit(change)
-        except BaseException:
-            if not transaction.stands:
-                self._undo(reserved, extents)
-            raise
+        return groups, pieces
+
+    def reserve(self, groups: QueueParts, reserved: list[Queue]) -> None:
+        """Step 2; `reserved` grows queue by queue, for `undo`."""
+        for queue, _ in groups:
+            with queue.lock:
+                if queue.dropped:
+                    raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
+                queue.space.reserve()
+            reserved.append(queue)
+
+    def leave_unused(self, written: list[Written]) -> None:
+        """The transaction's record is durable: let go of what it opened and did not use."""
         for part in written:
-            if not part.count:  # it was opened and nothing was put
+            if not part.count:  # nothing was put
                 with part.queue.lock:
                     part.queue.space.abandon(0, 0)
         self._release_fragments(written)
-        self.after_commit()
 
     def _commit_block(self, transaction: Transaction, written: Written) -> bool:
         """The same for the usual transaction: one block to one queue, inside its record.
@@ -212,17 +232,17 @@ class Manager:
             self.sequencer.submit(change)
         except BaseException:
             if not transaction.stands:
-                self._undo([queue], ())
+                self.undo([queue], ())
             raise
         self.after_commit()
         return True
 
-    def _write_data(
-        self, groups: list[tuple[Queue, list[Part]]], pieces: Sequence[EncodedBlock | LtdsInfo]
+    def write_data(
+        self, groups: QueueParts, pieces: Sequence[EncodedBlock | LtdsInfo], inline_limit: int
     ) -> Collection[Extent]:
         """Step 3; the extents, one in each file; none when the blocks travel in the record."""
         blocks = [piece for piece in pieces if isinstance(piece, EncodedBlock)]
-        if sum(len(block.data) for block in blocks) <= self.inline_limit:
+        if sum(len(block.data) for block in blocks) <= inline_limit:
             return ()
         places = self.places
         by_file: dict[int, list[bytes | bytearray]] = {}
@@ -274,7 +294,7 @@ class Manager:
             list(zip(places, blocks, strict=True)),
         )
 
-    def _undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
+    def undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
         for queue in reserved:
             with queue.lock:
                 queue.space.unreserve()

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from quire.errors import InvalidArgument
-from quire.limits import MAX_LEDGER_KEY_BYTES
+from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
@@ -31,6 +31,20 @@ def check_key(key: object) -> str:
             return key
     raise InvalidArgument(
         f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes in UTF-8"
+    )
+
+
+def check_xid(xid: object) -> str:
+    """A prepared transaction's name itself, or `InvalidArgument`."""
+    if (
+        isinstance(xid, str)
+        and xid
+        and xid.isprintable()  # so it has no lone surrogates either
+        and len(xid.encode()) <= MAX_XID_BYTES
+    ):
+        return xid
+    raise InvalidArgument(
+        f"xid {xid!r}: give a string of printable characters, 1 to {MAX_XID_BYTES} bytes in UTF-8"
     )
 
 

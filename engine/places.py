@@ -154,6 +154,11 @@ class Places:
         manager, first, pages = self._located(*self.extent_of(ref))
         manager.space.unpin(first, pages)
 
+    def let_go(self, ltds_id: int) -> None:
+        """A file that another process wrote is not the store's any more."""
+        with self._lock:
+            self.ltds.pop(ltds_id, None)
+
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
         for manager in self.managers:

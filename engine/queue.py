@@ -4,8 +4,8 @@
 - Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
   releases nothing. A block all of whose messages are released is given back at once, wherever it
   is.
-- Q3: `space.used` is a function of the records and of `released` plus what open transactions hold,
-  so that recovery arrives at the same number.
+- Q3: `space.used` is a function of the records and of `released` plus what open and prepared
+  transactions hold, so that recovery arrives at the same number.
 """
 
 from __future__ import annotations
@@ -271,6 +271,7 @@ class Queue:
                 reserving=space.reserving,
                 created_us=self.config.created_us,
                 data_file=self.data_file,
+                prepared=space.prepared,
             )
 
     def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:

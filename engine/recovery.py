@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from binascii import a2b_base64
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,7 @@ from .checkpoint_file import Checkpoint
 from .commit_record import unpack
 from .data_files import DataFiles
 from .places import Places
+from .prepared_record import unpack_decision, unpack_prepare
 from .record_list import PageEntry
 from .record_page import RecordPages
 from .space_maps import read_spaces
@@ -53,6 +55,9 @@ def restore(
         state.ledger = dict(document["ledger"])
         for entry in document["queues"]:
             _restore_queue(checkpoint, state, entry)
+        for body in document.get("prepared", ()):
+            record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
+            state.prepared.restore(record, checkpoint.path)
         state.next_id = document["next_id"]
         state.last_time_us = document["last_time_us"]
         state.next_queue_id = document["next_queue_id"]
@@ -102,6 +107,10 @@ def replay(
         where = f"{directory}: record at LSN {address:#x}"
         if kind == format.COMMIT:
             state.recover_commit(unpack(body, where), address)
+        elif kind == format.PREPARE:
+            state.prepared.recover(unpack_prepare(body, where), where)
+        elif kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED):
+            state.recover_decision(kind, unpack_decision(body, where), where)
         elif kind in changes:
             try:
                 changes[kind](json.loads(bytes(body)))
@@ -125,9 +134,7 @@ def replay(
         report=report,
         direct=True,
     )
-    for queue in state.queues.values():
-        for subscription in queue.subscriptions.values():
-            subscription.cursor = subscription.done.first_gap(0)
+    state.prepared.resume_reading()
     for manager in state.places.managers:
         manager.match_file()
     return journal

@@ -26,7 +26,8 @@ class Space:
 
     __slots__ = (
         "capacity", "live_messages", "max_messages", "name", "open_transactions", "pending_bytes",
-        "pending_messages", "reserving", "strategy", "used",
+        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving",
+        "strategy", "used",
     )  # fmt: skip
 
     def __init__(
@@ -36,12 +37,15 @@ class Space:
         self.strategy = strategy
         self.capacity = capacity
         self.max_messages = max_messages
-        self.used = 0  # committed and unread, and what open transactions hold
+        self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
         self.live_messages = 0  # committed, not yet read by every subscription
         self.pending_messages = 0  # of open transactions
         self.open_transactions = 0  # T
         self.reserving = 0  # R
+        self.prepared = 0  # transactions that wait for their decision
+        self.prepared_bytes = 0  # what they hold, their commit records included
+        self.prepared_messages = 0
 
     def open(self) -> None:
         """S1: a transaction's first write to the queue."""
@@ -113,6 +117,44 @@ class Space:
         self.used += charge
         self.live_messages += messages
 
+    def prepare(self, charge: int, messages: int) -> None:
+        """The transaction is prepared: its commit record is taken now, so T and R go down.
+
+        `charge` includes the control records.
+        """
+        self.used += COMMIT_BYTES
+        self.pending_bytes -= charge - COMMIT_BYTES
+        self.open_transactions -= 1
+        self.reserving -= 1
+        self.pending_messages -= messages
+        self.keep_prepared(charge, messages)
+
+    def recovered_prepared(self, charge: int, messages: int) -> None:
+        """A prepared transaction that is read from the journal."""
+        self.used += charge
+        self.keep_prepared(charge, messages)
+
+    def keep_prepared(self, charge: int, messages: int) -> None:
+        """Of what is used, so much is a prepared transaction's."""
+        self.prepared += 1
+        self.prepared_bytes += charge
+        self.prepared_messages += messages
+
+    def commit_prepared(self, charge: int, messages: int) -> None:
+        """A prepared transaction is committed; that needs no space (promise 5)."""
+        self._decided(charge, messages)
+        self.live_messages += messages
+
+    def rollback_prepared(self, charge: int, messages: int) -> None:
+        """A prepared transaction is rolled back."""
+        self._decided(charge, messages)
+        self.used -= charge
+
+    def _decided(self, charge: int, messages: int) -> None:
+        self.prepared -= 1
+        self.prepared_bytes -= charge
+        self.prepared_messages -= messages
+
     def abandon(self, charge: int, messages: int) -> None:
         """An open transaction is rolled back; `charge` is what it had written."""
         self.used -= charge + OPEN_BYTES
@@ -132,12 +174,13 @@ class Space:
 
     def _check_messages(self, messages: int) -> None:
         assert self.max_messages is not None
-        if self.live_messages + self.pending_messages + messages > self.max_messages:
+        held = self.live_messages + self.pending_messages + self.prepared_messages
+        if held + messages > self.max_messages:
             raise self._full(f"it holds at most {self.max_messages} messages")
 
     def _full(self, why: str) -> QueueFull:
         return QueueFull(
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
-            f"{self.open_transactions} open transactions); read and commit from it, or drop "
-            f"subscriptions that nobody reads, then try again"
+            f"{self.open_transactions} open and {self.prepared} prepared transactions); read and "
+            "commit from it, or drop subscriptions that nobody reads, then try again"
         )

@@ -24,7 +24,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol, TypeVar, cast
 
-from quire.errors import AlreadyCommitted, DiskFull, StoreFailed
+from quire.errors import (
+    AlreadyCommitted,
+    DiskFull,
+    StoreFailed,
+    TransactionNotFound,
+    XidExists,
+)
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GROUP_BYTES
 
@@ -50,6 +56,9 @@ class Change(Protocol):
 
 # A definition's record is made in `place`: what it takes is not known before. Names have limits.
 _DEFINITION_BYTES: Final = 2048
+
+# What refuses a change because another one has done it.
+_THERE_ALREADY: Final = (AlreadyCommitted, TransactionNotFound, XidExists)
 
 _C = TypeVar("_C", bound="Change | _Exclusive")
 
@@ -164,8 +173,8 @@ class Sequencer:
         except BaseException as error:
             interrupted = not isinstance(error, Exception)
             for turn in group:
-                # Who was refused because of an entry of this group must not think it is committed.
-                if turn.error is None or isinstance(turn.error, AlreadyCommitted):
+                # Who was refused because of a change of this group must not think that it stands.
+                if turn.error is None or isinstance(turn.error, _THERE_ALREADY):
                     turn.error = self._failed() if interrupted else error
             if interrupted or not group:
                 raise

@@ -5,6 +5,7 @@ Lists that only grow at their end are noted by their length, the rest is copied.
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +103,7 @@ class Snapshot:
     ledger: dict[str, int]
     ltds: dict[int, str]
     spaces: list[SpaceSnapshot]  # of each data file
+    prepared: list[bytes]  # PREPARE records' bodies
     retired: list[int]
     queues: list[QueueSnapshot]
 
@@ -118,6 +120,7 @@ class Snapshot:
             ledger=dict(state.ledger),
             ltds=dict(places.ltds),
             spaces=[manager.space.snapshot() for manager in places.managers],
+            prepared=[prepared.body() for prepared in state.prepared],
             retired=list(state.pages.retired),
             queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
         )
@@ -131,5 +134,6 @@ class Snapshot:
             "next_subscription_id": self.next_subscription_id,
             "ledger": self.ledger,
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
+            "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in self.queues],
         }

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from quire.env import Env
-from quire.errors import InvalidArgument, QueueNotFound, StoreCorrupt
+from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, StoreCorrupt
 
 from . import format
 from .block_ref import BlockRef
 from .commit_record import CommitRecord, Entry, Part, Read
 from .names import split_source
 from .places import Places
+from .prepared import Prepared, PreparedTransactions
+from .prepared_record import DecisionRecord
 from .queue import Queue, QueueConfig
 from .record_page import RecordPages
 from .strategies import Strategy
@@ -36,6 +38,7 @@ class State:
         self.places = places
         self.pages = pages
         self.queues: dict[int, Queue] = {}
+        self.prepared = PreparedTransactions(self.queues, places)
         self.names: dict[str, Queue] = {}
         self.ledger: dict[str, int] = {}
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
@@ -75,6 +78,17 @@ class State:
             self.last_time_us = now
         return first, self.last_time_us
 
+    def check_entries(self, entries: Sequence[Entry]) -> None:
+        """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
+        for entry in entries:
+            last = max(self.ledger.get(entry.key, -1), self.placed.get(entry.key, -1))
+            if entry.version <= last:
+                raise AlreadyCommitted(
+                    f"the ledger holds {entry.key!r} at version {last}: version {entry.version} "
+                    "has been committed before; roll back, its effect is there"
+                )
+        self.prepared.check_entries(entries)
+
     # Commits
 
     def apply_commit(
@@ -86,10 +100,12 @@ class State:
         time_us: int,
         address: int,
         live: bool,
+        prepared: bool = False,
     ) -> None:
         """A transaction's journal record is durable at the address.
 
         `live`: its messages and places are accounted as those of an open transaction until now.
+        `prepared`: as those of a prepared one.
         """
         for queue, parts in groups:
             with queue.lock:
@@ -108,13 +124,15 @@ class State:
                     first_id += count
                     messages += count
                     charge += part.charge
-                if live:
+                if prepared:
+                    queue.space.commit_prepared(charge, messages)
+                elif live:
                     queue.space.commit(charge, messages)
                 else:
                     queue.space.recovered(charge, messages)
                 queue.wake()
             for part in parts:
-                if part.kind != format.INLINE:
+                if part.kind != format.INLINE and not prepared:
                     self.places.commit(part, queue.name, live)
         for read in reads:
             reader = self.queues.get(read.queue_id)
@@ -152,6 +170,25 @@ class State:
             live=False,
         )
         self.next_id = max(self.next_id, record.first_id + messages)
+        self.last_time_us = max(self.last_time_us, record.time_us)
+
+    def commit_prepared(self, prepared: Prepared, first_id: int, time_us: int) -> None:
+        """The decision to commit is durable: the transaction's messages are the queues' now."""
+        record = prepared.record
+        self.apply_commit(
+            prepared.groups, record.reads, record.entries, first_id, time_us, 0,
+            live=False, prepared=True,
+        )  # fmt: skip
+        self.prepared.committed(prepared, first_id)
+
+    def recover_decision(self, kind: int, record: DecisionRecord, where: str) -> None:
+        """Fold a COMMIT_PREPARED or ROLLBACK_PREPARED record of the journal."""
+        prepared = self.prepared.recover_decision(record.xid, record.messages, where)
+        if kind == format.ROLLBACK_PREPARED:
+            self.prepared.roll_back(prepared)
+            return
+        self.commit_prepared(prepared, record.first_id, record.time_us)
+        self.next_id = max(self.next_id, record.first_id + record.messages)
         self.last_time_us = max(self.last_time_us, record.time_us)
 
     # Queues and subscriptions

@@ -21,6 +21,7 @@ def status(
     return {
         "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
         "transactions": [t.describe() for t in list(manager.open_transactions.values())],
+        "prepared": [asdict(p) for p in manager.state.prepared.info(manager.env.now_us())],
         "write_buffer_bytes": manager.write_buffer.total_bytes,
         "commits": manager.sequencer.changes,
         "groups": manager.sequencer.groups,

@@ -36,12 +36,12 @@ from .checkpoint import Checkpointer
 from .data_files import file_for
 from .definition import Definition
 from .fragments import remove_unfinished
-from .info import Lease, QueueInfo, Report, SubscriptionInfo
+from .info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
 from .manager import Manager
-from .names import check_key, check_name
+from .names import check_key, check_name, check_xid
 from .opened import Opened, open_files
 from .options import Options
 from .queue import TOPIC, WORK, Queue
@@ -136,13 +136,17 @@ class Store:
             raise
 
     def close(self) -> None:
-        """Roll back what is open, make a checkpoint, let go of the store; twice is once."""
+        """Roll back what is open, make a checkpoint, let go of the store; twice is once.
+
+        What is prepared stays so.
+        """
         if self._closed is not None:
             return
         self._closed = "the store was closed: open it again"
         self._maintenance.stop()
         for transaction in list(self._manager.open_transactions.values()):
-            transaction.rollback()
+            transaction.give_up()
+        self._manager.state.prepared.abandon(self._closed)
         opened = self._opened
         for queue in list(opened.state.queues.values()):
             with queue.lock:
@@ -170,6 +174,7 @@ class Store:
         self._closed = reason
         for transaction in list(self._manager.open_transactions.values()):
             transaction.abandon(reason)
+        self._manager.state.prepared.abandon(reason)
 
     @property
     def failed(self) -> bool:
@@ -234,7 +239,7 @@ class Store:
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
 
-        Raises QueueNotFound, QueueInUse while transactions are open in it.
+        Raises QueueNotFound, QueueInUse while transactions are open or prepared in it.
         """
         state = self._state()
         marked: list[Queue] = []
@@ -247,11 +252,16 @@ class Store:
                         f"queue {name!r} has {queue.space.open_transactions} open transactions: "
                         "end them first"
                     )
+                if queue.space.prepared:
+                    raise QueueInUse(
+                        f"queue {name!r} has {queue.space.prepared} prepared transactions: decide "
+                        "them first (recover() lists them)"
+                    )
                 in_flight = sum(s.delivered for s in queue.subscriptions.values())
                 if in_flight:
                     raise QueueInUse(
                         f"{in_flight} messages of queue {name!r} are in flight: end the "
-                        "transactions that got them first"
+                        "transactions that got them first, the prepared ones too (see recover())"
                     )
                 queue.dropped = True
             marked.append(queue)
@@ -317,16 +327,23 @@ class Store:
         return target.subscription_info(target.subscription(subscription))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        """Remove a subscription; what only it had not read goes. Raises SubscriptionNotFound."""
+        """Remove a subscription; what only it had not read goes.
+
+        Raises SubscriptionNotFound, QueueInUse while a prepared transaction has got messages of it.
+        """
         state = self._state()
         check_name(subscription, "subscription")
 
         def prepare() -> dict[str, Any]:
             found = state.queue(queue)
-            return {
-                "queue_id": found.queue_id,
-                "subscription_id": found.subscription(subscription).subscription_id,
-            }
+            subscription_id = found.subscription(subscription).subscription_id
+            xid = state.prepared.reader_of(subscription_id)
+            if xid is not None:
+                raise QueueInUse(
+                    f"the prepared transaction {xid!r} has got messages of "
+                    f"{queue}/{subscription}: decide it first"
+                )
+            return {"queue_id": found.queue_id, "subscription_id": subscription_id}
 
         self._define(format.UNSUBSCRIBE, prepare, state.unsubscribe)
 
@@ -354,6 +371,24 @@ class Store:
         if not isinstance(large, bool):
             raise InvalidArgument(f"large {large!r}: give True or False")
         return self._manager.begin(timeout, large)
+
+    def recover(self) -> list[PreparedInfo]:
+        """The prepared transactions that wait for a decision, the oldest first."""
+        return self._state().prepared.info(self._env.now_us())
+
+    def commit_prepared(self, xid: str) -> None:
+        """Commit a prepared transaction (see `Transaction.prepare`), by whomever it was prepared.
+
+        Raises TransactionNotFound: it was decided already, or there was none. A queue that is full
+        does not matter; DiskFull and StoreFailed leave it prepared, or decided (see `recover`).
+        """
+        self._state()
+        self._manager.two_phase.decide(check_xid(xid), commit=True)
+
+    def rollback_prepared(self, xid: str) -> None:
+        """Roll a prepared transaction back. Raises as `commit_prepared`."""
+        self._state()
+        self._manager.two_phase.decide(check_xid(xid), commit=False)
 
     def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> int:
         """Put one message in a transaction of its own; its id. Durable on return."""

@@ -5,7 +5,8 @@
 - U2: returned positions are delivered before the cursor moves on: a rollback makes messages
   available again at their place in the order.
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
-  returned are gone with the process, and every position not in `done` is delivered again.
+  returned are gone with the process, and every position not in `done` is delivered again, but for
+  what prepared transactions have got: that stays in flight.
 """
 
 from __future__ import annotations
@@ -98,6 +99,17 @@ class Subscription:
             self.returned.add(lo, hi)
             if counted:
                 self.attempts.add(lo, hi)
+
+    def resume(self, in_flight: list[tuple[int, int]]) -> None:
+        """Recovery is done: [start, end) of each are in flight, what is unread is available."""
+        self.returned = IntervalSet()
+        self.cursor = self.done.first_gap(0)
+        if in_flight:
+            self.cursor = max(self.cursor, *(end for _, end in in_flight))
+            for lo, hi in self.done.gaps(0, self.cursor):
+                self.returned.add(lo, hi)
+            for start, end in in_flight:
+                self.returned.remove(start, end)
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""

@@ -6,12 +6,19 @@ States (`TransactionState`):
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
     OPEN -> IN_DOUBT       the journal's write failed: reopening the store tells
+    OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
+                           object or by the xid (store.commit_prepared, rollback_prepared)
+    OPEN -> OPEN           prepare() raised for such a reason (also XidExists, KeyHeld)
+    PREPARED -> COMMITTED, ROLLED_BACK     somebody decided, this object or another
+    PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with
+                           block and the store's close do nothing to it (promise 7)
 
 - X1: nothing of the transaction is visible to others, or durable, before its journal record is.
 - X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
   available again at its place in the order by its rollback.
 - X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it can only be rolled back.
+- X4: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
 """
 
 from __future__ import annotations
@@ -32,6 +39,7 @@ from quire.errors import (
     StoreClosed,
     StoreFailed,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTimeout,
 )
 from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -41,8 +49,9 @@ from quire.message import Delivered, Fields, Message, Messages, check_payload
 from .commit import Commit, committed
 from .commit_record import Entry, Read
 from .message_id import MessageId, MessageIds
-from .names import check_key
+from .names import check_key, check_xid
 from .one_block import OneBlock
+from .prepared import Prepared
 from .queue import Queue
 from .subscription import Subscription
 from .written import Written
@@ -55,6 +64,7 @@ class TransactionState(Enum):
     """See the module."""
 
     OPEN = "open"
+    PREPARED = "prepared"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     IN_DOUBT = "in doubt"
@@ -82,6 +92,7 @@ class Transaction:
         self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
         self.change: Commit | OneBlock | None = None  # what the journal was asked to hold
+        self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
 
     @property
     def stands(self) -> bool:
@@ -89,8 +100,13 @@ class Transaction:
         return self.change is not None and self.change.applied
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared, durably, whatever became of it since."""
+        return self.prepared is not None and self.prepared.stands
+
+    @property
     def state(self) -> str:
-        """ "open", "committed", "rolled back" or "in doubt"."""
+        """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
         return self._state.value
 
     # Writing
@@ -237,10 +253,13 @@ class Transaction:
     def commit(self) -> None:
         """Make everything durable and visible at once.
 
-        Raises QueueFull, DiskFull (the transaction stays open: try again or roll back),
+        Raises QueueFull, DiskFull, KeyHeld (the transaction stays open: try again or roll back),
         AlreadyCommitted (rolled back), StoreFailed (in doubt: reopen the store).
         """
         with self._lock:
+            if self._state is TransactionState.PREPARED:
+                self._decide(commit=True)
+                return
             self._check_open()
             if not (self._written or self._reads or self._passed or self._entries):
                 self._end(TransactionState.COMMITTED)
@@ -267,8 +286,48 @@ class Transaction:
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
         with self._lock:
+            if self._state is TransactionState.PREPARED:
+                self._decide(commit=False)
+            elif self._state is TransactionState.OPEN:
+                self._undo()
+
+    def give_up(self) -> None:
+        """Roll back, but not what is prepared: that waits for a decision."""
+        with self._lock:
             if self._state is TransactionState.OPEN:
                 self._undo()
+
+    def prepare(self, xid: str) -> None:
+        """Make everything durable and leave it undecided, under a name: two-phase commit.
+
+        What can fail fails here; `commit` and `rollback`, or the store's `commit_prepared` and
+        `rollback_prepared` with the xid, also after a crash, decide it. Until then nothing of it is
+        visible, and nothing ends it. Raises QueueFull, DiskFull, XidExists, KeyHeld (the
+        transaction stays open), AlreadyCommitted (rolled back), StoreFailed (in doubt: reopen the
+        store, and look at `recover`), InvalidArgument.
+        """
+        check_xid(xid)
+        with self._lock:
+            self._check_open()
+            try:
+                self._manager.two_phase.prepare(
+                    self,
+                    xid,
+                    list(self._written.values()),
+                    len(self._reads),
+                    self._read_records(),
+                    self._entry_records(),
+                )
+            except AlreadyCommitted:
+                self._undo()
+                raise
+            except StoreFailed:
+                if not self.is_prepared:
+                    self._end(TransactionState.IN_DOUBT)
+                raise
+            finally:
+                if self.is_prepared:
+                    self._hand_over()
 
     def expire(self) -> bool:
         """Roll back because the time is over; False when somebody is using it right now."""
@@ -283,8 +342,12 @@ class Transaction:
         return True
 
     def abandon(self, reason: str) -> None:
-        """In the child of a fork: no lock is taken, nothing is undone, it cannot be used."""
-        self._state = TransactionState.ROLLED_BACK
+        """In the child of a fork: no lock is taken, nothing is undone, it cannot be used.
+
+        Also a prepared one whose store is closed.
+        """
+        if self._state is not TransactionState.PREPARED:
+            self._state = TransactionState.ROLLED_BACK
         self._abandoned = reason
         self._lock = threading.Lock()
 
@@ -307,7 +370,7 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self.rollback()
+            self.give_up()
         elif self._state is TransactionState.OPEN or self._timed_out:
             try:
                 self.commit()
@@ -338,6 +401,11 @@ class Transaction:
                 )
             if self._abandoned is not None:
                 raise StoreClosed(self._abandoned)
+            if self._state is TransactionState.PREPARED and self.prepared is not None:
+                raise TransactionClosed(
+                    f"the transaction is prepared as {self.prepared.record.xid!r}: only commit() "
+                    "and rollback() can follow"
+                )
             raise TransactionClosed(
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
@@ -474,6 +542,39 @@ class Transaction:
     def _entry_records(self) -> list[Entry]:
         return [Entry(key, version) for key, version in self._entries.items()]
 
+    # Prepared
+
+    def turn_prepared(self) -> None:
+        """The PREPARE record is durable. Called in the journal's order, without this one's lock."""
+        self._state = TransactionState.PREPARED
+
+    def turn_decided(self, first_id: int | None) -> None:
+        """Somebody has decided it; called likewise."""
+        if first_id is not None:
+            committed(list(self._written.values()), first_id)
+        self._state = (
+            TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
+        )
+
+    def _hand_over(self) -> None:
+        """It is prepared, and may be decided already: nothing of it is this object's any more."""
+        for written in self._written.values():
+            written.forget()
+        self._let_go()
+
+    def _decide(self, *, commit: bool) -> None:
+        """The transaction's lock is held."""
+        if self._abandoned is not None:
+            raise StoreClosed(self._abandoned)
+        assert self.prepared is not None
+        try:
+            self._manager.two_phase.decide(
+                self.prepared.record.xid, commit=commit, expected=self.prepared
+            )
+        except TransactionNotFound:
+            if commit:  # somebody else was faster
+                self._check_open()
+
     def _settle(self) -> None:
         """The commit stands."""
         while self._reads:
@@ -499,6 +600,9 @@ class Transaction:
 
     def _end(self, state: TransactionState) -> None:
         self._state = state
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._buffer.emptied()
         self._buffer.queues.clear()
         self._reads = []

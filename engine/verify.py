@@ -21,6 +21,7 @@ from .data_files import split_page
 from .info import Report
 from .manager import Manager
 from .opened import Opened
+from .prepared import Held, Prepared, ref_of
 from .queue import Queue
 from .space_maps import SpaceSnapshot
 
@@ -29,13 +30,15 @@ def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Repo
     """Check the checkpoint, the journal, every queue's records and blocks, files and free space."""
     report = Report()
     checked: dict[str, Any] = report.checked
-    checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0)
+    checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
     with checkpointer.paused():
         restart_lsn = _checkpoint(opened, report)
         if restart_lsn is not None:
             _journal(opened, restart_lsn, report)
         for queue in list(manager.state.queues.values()):
             _queue(manager, queue, report)
+        for prepared in manager.state.prepared:
+            _prepared(manager, prepared, report)
         _space(opened, manager, report)
     return report
 
@@ -83,6 +86,7 @@ def _queue(manager: Manager, queue: Queue, report: Report) -> None:
             report.findings.append(f"queue {queue.name!r}: {error}")
             return
         used = queue.space.used - queue.space.pending_bytes
+        used -= queue.space.prepared_bytes
         live = queue.space.live_messages
         subscriptions = [(s.name, s.done.copy()) for s in queue.subscriptions.values()]
     report.checked["queues"] += 1
@@ -127,18 +131,39 @@ def _counters(
             finding(f"subscription {name!r} has not read what is released")
 
 
+def _prepared(manager: Manager, prepared: Prepared, report: Report) -> None:
+    """The messages that a prepared transaction puts once it is committed."""
+    report.checked["prepared"] += 1
+    for queue, parts in prepared.groups:
+        for part in parts:
+            try:
+                _read(manager, ref_of(part), report)
+            except (BlockMoved, QuireError, OSError) as error:
+                if prepared not in manager.state.prepared:
+                    return  # it was decided meanwhile
+                report.findings.append(
+                    f"prepared transaction {prepared.record.xid!r}, queue {queue.name!r}: {error}"
+                )
+
+
+def _read(manager: Manager, ref: BlockRef, report: Report) -> int:
+    """Read a block, or a large transaction's file, to its end."""
+    if ref.kind == format.LTDS:
+        with manager.reader.ltds(ref) as reader:
+            messages = sum(block.count for block, _ in reader)
+            report.checked["bytes"] += reader.bytes
+        report.checked["large_files"] += 1
+    else:
+        messages = manager.reader.read(ref).count
+        report.checked["bytes"] += ref.length
+    if messages != ref.count:
+        raise BlockMoved(f"{messages} messages, its record says {ref.count}")
+    return messages
+
+
 def _block(manager: Manager, queue: Queue, ref: BlockRef, report: Report) -> None:
     try:
-        if ref.kind == format.LTDS:
-            with manager.reader.ltds(ref) as reader:
-                messages = sum(block.count for block, _ in reader)
-                report.checked["bytes"] += reader.bytes
-            report.checked["large_files"] += 1
-        else:
-            messages = manager.reader.read(ref).count
-            report.checked["bytes"] += ref.length
-        if messages != ref.count:
-            raise BlockMoved(f"{messages} messages, its record says {ref.count}")
+        messages = _read(manager, ref, report)
     except (BlockMoved, QuireError, OSError) as error:
         with queue.lock:
             gone = not queue.unreleased(ref) or queue.dropped
@@ -171,6 +196,21 @@ def _space(opened: Opened, manager: Manager, report: Report) -> None:
             report.findings.append(f"{io.data.path}: page {last[1] - 1} is in use and not there")
 
 
+def _held(manager: Manager) -> list[str]:
+    """The queues' counters against what prepared transactions hold (H1)."""
+    problems = []
+    held = manager.state.prepared.held()
+    for queue in manager.state.queues.values():
+        space = queue.space
+        counted = Held(space.prepared, space.prepared_bytes, space.prepared_messages)
+        if counted != held.get(queue.queue_id, Held()):
+            problems.append(
+                f"queue {queue.name!r}: {counted} counted, the prepared transactions hold "
+                f"{held.get(queue.queue_id, Held())}"
+            )
+    return problems
+
+
 def _page_use(
     opened: Opened, manager: Manager
 ) -> tuple[list[IntervalSet], list[str], list[SpaceSnapshot]]:
@@ -198,4 +238,9 @@ def _page_use(
                 problems.append(f"queue {queue.name!r}: {error}")
     for page in opened.pages.retired:
         own(page, 1, "record page out of use")
+    for prepared in manager.state.prepared:
+        for part in prepared.record.parts:
+            if part.kind == format.DATA:
+                own(*places.extent_of(part), f"prepared {prepared.record.xid!r}")
+    problems += _held(manager)
     return owned, problems, [manager.space.snapshot() for manager in places.managers]

@@ -90,6 +90,10 @@ class Written:
             self._writer.abort()
             self._writer = None
 
+    def forget(self) -> None:
+        """The store has all of it; what waits here is not needed any more."""
+        self.files = []
+
     def own_files(self) -> Iterator[int]:
         """Finished files that nobody else knows."""
         return (

@@ -10,6 +10,9 @@
     ├── SubscriptionExists                a subscription of that name with another start is there already
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
+    │   ├── TransactionNotFound (KeyError)      no transaction of that id or xid
+    │   ├── XidExists                     a transaction is prepared under that xid already
+    │   ├── KeyHeld                       a prepared transaction holds the ledger key; try again later
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   └── AlreadyCommitted              the ledger holds this key with this or a later version
     ├── PositionLost                      a range of messages is not in the store any more
@@ -74,6 +77,18 @@ class TransactionError(QuireError):
 
 class TransactionClosed(TransactionError):
     """The transaction has ended already."""
+
+
+class TransactionNotFound(TransactionError, KeyError):
+    """There is no transaction of that id or xid."""
+
+
+class XidExists(TransactionError):
+    """A transaction is prepared under that xid already."""
+
+
+class KeyHeld(TransactionError):
+    """A prepared transaction holds the ledger key: try again when it is decided."""
 
 
 class TransactionTimeout(TransactionError, TimeoutError):

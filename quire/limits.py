@@ -74,6 +74,10 @@ GROUP_BYTES = 1 << 20
 DEFAULT_TRANSACTION_TIMEOUT = 3600.0  # seconds, as the patent suggests (paragraph 0037)
 MAX_LEDGER_KEY_BYTES = 1024
 
+# A prepared transaction's name, in UTF-8: other transaction managers' ids fit (XA takes 128 bytes,
+# PostgreSQL 199).
+MAX_XID_BYTES = 200
+
 # --- files ---
 
 DEFAULT_PAGE_SIZE = 4096

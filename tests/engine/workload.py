@@ -248,8 +248,17 @@ def check_space(store: Store, model: Model, *, at_rest: bool = True) -> None:
 
 def drain(store: Store, model: Model) -> None:
     """Read everything: no byte stays in use, no page, no file of a large transaction."""
-    for name, queue in model.queues.items():
-        if not queue.names:
+    assert sorted(model.queues) == [info.name for info in store.queues()]
+    drain_all(store)
+
+
+def drain_all(store: Store) -> None:
+    """The same for any store, without a model."""
+    for info in store.recover():
+        store.rollback_prepared(info.xid)
+    names = [info.name for info in store.queues()]
+    for name in names:
+        if not store.subscriptions(name):
             store.subscribe(name, "drain")
         for subscription in store.subscriptions(name):
             source = f"{name}/{subscription.name}" if subscription.name else name
@@ -257,7 +266,7 @@ def drain(store: Store, model: Model) -> None:
                 with store.transaction() as transaction:
                     if not transaction.get_many(source, max_messages=100):
                         break
-    assert [info.used_bytes for info in store.queues()] == [0] * len(model.queues)
+    assert [info.used_bytes for info in store.queues()] == [0] * len(names)
     store.checkpoint()  # record pages go out of use with it
     store.checkpoint()  # and may be used again with the next
     numbers = store.status()
