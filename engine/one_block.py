@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from quire.journal import RECORD_HEADER_BYTES
+from quire.journal import RECORD_HEADER_BYTES, WholeRecord
 
 from . import format
 from .block_reader import BlockReader
@@ -18,10 +18,14 @@ from .state import State
 
 # The record header, the commit header and one part, as `format` has them.
 _HEAD = struct.Struct("<IHHQ" + "QqIIII" + "QQQIIIBBHQ")
+_new_tuple = tuple.__new__  # faster than a named tuple's own constructor
 _put_id_and_time = format.ID_AND_TIME.pack_into
 _block_checksum = struct.Struct("<Q").unpack_from
 
 HEAD_BYTES = _HEAD.size
+
+# Up to this a block is copied behind its head: the journal has one piece to handle, not two.
+_JOINED_BYTES = 4096
 
 assert RECORD_HEADER_BYTES + format.COMMIT_HEADER.size + format.PART.size == HEAD_BYTES
 assert HEAD_BYTES % 8 == 0
@@ -31,8 +35,8 @@ class OneBlock:
     """A change for the sequencer. `charge` includes the control records."""
 
     __slots__ = (
-        "_block", "_charge", "_checksum", "_count", "_queue", "_reader", "_state", "applied",
-        "first_id", "record", "time_us",
+        "_block", "_charge", "_checksum", "_count", "_head", "_queue", "_reader", "_state",
+        "applied", "first_id", "record", "time_us",
     )  # fmt: skip
 
     def __init__(
@@ -56,16 +60,23 @@ class OneBlock:
         self.first_id = 0
         self.time_us = 0
         length = len(block)
-        head = _HEAD.pack(
-            HEAD_BYTES + length, format.COMMIT, 0, transaction_id,
-            0, 0, 1, 0, 0, count,
-            HEAD_BYTES, charge, checksum, queue.queue_id, length, count, format.INLINE, 0, 0, 0,
+        head = bytearray(
+            _HEAD.pack(
+                HEAD_BYTES + length, format.COMMIT, 0, transaction_id,
+                0, 0, 1, 0, 0, count,
+                HEAD_BYTES, charge, checksum, queue.queue_id, length, count, format.INLINE, 0, 0, 0,
+            )
         )  # fmt: skip
-        self.record = bytearray(head), block
+        self.record: WholeRecord = head
+        self._head = head
+        if length <= _JOINED_BYTES:
+            head += block
+        else:
+            self.record = head, block
 
     def place(self) -> None:
         self.first_id, self.time_us = self._state.take_ids(self._count)
-        _put_id_and_time(self.record[0], ID_AND_TIME_OFFSET, self.first_id, self.time_us)
+        _put_id_and_time(self._head, ID_AND_TIME_OFFSET, self.first_id, self.time_us)
 
     def withdraw(self) -> None:
         """Ids that were taken are not given again: nothing is to be done."""
@@ -77,9 +88,12 @@ class OneBlock:
         count = self._count
         with queue.lock:
             queue.append(
-                BlockRef(
-                    queue.end_position, self.first_id, self.time_us, address, self._charge,
-                    self._checksum, len(self._block), count, format.INLINE,
+                _new_tuple(
+                    BlockRef,
+                    (
+                        queue.end_position, self.first_id, self.time_us, address, self._charge,
+                        self._checksum, len(self._block), count, format.INLINE,
+                    ),
                 )
             )  # fmt: skip
             queue.space.commit(self._charge, count)

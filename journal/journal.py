@@ -224,11 +224,16 @@ class Journal:
             buffer = self._buffer
         position = GROUP_HEADER_BYTES
         for record in records:
-            next_position = start = position
-            for piece in record if isinstance(record, tuple) else (record,):
-                position = next_position
-                next_position += len(piece)
-                buffer[position:next_position] = piece
+            start = position
+            if isinstance(record, tuple):
+                next_position = start
+                for piece in record:
+                    position = next_position
+                    next_position += len(piece)
+                    buffer[position:next_position] = piece
+            else:
+                next_position = start + len(record)
+                buffer[start:next_position] = record
             length = next_position - start
             if (
                 length < RECORD_HEADER_BYTES

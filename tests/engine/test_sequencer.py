@@ -102,7 +102,7 @@ def journal() -> Any:
     return Journal()
 
 
-def signal_when(condition: Callable[[], bool]) -> None:
+def signal_when(condition: Callable[[], bool], then: Callable[[], None] = lambda: None) -> None:
     """Send this process SIGINT once the condition holds; the main thread gets the exception."""
 
     def send() -> None:
@@ -110,26 +110,65 @@ def signal_when(condition: Callable[[], bool]) -> None:
             time.sleep(0.001)
         time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        then()
 
     threading.Thread(target=send, daemon=True).start()
 
 
+@pytest.mark.parametrize("behind", [0, 2])
 @pytest.mark.parametrize("ahead", [0, 1, 2])
-def test_interrupted_in_line(journal: Any, ahead: int) -> None:
+def test_interrupted_in_line(journal: Any, ahead: int, behind: int) -> None:
     """First in line or not: it is committed, and who comes before and after it (C8, C9)."""
     sequencer = Sequencer(journal)
-    mine, others = Change(), [Change() for _ in range(ahead)]
+    mine, others = Change(), [Change() for _ in range(ahead + behind)]
+
+    def follow() -> None:
+        while len(sequencer._queue) <= ahead:
+            time.sleep(0.001)
+        in_line(sequencer, *others[ahead:])
+
     with leading(sequencer, journal) as first:
-        in_line(sequencer, *others)
-        signal_when(lambda: len(sequencer._queue) > ahead)
-        threading.Timer(0.05, journal.gate.set).start()
+        in_line(sequencer, *others[:ahead])
+        threading.Thread(target=follow, daemon=True).start()
+        signal_when(lambda: len(sequencer._queue) > ahead + behind, journal.gate.set)
         mine.submit(sequencer)
     assert isinstance(mine.outcome, KeyboardInterrupt)
     assert mine.applied
     assert mine.address
-    assert [change.outcome for change in (first, *others)] == ["committed"] * (ahead + 1)
+    assert [change.outcome for change in (first, *others)] == ["committed"] * (len(others) + 1)
     assert sequencer.failure is None
     sequencer.submit(Change())
+
+
+def test_a_signals_handler_may_wait_for_the_others_of_the_group(journal: Any) -> None:
+    """The main thread wakes nobody: what its handler waits for comes to an end (C10)."""
+    sequencer = Sequencer(journal)
+    mine, others = Change(), [Change() for _ in range(4)]
+    waited: list[bool] = []
+
+    def handle(*_: object) -> None:
+        journal.gate.set()
+        until = time.monotonic() + WAIT
+        while any(change.outcome == "none" for change in others) and time.monotonic() < until:
+            time.sleep(0.001)
+        waited.append(all(change.outcome == "committed" for change in others))
+
+    def follow() -> None:
+        while len(sequencer._queue) < 3:
+            time.sleep(0.001)
+        in_line(sequencer, *others[2:])
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with leading(sequencer, journal):
+            in_line(sequencer, *others[:2])
+            threading.Thread(target=follow, daemon=True).start()
+            signal_when(lambda: len(sequencer._queue) == 5)
+            mine.submit(sequencer)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert waited == [True]
+    assert mine.outcome == "committed"
 
 
 def test_an_interrupted_exclusive_action_lets_commits_go_on(journal: Any) -> None:
