@@ -9,17 +9,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from quire.block import BlockBuilder
 from quire.engine import Store, Transaction
 from quire.env import Env
-from quire.errors import AlreadyCommitted, DiskFull, QueueFull, QueueInUse
+from quire.errors import AlreadyCommitted, DiskFull, KeyHeld, QueueFull, QueueInUse
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv
 
 PATH = "/disk/store"
 KEYS = ("alpha", "beta")
+XIDS = ("x1", "x2", "x3")
 OPTIONS: dict[str, Any] = {
     "segment_bytes": 64 << 10,
     "inline_limit_bytes": 6000,
@@ -90,10 +93,11 @@ class Model:
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     ledger: dict[str, int] = field(default_factory=dict)
     next_uid: int = 1
+    prepared: dict[str, Effects] = field(default_factory=dict)  # by xid
 
     def copy(self) -> Model:
         queues = {name: queue.copy() for name, queue in self.queues.items()}
-        return Model(queues, dict(self.ledger), self.next_uid)
+        return Model(queues, dict(self.ledger), self.next_uid, dict(self.prepared))
 
     def uid(self) -> int:
         self.next_uid += 1
@@ -129,6 +133,31 @@ class Model:
             self._acknowledge(by_uid.get(uid), subscription, set(range(position)))
         self.ledger.update(effects.entries)
 
+    def prepare(self, xid: str, effects: Effects) -> None:
+        self.prepared[xid] = effects
+
+    def decide(self, xid: str, *, commit: bool) -> None:
+        effects = self.prepared.pop(xid)
+        if commit:
+            self.commit(effects)
+
+    def in_flight(self, queue: ModelQueue, subscription: int) -> set[int]:
+        """What prepared transactions have got."""
+        return {
+            position
+            for effects in self.prepared.values()
+            for uid, known, position in effects.reads
+            if (uid, known) == (queue.uid, subscription)
+        }
+
+    def is_prepared(self, queue: ModelQueue) -> bool:
+        """Whether a prepared transaction has written to the queue or got messages from it."""
+        return any(
+            place[0] == queue.uid
+            for effects in self.prepared.values()
+            for place in [*effects.puts, *effects.reads]
+        )
+
     def _acknowledge(
         self, queue: ModelQueue | None, subscription: int, positions: set[int]
     ) -> None:
@@ -140,6 +169,7 @@ class Model:
         """What a store with this content shows."""
         return {
             "ledger": {key: self.ledger.get(key) for key in KEYS},
+            "prepared": {xid: len(effects.puts) for xid, effects in self.prepared.items()},
             "queues": {
                 name: {
                     "kind": queue.kind,
@@ -147,6 +177,10 @@ class Model:
                     "kept": [p for i, p in enumerate(queue.payloads) if i not in queue.released],
                     "unread": {
                         subscription: [queue.payloads[i] for i in queue.unread(uid)]
+                        for subscription, uid in sorted(queue.names.items())
+                    },
+                    "in_flight": {
+                        subscription: len(self.in_flight(queue, uid))
                         for subscription, uid in sorted(queue.names.items())
                     },
                 }
@@ -160,11 +194,12 @@ def view_of(store: Store) -> dict[str, Any]:
     queues: dict[str, Any] = {}
     for info in store.queues():
         unread = {}
+        in_flight = {}
         for subscription in store.subscriptions(info.name):
             source = f"{info.name}/{subscription.name}" if subscription.name else info.name
             unread[subscription.name] = store.browse(source, max_messages=ALL).payloads()
             assert subscription.pending == len(unread[subscription.name])
-            assert subscription.delivered == 0
+            in_flight[subscription.name] = subscription.delivered
         kept = store.browse(info.name, max_messages=ALL).payloads()
         assert info.messages == len(kept)
         queues[info.name] = {
@@ -172,8 +207,13 @@ def view_of(store: Store) -> dict[str, Any]:
             "end": info.end_position,
             "kept": kept,
             "unread": unread,
+            "in_flight": in_flight,
         }
-    return {"ledger": {key: store.ledger(key) for key in KEYS}, "queues": queues}
+    return {
+        "ledger": {key: store.ledger(key) for key in KEYS},
+        "prepared": {info.xid: info.messages for info in store.recover()},
+        "queues": queues,
+    }
 
 
 # What was promised --------------------------------------------------------------------------------
@@ -212,10 +252,12 @@ def brief(view: dict[str, Any]) -> str:
                 "end": queue["end"],
                 "kept": numbers(queue["kept"]),
                 "unread": {s: numbers(p) for s, p in queue["unread"].items()},
+                "in_flight": queue["in_flight"],
             }
             for name, queue in view["queues"].items()
         }
         | view["ledger"]
+        | view["prepared"]
     )
 
 
@@ -235,15 +277,26 @@ def check_ids(store: Store, oracle: Oracle) -> None:
 def check_space(store: Store, model: Model, *, at_rest: bool = True) -> None:
     """Nothing is reserved at rest, nothing is used where nothing is kept, and verify is content."""
     for info in store.queues():
+        queue = model.queues[info.name]
+        writers = [
+            [payload for uid, payload in effects.puts if uid == queue.uid]
+            for effects in model.prepared.values()
+        ]
+        assert info.prepared == sum(map(bool, writers)), info
         if at_rest:
             assert (info.open_transactions, info.reserving) == (0, 0), info
             if not info.messages:
-                assert info.used_bytes == 0, info
-        queue = model.queues[info.name]
+                assert info.used_bytes == sum(map(prepared_bytes, writers)), info
         kept = [p for i, p in enumerate(queue.payloads) if i not in queue.released]
         assert info.used_bytes >= sum(map(len, kept)) * (not queue.released), info
     report = store.verify()
     assert report.ok, report.findings
+
+
+def prepared_bytes(payloads: list[bytes]) -> int:
+    """What the messages of a prepared transaction take of a queue, with its control records."""
+    charge = sum(len(payload) + MESSAGE_OVERHEAD_BYTES for payload in payloads)
+    return charge + OPEN_BYTES + COMMIT_BYTES if payloads else 0
 
 
 def drain(store: Store, model: Model) -> None:
@@ -374,6 +427,7 @@ class Runner:
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
         self.held: list[Held] = []
+        self.prepared: dict[str, Held] = {}  # of this opening
         self.is_beside = False
 
     # Steps
@@ -388,6 +442,8 @@ class Runner:
             self.transact: 12,
             self.hold: 3,
             self.end_one: 3,
+            self.prepare: 4,
+            self.decide: 3,
             self.subscription: 3,
             self.create: 1,
             self.drop: 1,
@@ -414,7 +470,7 @@ class Runner:
         self.oracle.pending = after
         try:
             action()
-        except (QueueFull, QueueInUse, AlreadyCommitted, DiskFull):
+        except (QueueFull, QueueInUse, AlreadyCommitted, KeyHeld, DiskFull):
             self.oracle.pending = None
             raise
         self.oracle.model, self.oracle.pending = after, None
@@ -440,9 +496,9 @@ class Runner:
         try:
             self.change(lambda model: model.drop(name), lambda: self.store.drop_queue(name))
         except QueueInUse:
-            uid = self.oracle.model.queues[name].uid
-            assert any(
-                place[0] == uid
+            queue = self.oracle.model.queues[name]
+            assert self.oracle.model.is_prepared(queue) or any(
+                place[0] == queue.uid
                 for held in self.held
                 for place in [*held.effects.puts, *held.effects.reads]
             )
@@ -465,10 +521,14 @@ class Runner:
         if name not in self.oracle.model.queues[queue].names:
             self.subscribe(queue, name)
         elif self.rng.random() < 0.4:
-            self.change(
-                lambda model: model.unsubscribe(queue, name),
-                lambda: self.store.unsubscribe(queue, name),
-            )
+            target = self.oracle.model.queues[queue]
+            try:
+                self.change(
+                    lambda model: model.unsubscribe(queue, name),
+                    lambda: self.store.unsubscribe(queue, name),
+                )
+            except QueueInUse:
+                assert self.oracle.model.in_flight(target, target.names[name])
 
     def single(self) -> None:
         name = self.rng.choice(sorted(self.oracle.model.queues))
@@ -498,6 +558,51 @@ class Runner:
     def end_one(self) -> None:
         if self.held:
             self.end(self.held.pop(self.rng.randrange(len(self.held))))
+
+    def prepare(self) -> None:
+        """A transaction, new or held for a while, is prepared."""
+        free = [xid for xid in XIDS if xid not in self.oracle.model.prepared]
+        if not free:
+            return
+        if self.held and self.rng.random() < 0.3:
+            held = self.held.pop(self.rng.randrange(len(self.held)))
+        else:
+            held = Held(self.store.transaction(large=self.rng.random() < 0.1))
+            if not self.fill(held):
+                return
+        xid = self.rng.choice(free)
+        try:
+            self.change(
+                lambda model: model.prepare(xid, held.effects),
+                lambda: held.transaction.prepare(xid),
+            )
+        except (QueueFull, AlreadyCommitted, KeyHeld, DiskFull) as error:
+            self.refused += isinstance(error, DiskFull)
+            held.transaction.rollback()
+            return
+        self.prepared[xid] = held
+        for _, payloads in held.effects.ids:  # known from here on only if this opening decides it
+            for payload in payloads:
+                self.oracle.ids.pop(payload, None)
+
+    def decide(self) -> None:
+        """A prepared transaction is committed or rolled back, by its object or by its xid."""
+        if not self.oracle.model.prepared:
+            return
+        xid = self.rng.choice(sorted(self.oracle.model.prepared))
+        commit, by_xid = self.rng.random() < 0.6, self.rng.random() < 0.5
+        held = self.prepared.get(xid)
+        if held is None or by_xid:
+            call = self.store.commit_prepared if commit else self.store.rollback_prepared
+            action: Callable[[], None] = partial(call, xid)
+        else:
+            action = held.transaction.commit if commit else held.transaction.rollback
+        self.change(lambda model: model.decide(xid, commit=commit), action)
+        if held is not None:
+            del self.prepared[xid]
+            assert held.transaction.state == ("committed" if commit else "rolled back")
+            if commit:
+                self.learn_ids(held)
 
     def end_all(self) -> None:
         self.env.capacity_bytes = None
@@ -542,6 +647,7 @@ class Runner:
         self.is_beside = True
         try:
             steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
+            steps += [self.prepare, self.decide]
             self.rng.choice([*steps, self.subscription, self.drop, self.create])()
         except DiskFull:
             self.refused += 1
@@ -550,6 +656,7 @@ class Runner:
 
     def reopen(self) -> None:
         self.held.clear()
+        self.prepared.clear()
         self.store.close()
         try:
             self.store = open_store(self.env, **self.options)
@@ -608,7 +715,7 @@ class Runner:
             for other in [*self.held, held]
             for known, subscription, position in other.effects.reads
             if (known, subscription) == (queue.uid, uid)
-        }
+        } | self.oracle.model.in_flight(queue, uid)
         limit = self.rng.choice([1, 2, 5, 30])
         expected = [p for p in queue.unread(uid) if p not in in_flight][:limit]
         if limit == 1:
@@ -641,7 +748,7 @@ class Runner:
             return
         try:
             self.change(lambda model: model.commit(held.effects), held.transaction.commit)
-        except (QueueFull, AlreadyCommitted):
+        except (QueueFull, AlreadyCommitted, KeyHeld):
             held.transaction.rollback()
             return
         except DiskFull:
@@ -652,6 +759,9 @@ class Runner:
             else:
                 held.transaction.rollback()
             return
+        self.learn_ids(held)
+
+    def learn_ids(self, held: Held) -> None:
         for ids, payloads in held.effects.ids:
             for message_id, payload in zip(ids, payloads, strict=True):
                 self.oracle.ids[payload] = int(message_id)
