@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,14 +22,18 @@ from quire.engine import Store, Transaction
 from quire.engine.manager import Manager
 from quire.errors import (
     AlreadyCommitted,
+    KeyHeld,
     QueueExists,
     QueueFull,
     QueueInUse,
     QueueNotFound,
     SubscriptionNotFound,
+    TransactionNotFound,
+    XidExists,
 )
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.testing import SimEnv
+from tests.engine.workload import prepared_bytes
 
 CONTROL = OPEN_BYTES + COMMIT_BYTES
 OPTIONS: dict[str, Any] = {
@@ -43,6 +48,7 @@ NAMES = st.sampled_from(["a", "b", "a", "b", "c"])
 SUBSCRIPTIONS = st.sampled_from(["s", "t"])
 SIZES = st.sampled_from([0, 1, 100, 100, 3000, 20_000])
 PICK = st.integers(0, 7)
+XIDS = st.sampled_from(["x1", "x2", "x3"])
 
 
 @dataclass
@@ -92,6 +98,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.open()
         self.queues: dict[str, ModelQueue] = {}
         self.open_transactions: list[ModelTransaction] = []
+        self.prepared: dict[str, ModelTransaction] = {}
         self.ledger: int | None = None
         self.counter = 0
 
@@ -122,7 +129,8 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(QueueNotFound):
                 self.store.drop_queue(name)
         elif any(
-            name in t.puts or any(g[0] == name for g in t.gets) for t in self.open_transactions
+            name in t.puts or any(g[0] == name for g in t.gets)
+            for t in [*self.open_transactions, *self.prepared.values()]
         ):
             with pytest.raises(QueueInUse):
                 self.store.drop_queue(name)
@@ -146,6 +154,9 @@ class StoreMachine(RuleBasedStateMachine):
         queue = self.queues.get(name)
         if queue is None or subscription not in queue.subscriptions:
             with pytest.raises((QueueNotFound, SubscriptionNotFound)):
+                self.store.unsubscribe(name, subscription)
+        elif any((name, subscription) == got[:2] for t in self.prepared.values() for got in t.gets):
+            with pytest.raises(QueueInUse):
                 self.store.unsubscribe(name, subscription)
         elif subscription == "t" and not queue.subscriptions[subscription].in_flight:
             self.store.unsubscribe(name, subscription)
@@ -238,13 +249,29 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(which=PICK)
     def commit(self, which: int) -> None:
         txn = self.pick(which)
-        self.open_transactions.remove(txn)
-        if txn.version is not None and txn.version <= (self.ledger or 0):
-            with pytest.raises(AlreadyCommitted):
-                txn.real.commit()
-            self.give_back(txn)
+        if self.refused_by_the_ledger(txn, txn.real.commit):
             return
+        self.open_transactions.remove(txn)
         txn.real.commit()
+        self.committed(txn)
+
+    def refused_by_the_ledger(self, txn: ModelTransaction, end: Callable[[], None]) -> bool:
+        """Whether `end` has to be refused, and is; a held key leaves the transaction open."""
+        if txn.version is None:
+            return False
+        if txn.version <= (self.ledger or 0):
+            self.open_transactions.remove(txn)
+            with pytest.raises(AlreadyCommitted):
+                end()
+            self.give_back(txn)
+            return True
+        if any(t.version is not None for t in self.prepared.values()):
+            with pytest.raises(KeyHeld):
+                end()
+            return True
+        return False
+
+    def committed(self, txn: ModelTransaction) -> None:
         for name, payloads in txn.puts.items():
             self.queues[name].messages += payloads
         for name, subscription, n in txn.gets:
@@ -254,6 +281,38 @@ class StoreMachine(RuleBasedStateMachine):
             model.read.add(n)
         if txn.version is not None:
             self.ledger = txn.version
+
+    @rule(which=PICK, xid=XIDS)
+    def prepare(self, which: int, xid: str) -> None:
+        txn = self.pick(which)
+        if self.refused_by_the_ledger(txn, lambda: txn.real.prepare(xid)):
+            return
+        if xid in self.prepared:
+            with pytest.raises(XidExists):
+                txn.real.prepare(xid)
+            return
+        self.open_transactions.remove(txn)
+        txn.real.prepare(xid)
+        self.prepared[xid] = txn
+
+    @rule(xid=XIDS, commit=st.booleans(), by_xid=st.booleans())
+    def decide(self, xid: str, commit: bool, by_xid: bool) -> None:
+        decide = self.store.commit_prepared if commit else self.store.rollback_prepared
+        txn = self.prepared.pop(xid, None)
+        if txn is None:
+            with pytest.raises(TransactionNotFound):
+                decide(xid)
+            return
+        if by_xid or txn.real is None:
+            decide(xid)
+        else:
+            (txn.real.commit if commit else txn.real.rollback)()
+        if txn.real is not None:
+            assert txn.real.state == ("committed" if commit else "rolled back")
+        if commit:
+            self.committed(txn)
+        else:
+            self.give_back(txn)
 
     @rule(which=PICK)
     def rollback(self, which: int) -> None:
@@ -290,14 +349,24 @@ class StoreMachine(RuleBasedStateMachine):
         self.opened_again()
 
     def opened_again(self) -> None:
-        """Open transactions are gone; how often their messages were delivered may be, too."""
+        """Open transactions are gone; how often their messages were delivered may be, too.
+
+        What is prepared stays, and what it has got stays in flight.
+        """
         for txn in self.open_transactions:
             self.give_back(txn)
         self.open_transactions = []
+        for txn in self.prepared.values():
+            txn.real = None
         self.store = self.open()
         for name, queue in self.queues.items():
             for subscription, model in queue.subscriptions.items():
-                model.in_flight.clear()
+                model.in_flight = {
+                    n
+                    for t in self.prepared.values()
+                    for known, known_subscription, n in t.gets
+                    if (known, known_subscription) == (name, subscription)
+                }
                 self.learn_deliveries(name, queue, subscription, model)
 
     def learn_deliveries(
@@ -317,6 +386,9 @@ class StoreMachine(RuleBasedStateMachine):
         infos = {info.name: info for info in self.store.queues()}
         assert set(infos) == set(self.queues)
         assert self.store.ledger("key") == self.ledger
+        assert {info.xid: info.messages for info in self.store.recover()} == {
+            xid: sum(map(len, txn.puts.values())) for xid, txn in self.prepared.items()
+        }
         for name, queue in self.queues.items():
             kept = queue.kept()
             assert infos[name].messages == len(kept)
@@ -324,8 +396,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.browse(name, max_messages=10_000).payloads() == [
                 queue.messages[n] for n in kept
             ]
+            writers = [t.puts[name] for t in self.prepared.values() if name in t.puts]
             if not kept and not any(name in t.puts for t in self.open_transactions):
-                assert infos[name].used_bytes == 0
+                assert infos[name].used_bytes == sum(map(prepared_bytes, writers))
+            assert infos[name].prepared == len(writers)
+            assert [s.delivered for s in self.store.subscriptions(name)] == [
+                len(s.in_flight) for _, s in sorted(queue.subscriptions.items())
+            ]
             assert infos[name].open_transactions == sum(
                 name in t.puts for t in self.open_transactions
             )

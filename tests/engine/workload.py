@@ -382,9 +382,11 @@ class Workload:
         ids: dict[bytes, int] | None = None,
         beside: float = 0.5,
         full: float = 0.0,
+        prepares: int = 4,
         **options: Any,
     ) -> None:
         self.runner: Runner | None = None
+        self.prepares = prepares  # weight of preparing and of deciding
         self.full = full  # how often the disk fills up, or has room again
         self.seed = seed
         self.steps = steps
@@ -423,6 +425,7 @@ class Runner:
         self.options = workload.options
         self.beside = workload.beside
         self.full = workload.full
+        self.prepares = workload.prepares
         self.refused = 0  # because the disk was full
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
@@ -442,8 +445,8 @@ class Runner:
             self.transact: 12,
             self.hold: 3,
             self.end_one: 3,
-            self.prepare: 4,
-            self.decide: 3,
+            self.prepare: self.prepares,
+            self.decide: self.prepares,
             self.subscription: 3,
             self.create: 1,
             self.drop: 1,
