@@ -2,12 +2,14 @@
 
     python tests/formats/make_store.py tests/formats/store-v1.tar.gz
     python tests/formats/make_store.py tests/formats/store-v1-zstd.tar.gz zstd
+    python tests/formats/make_store.py tests/formats/store-v2-prepared.tar.gz prepared
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
-ledger.
+ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint.
+The number is the checkpoint files' version.
 """
 
 from __future__ import annotations
@@ -59,13 +61,38 @@ def fill(store: Store) -> None:
     store.drop_queue("dropped")
 
 
-def main(target: str, compression: str | None = None) -> None:
+def fill_prepared(store: Store) -> None:
+    """Prepared transactions: in the checkpoint, in the journal, and decided ones."""
+    txn = store.transaction()
+    txn.put_many("work", [b"checkpoint %d" % number for number in range(3)])
+    txn.get_many("topic/all", max_messages=5)
+    txn.record("held key", 3)
+    txn.prepare("in the checkpoint")
+    store.checkpoint()
+    txn = store.transaction(large=True)
+    txn.put_many("topic", [b"journal %d" % number for number in range(500)])
+    txn.get_many("work", max_messages=4)
+    txn.prepare("in the journal")
+    txn = store.transaction()
+    txn.record("decided key", 1)
+    txn.prepare("decided")
+    store.commit_prepared("decided")
+    txn = store.transaction()
+    txn.put("work", b"undone")
+    txn.prepare("undone")
+    store.rollback_prepared("undone")
+
+
+def main(target: str, kind: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
+    compression = None if kind == "prepared" else kind
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(
             f"{folder}/store", background=False, ltds_compression=compression, **SMALL
         )
         fill(store)
+        if kind == "prepared":
+            fill_prepared(store)
         fragment = LtdsWriter(
             OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
         )

@@ -21,6 +21,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v1-large.tar.gz",
         "store-v1-zstd.tar.gz",
         "store-v1-lz4.tar.gz",
+        "store-v2-prepared.tar.gz",
     }
 
 
@@ -56,6 +57,8 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
             ("work", 0),
         ]
         assert len(store.status()["data"]["files"]) == 1
+        for info in store.recover():
+            store.rollback_prepared(info.xid)
         assert store.ledger("ledger key") == 8
         with store.transaction() as txn:
             everything = list(txn.get_many("topic/all", max_messages=1000))
@@ -73,4 +76,34 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         assert last.expires_at == 4_000_000_000_000_000
         assert dict(last.attributes) == {"key": "value", "": "ü"}
         assert store.put("work", b"goes on") > last.id
+        assert store.verify().findings == []
+
+
+@pytest.mark.promise(7, 10)
+def test_prepared_transactions_of_a_released_format(tmp_path: Path) -> None:
+    """They wait as they did, with what they had got in flight, and can be committed."""
+    with tarfile.open(Path(__file__).parent / "store-v2-prepared.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert [(info.xid, info.queues, info.messages) for info in store.recover()] == [
+            ("in the checkpoint", ("topic", "work"), 3),
+            ("in the journal", ("topic", "work"), 500),
+        ]
+        assert store.ledger("decided key") == 1
+        assert [(s.name, s.delivered) for s in store.subscriptions("topic")] == [
+            ("all", 5),
+            ("some", 0),
+        ]
+        with store.transaction() as txn:
+            work = txn.get_many("work", max_messages=2000).payloads()
+        assert work == [*(b"large %d" % number for number in range(14, 1000)), b"tail"]
+        for info in store.recover():
+            store.commit_prepared(info.xid)
+        with store.transaction() as txn:
+            everything = txn.get_many("topic/all", max_messages=2000).payloads()
+            work = txn.get_many("work", max_messages=2000).payloads()
+        assert everything[:2] == [b"single 5", b"single 6"]
+        assert everything[-500:] == [b"journal %d" % number for number in range(500)]
+        assert work == [b"checkpoint %d" % number for number in range(3)]
+        assert store.ledger("held key") == 3
         assert store.verify().findings == []
