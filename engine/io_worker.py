@@ -65,16 +65,17 @@ class Job:
 
 
 class IoWorker:
-    """A thread that does jobs, started by the first one."""
+    """A thread that does jobs, started by the first one. Once stopped it takes none (W1)."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def take(self, job: Job) -> None:
-        """Do the job when its turn comes."""
+        """Do the job when its turn comes, unless it is done by then."""
         if self._thread is None:
             self._start()
         self._jobs.put(job)
@@ -82,14 +83,15 @@ class IoWorker:
     def stop(self) -> None:
         """End when what was taken is done; twice is once."""
         with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
+            self._stopped = True
+        if self._thread is not None:
             self._jobs.put(None)
-            thread.join()
+            self._thread.join()
+            self._thread = None
 
     def _start(self) -> None:
         with self._lock:
-            if self._thread is None:
+            if self._thread is None and not self._stopped:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
                 self._thread = thread

@@ -43,11 +43,13 @@ pytestmark = pytest.mark.crash
 # I/O errors ---------------------------------------------------------------------------------------
 
 
-def fail_at(seed: int, number: int, *, direct: bool) -> tuple[SimEnv, Oracle, Runner | None]:
+def fail_at(
+    seed: int, number: int, *, direct: bool, **options: Any
+) -> tuple[SimEnv, Oracle, Runner | None]:
     """A workload whose call of this number fails; the machine, what was promised, what ran."""
     env, oracle = SimEnv(seed, direct=direct), Oracle()
     env.fail_at(number)
-    workload = Workload(seed, steps=30, beside=0.0)
+    workload = Workload(seed, steps=30, beside=0.0, **options)
     with contextlib.suppress(OSError, StoreFailed):
         workload(env, oracle)
     return env, oracle, workload.runner
@@ -84,8 +86,13 @@ def check_refusal(store: Store, oracle: Oracle) -> None:
 
 
 @pytest.mark.promise(11)
-@pytest.mark.parametrize("direct", [True, False])
-def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
+@pytest.mark.parametrize(
+    ("direct", "options", "every"),
+    [(True, {}, 2), (False, {}, 2), (True, {"data_files": 3}, 5), (False, {"data_files": 3}, 5)],
+)
+def test_promise_11_an_io_error_at_every_call(
+    seed: int, rounds: int, direct: bool, options: dict[str, Any], every: int
+) -> None:
     """After a failed write or sync no commit, no second sync of that file; reading goes on.
 
     Opening again, with or without a power failure before, recovers all that was acknowledged.
@@ -93,9 +100,9 @@ def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bo
     stopped = 0
     for n in range(max(1, rounds // 12)):
         sound = SimEnv(seed + n, direct=direct)
-        Workload(seed + n, steps=30, beside=0.0)(sound, Oracle())
-        for number in range(1, sound.calls.last_number + 1, 2):
-            env, oracle, runner = fail_at(seed + n, number, direct=direct)
+        Workload(seed + n, steps=30, beside=0.0, **options)(sound, Oracle())
+        for number in range(1, sound.calls.last_number + 1, every):
+            env, oracle, runner = fail_at(seed + n, number, direct=direct, **options)
             failed = next(call for call in env.calls.log if call.number == number)
             try:
                 if runner is not None and refuses(runner.store) and oracle.model.queues:
@@ -103,10 +110,10 @@ def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bo
                     check_refusal(runner.store, oracle)
                     later = [c for c in env.calls.log if c.number > number]
                     assert not [c for c in later if "sync" in c.kind and c.path == failed.path]
-                check_store(env.crash(outcome="lost"), oracle, seed=number)
-                check_store(env.crash(seed=number), oracle, seed=number)
+                check_store(env.crash(outcome="lost"), oracle, seed=number, **options)
+                check_store(env.crash(seed=number), oracle, seed=number, **options)
                 if oracle.created:
-                    check_store(env.kill(), oracle, seed=number)
+                    check_store(env.kill(), oracle, seed=number, **options)
             except Exception as error:
                 error.add_note(f"seed {seed + n}, direct {direct}, error in {failed}")
                 raise
