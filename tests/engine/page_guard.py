@@ -2,7 +2,7 @@
 
 What is in use is not asked of the engine that writes: at each write the durable state of the disk
 is recovered on a copy of it, as after a power failure at that moment. All pages that are in use
-there (committed blocks, record pages of the checkpoint) must stay as they are.
+there (committed blocks, record pages, prepared transactions) must stay as they are.
 """
 
 from __future__ import annotations

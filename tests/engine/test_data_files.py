@@ -16,6 +16,8 @@ from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.limits import MAX_DATA_FILES
 from quire.testing import Call, SimEnv, SimulatedCrash
 from tests.engine.kit import WAIT, take
+from tests.engine.page_guard import guard_pages
+from tests.engine.page_guard import used_pages as used_on_disk
 from tests.engine.workload import PATH, new_machine, open_store
 
 FILES = 3
@@ -125,7 +127,8 @@ def test_the_number_of_files_is_fixed(env: SimEnv) -> None:
     open_store(env, data_files=FILES).close()
     with pytest.raises(InvalidArgument, match="this one has 3"):
         open_store(env, data_files=2)
-    for options in ({}, {"data_files": FILES}):
+    choices: list[dict[str, Any]] = [{}, {"data_files": FILES}]
+    for options in choices:
         with open_store(env, **options) as store:
             assert len(store.status()["data"]["files"]) == FILES
 
@@ -460,3 +463,32 @@ def test_verify_finds_lost_and_shared_pages_of_every_file(store: Store) -> None:
         )
         manager.space.claim(1, 1)
         assert store.verify().ok
+
+
+@pytest.mark.promise(10)
+def test_promise_10_pages_of_a_prepared_transaction_are_not_overwritten(env: SimEnv) -> None:
+    """While it is undecided, across checkpoints and a power failure, in all three files."""
+    guard_pages(env, PATH)
+    store = open_store(env, data_files=FILES)
+    furnish(store)
+    transaction = store.transaction()
+    for name in NAMES:
+        transaction.put_many(name, [name.encode() + b"p" * 5000] * 2)
+    transaction.prepare("undecided")
+    for round_number in range(3):
+        for _ in range(4):
+            put_to_all(store)
+            store.put("b", b"small")
+            for name in NAMES:
+                take(store, name)
+        store.checkpoint()
+        if round_number == 1:
+            env = env.crash(outcome="lost")
+            store = open_store(env)
+    space = store._opened.places.managers[1].space
+    used, _ = used_on_disk(env.if_it_crashed(outcome="lost"), PATH, f"{PATH}/data/1.dat")
+    assert used.total == space.used_pages + 1 > 1  # the header's
+    store.commit_prepared("undecided")
+    for name in NAMES:
+        assert take(store, name) == [name.encode() + b"p" * 5000] * 2
+    assert store.verify().ok
