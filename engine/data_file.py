@@ -117,7 +117,7 @@ class DataFile:
             _make(env, path, page_size, store_id, number)
         self._file = _open(env, path)
         try:
-            _check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id, number)
+            check_header(path, self._file.read(0, HEADER_BYTES), page_size, store_id, number)
             self._pages = self._file.size() // page_size
             if self._pages < 1:
                 raise StoreCorrupt(f"{path} ends within its header page; restore it from a copy")
@@ -447,7 +447,8 @@ def _header_page(env: Env, page_size: int, store_id: int, number: int) -> memory
     return page
 
 
-def _check_header(path: str, header: bytes, page_size: int, store_id: int, number: int) -> None:
+def check_header(path: str, header: bytes, page_size: int, store_id: int, number: int) -> None:
+    """Raise StoreCorrupt or StoreVersion unless the header is that of this store's data file."""
     if len(header) < HEADER_BYTES or CHECKSUM.unpack_from(header)[0] != checksum(header[8:]):
         raise StoreCorrupt(f"the header of {path} (page 0) is damaged; restore it from a copy")
     magic, version, _, its_page_size, its_number, its_store_id, _ = HEADER_FIELDS.unpack_from(

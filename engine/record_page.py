@@ -48,21 +48,34 @@ class RecordPages:
         size = self._data.page_size
         data = self._data.read(page * size, size)
         where = f"{self._data.where(page * size)} (records of queue {queue_id})"
-        digest, magic, version, count, owner, _, start, end = format.PAGE_HEADER.unpack_from(data)
-        if magic != format.PAGE_MAGIC:
-            raise StoreCorrupt(f"{where}: not a record page; restore the store from a copy")
-        if version != format.VERSION:
-            raise StoreVersion(
-                f"{where}: format version {version}, this release reads {format.VERSION}"
-            )
-        if count == 0 or count > self.capacity or owner != queue_id:
-            raise StoreCorrupt(f"{where}: contradictory header; restore the store from a copy")
-        used = format.PAGE_HEADER.size + count * format.RECORD.itemsize
-        if checksum(data[8:used]) != digest:
-            raise StoreCorrupt(f"{where}: checksum differs; restore the store from a copy")
-        refs = from_array(
-            np.frombuffer(data, dtype=format.RECORD, count=count, offset=format.PAGE_HEADER.size)
+        return unpack(data, queue_id, where)[1]
+
+
+def unpack(
+    data: bytes | memoryview, queue_id: int | None, where: str
+) -> tuple[int, list[BlockRef]]:
+    """The queue and the records of a whole page, whose queue must be the one asked for, if any.
+
+    Raises `StoreCorrupt`, `StoreVersion`.
+    """
+    capacity = (len(data) - format.PAGE_HEADER.size) // format.RECORD.itemsize
+    if capacity < 1:
+        raise StoreCorrupt(f"{where}: the file ends within it; restore the store from a copy")
+    digest, magic, version, count, owner, _, start, end = format.PAGE_HEADER.unpack_from(data)
+    if magic != format.PAGE_MAGIC:
+        raise StoreCorrupt(f"{where}: not a record page; restore the store from a copy")
+    if version != format.VERSION:
+        raise StoreVersion(
+            f"{where}: format version {version}, this release reads {format.VERSION}"
         )
-        if refs[0].position != start or refs[-1].end != end:
-            raise StoreCorrupt(f"{where}: contradictory positions; restore the store from a copy")
-        return refs
+    if count == 0 or count > capacity or queue_id not in (None, owner):
+        raise StoreCorrupt(f"{where}: contradictory header; restore the store from a copy")
+    used = format.PAGE_HEADER.size + count * format.RECORD.itemsize
+    if checksum(data[8:used]) != digest:
+        raise StoreCorrupt(f"{where}: checksum differs; restore the store from a copy")
+    refs = from_array(
+        np.frombuffer(data, dtype=format.RECORD, count=count, offset=format.PAGE_HEADER.size)
+    )
+    if refs[0].position != start or refs[-1].end != end:
+        raise StoreCorrupt(f"{where}: contradictory positions; restore the store from a copy")
+    return owner, refs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .format import (
+    GENERATION_BODY,
     GROUP_HEADER_BYTES,
     KIND_GENERATION,
     RECORD_ALIGNMENT,
@@ -16,17 +17,19 @@ from .format import (
 from .journal import Journal, JournalStatus
 from .reader import read_at
 from .recovery import Apply, Report
-from .scan import Group, Record, RecoveryReport, Tail
-from .segment import segment_path
+from .scan import Chain, Group, Record, RecoveryReport, Tail
+from .segment import list_segments, segment_path
 from .verify import Finding, geometry_of, scan
 
 __all__ = [
+    "GENERATION_BODY",
     "GROUP_HEADER_BYTES",
     "KIND_GENERATION",
     "RECORD_ALIGNMENT",
     "RECORD_HEADER",
     "RECORD_HEADER_BYTES",
     "Apply",
+    "Chain",
     "Finding",
     "Geometry",
     "Group",
@@ -38,6 +41,7 @@ __all__ = [
     "Tail",
     "WholeRecord",
     "geometry_of",
+    "list_segments",
     "pack_record",
     "padded_bytes",
     "read_at",

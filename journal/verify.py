@@ -6,6 +6,8 @@ D1  Nothing is written, and no damage raises: every valid group of every chain i
     every place where a chain breaks is named by one finding.
 D2  What was never acknowledged is no damage: a torn tail is a finding with `damage` False, a clean
     end is none.
+D3  Beside a writer: a place is looked at again before it counts as broken, since its group may have
+    been written between two looks; a segment that is recycled meanwhile is one finding.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.env import Env
-from quire.errors import StoreCorrupt, StoreVersion
+from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 
-from .format import Geometry, succeeds
+from .format import Geometry, check_geometry, succeeds
 from .scan import Chain, Group, Tail, describe_end, search_groups
 from .segment import SegmentReader, list_segments, read_header, segment_path
 
@@ -74,9 +76,9 @@ def scan(
             bad.append(number)
             yield place.finding(number * segment_bytes, fault)
     first = restart_lsn // segment_bytes
-    for number in range(first, max(numbers, default=first) + 1):
-        if number not in numbers:
-            yield place.finding(number * segment_bytes, "the segment is missing")
+    for number, missing in _gaps(numbers, first):
+        text = "the segment is missing" if missing == 1 else f"{missing} segments are missing"
+        yield place.finding(number * segment_bytes, text)
     least_end = durable_lsn if until_lsn is None else until_lsn
     runs = _runs([number for number in numbers if number not in bad])
     for index, run in enumerate(runs):
@@ -87,28 +89,38 @@ def scan(
 def geometry_of(env: Env, directory: str) -> Geometry:
     """The geometry that the journal's oldest readable segment header states.
 
-    Raises StoreCorrupt if there is none.
+    Raises StoreCorrupt if there is none, StoreVersion if all are of another format version.
     """
+    version: StoreVersion | None = None
     for number in list_segments(env, directory):
-        file = env.open_file(segment_path(directory, number), read_only=True)
         try:
-            header = read_header(file)
-        except StoreCorrupt:
+            file = env.open_file(segment_path(directory, number), read_only=True)
+            try:
+                header = read_header(file)
+            finally:
+                file.close()
+            geometry = Geometry(header.store_id, header.segment_bytes, header.page_size)
+            check_geometry(geometry)
+        except StoreVersion as error:
+            version = error
+        except (StoreCorrupt, InvalidArgument, OSError):
             continue
-        finally:
-            file.close()
-        return Geometry(header.store_id, header.segment_bytes, header.page_size)
+        else:
+            return geometry
+    if version is not None:
+        raise version
     raise StoreCorrupt(f"{directory}: no segment has a valid header; restore it from a copy")
 
 
 def _segment_fault(place: _Place, number: int) -> str | None:
-    reader = SegmentReader(place.env, place.directory, number)
     try:
-        reader.check(place.geometry)
-    except (StoreCorrupt, StoreVersion) as error:
+        reader = SegmentReader(place.env, place.directory, number)
+        try:
+            reader.check(place.geometry)
+        finally:
+            reader.close()
+    except (StoreCorrupt, StoreVersion, OSError) as error:
         return str(error)
-    finally:
-        reader.close()
     return None
 
 
@@ -123,6 +135,17 @@ def _runs(numbers: list[int]) -> list[list[int]]:
     return runs
 
 
+def _gaps(numbers: list[int], first: int) -> Iterator[tuple[int, int]]:
+    """Where a number from `first` on is missing, and how many with it; `first` must be there."""
+    expected = first
+    for number in numbers:
+        if number > expected:
+            yield expected, number - expected
+        expected = max(expected, number + 1)
+    if expected == first:
+        yield first, 1
+
+
 def _scan_run(
     place: _Place, run: list[int], until_lsn: int | None, least_end: int | None
 ) -> Iterator[Group | Finding]:
@@ -130,7 +153,9 @@ def _scan_run(
 
     `least_end` is None unless the journal ends in this run.
     """
-    start = run[0] * place.geometry.segment_bytes
+    segment_bytes = place.geometry.segment_bytes
+    start = run[0] * segment_bytes
+    told = ""
     while True:
         chain = Chain(place.env, place.directory, place.geometry, start, set(run))
         try:
@@ -142,16 +167,24 @@ def _scan_run(
                 if fault is not None:
                     yield place.finding(group.header.lsn, fault)
             later = _later_group(place, chain, run, until_lsn)
-        except StoreVersion as error:
-            yield place.finding(chain.end_lsn, str(error))
-            return
-        if later is None:
-            break
-        text = f"no valid group here, but a later one at LSN {later:#x}"
-        yield place.finding(_broken_lsn(chain), text)
-        start = later
-    if least_end is not None:
-        yield from _end_findings(place, chain, least_end)
+            if later is None:
+                if least_end is not None:
+                    yield from _end_findings(place, chain, least_end)
+                return
+            appeared = _appeared(place, chain, run)
+            if appeared is None:
+                text = f"no valid group here, but a later one at LSN {later:#x}"
+                yield place.finding(_broken_lsn(chain), text)
+            start = later if appeared is None else appeared
+        except (StoreCorrupt, StoreVersion, OSError) as error:
+            if str(error) != told:
+                told = str(error)
+                yield place.finding(chain.end_lsn, told)
+            start = (chain.end_lsn // segment_bytes + 1) * segment_bytes
+            if start // segment_bytes not in run:
+                return
+        finally:
+            chain.close()
 
 
 def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | None) -> int | None:
@@ -161,6 +194,19 @@ def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | N
             return None
         if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
             return group.header.lsn
+    return None
+
+
+def _appeared(place: _Place, chain: Chain, run: list[int]) -> int | None:
+    """The LSN of the chain's next group, if it was written since the chain looked for it (D3)."""
+    again = Chain(place.env, place.directory, place.geometry, chain.end_lsn, set(run))
+    try:
+        for lsn in chain.places():
+            group = again.whole_group_at(lsn)
+            if group is not None and chain.admits(group.header):
+                return lsn
+    finally:
+        again.close()
     return None
 
 

@@ -1,5 +1,6 @@
 """Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
 
+from quire.dumping import dump
 from quire.engine import (
     Lease,
     MessageId,
@@ -86,6 +87,7 @@ __all__ = [
     "TransactionTimeout",
     "XidExists",
     "connect",
+    "dump",
     "open",
     "serve",
 ]

@@ -1,8 +1,9 @@
 """The command line: `quire serve`, `status`, `queues`, `put`, `get` and so on.
 
-Every command but `serve` opens the store as any program does: it joins the owner, or owns the store
-while it runs. An error is one line on standard error and exit status 1; `serve` ends with 75 where
-another process owns the store.
+Every command but `serve` and `dump` opens the store as any program does: it joins the owner, or
+owns the store while it runs. `dump` reads the files, and ends with 1 where it found damage. An
+error is one line on standard error and exit status 1; `serve` ends with 75 where another process
+owns the store.
 """
 
 from __future__ import annotations
@@ -170,6 +171,28 @@ def _checkpoint(options: argparse.Namespace) -> None:
         store.checkpoint()
 
 
+def _dump(options: argparse.Namespace) -> int:
+    from quire.dumping import dump
+    from quire.engine.dump import Finding, as_json, in_words
+
+    damaged = False
+    for item in dump(
+        options.path,
+        journal=options.journal,
+        queue=options.queue,
+        messages=options.messages,
+        pages=options.pages,
+        checkpoint=options.checkpoint,
+        limit=options.limit,
+        start=options.start,
+    ):
+        damaged = damaged or (isinstance(item, Finding) and item.damage)
+        lines = [json.dumps(as_json(item))] if options.json else in_words(item)
+        for line in lines:
+            print(line.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
+    return int(damaged)
+
+
 def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     for payload in payloads:
@@ -226,6 +249,17 @@ def _size(text: str) -> int:
     if not number.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes, or 64K, 512M, 2G")
     return int(number) << 10 * unit
+
+
+def _place(text: str) -> int:
+    """An LSN or a position: decimal, or hexadecimal with 0x."""
+    try:
+        place = int(text, 16 if text[:2].lower() == "0x" else 10)
+    except ValueError:
+        place = -1
+    if place < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no LSN or position: give 4096 or 0x1000")
+    return place
 
 
 def _seconds(text: str) -> float:
@@ -290,6 +324,19 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("browse", _browse, "source", help="print messages without taking them")
     sub.add_argument("-n", dest="count", type=int, default=_BATCH, metavar="N", help="at most N")
     sub.add_argument("--json", action="store_true", help="all fields, one message a line")
+
+    sub = command("dump", _dump, help="list what a store's files hold, also of a damaged store")
+    sub.add_argument("--journal", action="store_true", help="every record of the journal")
+    sub.add_argument("--queue", metavar="NAME", help="the records of a queue (or #ID)")
+    sub.add_argument("--messages", action="store_true", help="and the queue's messages")
+    sub.add_argument("--pages", action="store_true", help="what the pages of the data files hold")
+    sub.add_argument("--checkpoint", action="store_true", help="what the checkpoint holds")
+    sub.add_argument("--limit", type=int, metavar="N", help="at most N of each list")
+    sub.add_argument(
+        "--from", dest="start", type=_place, default=0, metavar="PLACE",
+        help="begin at this LSN of the journal, or position of the queue",
+    )  # fmt: skip
+    sub.add_argument("--json", action="store_true", help="one JSON object a line")
 
     command("verify", _verify, help="check every byte of a store")
     command("checkpoint", _checkpoint, help="write a checkpoint")

@@ -42,7 +42,7 @@ def open(
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
-    path = _checked_path(path)
+    path = checked_path(path)
     machine = OsEnv() if env is None else env
     share = share and isinstance(machine, OsEnv)  # nobody else can reach a simulated disk
     deadline = machine.monotonic() + JOIN_SECONDS
@@ -83,7 +83,7 @@ def serve(path: str, linger: float | None = None, *, create: bool = True, **opti
     """
     from quire.remote import SharedStore, told_to_end
 
-    path = _checked_path(path)
+    path = checked_path(path)
     env = OsEnv()
     with (
         told_to_end() as end,
@@ -105,7 +105,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     from quire.engine.opened import prepare_directory
     from quire.remote import OwnerProcess
 
-    path = _checked_path(path)
+    path = checked_path(path)
     env = OsEnv()
     prepare_directory(env, Layout(path), create)
     deadline = env.monotonic() + START_SECONDS
@@ -154,7 +154,8 @@ def _join(env: Env, path: str) -> RemoteStore | None:
         return None
 
 
-def _checked_path(path: object) -> str:
+def checked_path(path: object) -> str:
+    """The absolute path of a store. Raises InvalidArgument for what is no path."""
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]
     except TypeError:

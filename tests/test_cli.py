@@ -110,6 +110,55 @@ def test_verify_reports_damage(quire: Terminal) -> None:
             assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
 
 
+def test_dump_lists_what_the_files_hold(quire: Terminal) -> None:
+    """In words, or one JSON object a line; nothing is changed, with an owner or without."""
+    quire("put", "w", "one", "t\x1bwo")
+    files = [path for path in Path(quire.path).rglob("*") if path.is_file()]
+    before = [path.read_bytes() for path in files]
+    journal = quire("dump", "--journal").splitlines()
+    assert [line.split(",")[0].split()[2] for line in journal if line.startswith("LSN")][-2:] == [
+        "GENERATION", "COMMIT",
+    ]  # fmt: skip
+    shown = quire("dump", "--queue", "w", "--messages")
+    assert "positions 0-1, MESSAGES, transaction 1, 2 messages, ids 1-2" in shown
+    assert shown.count("message at position") == 2
+    assert "b't\\x1bwo'" in shown
+    rows = [json.loads(line) for line in quire("dump", "--json").splitlines()]
+    assert rows[0]["item"] == "store"
+    assert [row["name"] for row in rows if row["item"] == "queue"] == ["w", "t"]
+    assert before == [path.read_bytes() for path in files]
+    with open_store(quire.path) as store:
+        store.put("w", b"three")
+        assert "b'three'" in quire("dump", "--queue", "w", "--messages", "--from", "0x2")
+
+
+def test_dump_of_a_damaged_store(quire: Terminal) -> None:
+    """Damage is told and the rest is listed; the exit status is 1."""
+    quire("put", "w", "one")
+    quire("checkpoint")
+    (checkpoint,) = Path(quire.path, "checkpoint").iterdir()
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    shown = quire("dump", "--queue", "w", "--messages", status=1)
+    assert f"DAMAGE: checkpoint/{checkpoint.name}, offset 0: " in shown
+    assert "b'one'" in shown
+    for path in Path(quire.path, "journal").iterdir():
+        path.write_bytes(b"\0" * 4096)
+    assert "lost: everything" in quire("dump", status=1)
+    assert quire("dump", "--queue", "w", status=1)
+    assert "quire: InvalidArgument: " not in quire.errors
+
+
+def test_dump_refuses_what_it_cannot_do(quire: Terminal, tmp_path: Path) -> None:
+    """A path without a store, a queue that is not there, messages of no queue."""
+    assert main(["dump", str(tmp_path / "none")]) == 1
+    quire("dump", "--queue", "none", status=1)
+    assert "QueueNotFound: there is no queue 'none': give one of " in quire.errors
+    quire("dump", "--messages", status=1)
+    assert "InvalidArgument" in quire.errors
+    with pytest.raises(SystemExit, match="2"):
+        main(["dump", quire.path, "--from", "here"])
+
+
 def test_queues_and_subscriptions_are_removed(quire: Terminal) -> None:
     """What was made can be removed."""
     quire("unsubscribe", "t", "a")
@@ -149,7 +198,14 @@ def test_no_command_makes_a_store_by_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only create-queue and serve make one."""
-    for command in (["status"], ["queues"], ["put", "q", "x"], ["verify"], ["checkpoint"]):
+    for command in (
+        ["status"],
+        ["queues"],
+        ["dump"],
+        ["put", "q", "x"],
+        ["verify"],
+        ["checkpoint"],
+    ):
         path = str(tmp_path / "none")
         assert main([command[0], path, *command[1:]]) == 1
         assert "StoreNotFound" in capsys.readouterr().err

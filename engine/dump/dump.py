@@ -1,0 +1,275 @@
+"""A store in words: its journal, its queues' records, its pages, as they are on disk.
+
+Everything is read from the files alone, with an owner beside or without one, whatever their state:
+
+- D1: no byte is changed, no lock is taken, nothing is recovered.
+- D2: the base is the newest checkpoint that verifies, and the journal after it. Without any, the
+  journal alone, and record pages that a search finds.
+- D3: nothing is shown that its checksum does not cover. What is damaged is a `Finding` with file,
+  place and loss, and the dump goes on behind it. No content of a file raises.
+- D4: what an owner recycles while it is being read is told as that, not as damage.
+- D5: memory depends on the journal since the checkpoint and on the queues' directories, not on the
+  backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from quire.engine.layout import Layout
+from quire.env import Env
+from quire.errors import InvalidArgument, QuireError, StoreNotFound
+from quire.journal import Geometry, geometry_of
+
+from .history import Fold, History
+from .items import (
+    Finding,
+    Item,
+    LedgerEntry,
+    QueueItem,
+    StoreItem,
+    SubscriptionItem,
+)
+from .journal_items import Names, journal_record
+from .log import Log
+from .messages import list_messages
+from .pages import list_files, list_pages
+from .queue_state import QueueState
+from .records import INDIRECT, check_large_file, find_directories, list_records, prepared_records
+from .saved import Saved, newest_lsn, newest_saved
+from .source import Source
+
+_TRIES = 10  # while an owner makes one checkpoint after the other
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What to list. Nothing chosen: a summary of everything."""
+
+    journal: bool = False
+    queue: str | None = None
+    messages: bool = False  # of the queue
+    pages: bool = False
+    checkpoint: bool = False
+    limit: int | None = None  # of each list
+    start: int = 0  # an LSN for the journal, a position for the queue
+    until_lsn: int | None = None  # where the journal ends, if its owner said so
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("start", 0)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidArgument(f"{name} {value!r}: give an int of {least} or more")
+        if self.messages and self.queue is None:
+            raise InvalidArgument("messages are those of a queue: name one")
+
+
+def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
+    """What the files say. Raises StoreNotFound, InvalidArgument, and QueueNotFound."""
+    layout = Layout(path)
+    _check_store(env, layout)
+    return _unique(_dump(env, layout, choices))
+
+
+def _unique(items: Iterable[Item]) -> Iterator[Item]:
+    """Each finding once, though several lists come by its place."""
+    told: set[Finding] = set()
+    for item in items:
+        if isinstance(item, Finding):
+            if item in told:
+                continue
+            told.add(item)
+        yield item
+
+
+def _check_store(env: Env, layout: Layout) -> None:
+    parts = (layout.checkpoints, layout.journal, layout.data)
+    if not any(env.exists(part) for part in parts):
+        raise StoreNotFound(f"there is no store at {layout.path}")
+
+
+def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
+    saved, findings = newest_saved(env, layout)
+    geometry: Geometry | None = None if saved is None else saved.geometry
+    yield from findings
+    if geometry is None:
+        try:
+            geometry = geometry_of(env, layout.journal)
+        except (QuireError, OSError) as error:
+            lost = "everything: neither a checkpoint nor the journal can be read"
+            yield Finding("journal", None, True, str(error), lost)
+            return
+    source = Source(env, layout, geometry)
+    try:
+        yield from _Dump(source, saved, choices).items()
+    finally:
+        source.close()
+
+
+class _Dump:
+    """One dump of one store."""
+
+    def __init__(self, source: Source, saved: Saved | None, choices: Choices) -> None:
+        self._source = source
+        self._saved = saved
+        self._choices = choices
+        self._log = self._new_log()
+
+    def items(self) -> Iterator[Item]:
+        chosen = self._choices
+        if not (chosen.journal or chosen.queue is not None or chosen.pages or chosen.checkpoint):
+            yield from self._summary()
+            return
+        if chosen.checkpoint:
+            yield from self._checkpoint()
+        if chosen.journal:
+            yield from self._limited(self._journal())
+        if chosen.queue is None and not chosen.pages:
+            return
+        history = yield from self._fold()
+        if chosen.queue is not None:
+            queue = history.queue(chosen.queue)
+            yield from _queue_items(queue)
+            yield from self._limited(self._queue(queue, history))
+        if chosen.pages:
+            yield from self._limited(list_pages(self._source, self._saved, history))
+            yield from self._limited(list_files(self._source, history))
+
+    def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The first so many that are no findings."""
+        limit = self._choices.limit
+        count = 0
+        for item in items:
+            if not isinstance(item, Finding):
+                if count == limit:
+                    yield Finding("", None, False, f"there is more: only {limit} were asked for")
+                    return
+                count += 1
+            yield item
+
+    # Lists
+
+    def _journal(self) -> Iterator[Item]:
+        names = Names(self._saved)
+        for found in self._new_log().read(self._choices.start):
+            if isinstance(found, Finding):
+                yield found
+            else:
+                names.learn(found)
+                yield journal_record(self._source, names, found)
+
+    def _queue(self, queue: QueueState, history: History) -> Iterator[Item]:
+        chosen = self._choices
+        for found in chain(
+            list_records(self._source, queue, chosen.start),
+            prepared_records(self._source, queue, history.prepared.values()),
+        ):
+            if isinstance(found, Finding):
+                yield self._unless_moved(found)
+                continue
+            record, ref = found
+            yield record
+            if ref is None:
+                continue
+            if record.name == INDIRECT and record.released < record.messages:
+                finding = check_large_file(self._source, ref)
+                if finding is not None:
+                    yield self._unless_moved(finding)
+                    continue
+            if chosen.messages:
+                yield from list_messages(self._source, queue, ref, chosen.start, self._moved_on)
+
+    def _checkpoint(self) -> Iterator[Item]:
+        saved = self._saved
+        if saved is None:
+            yield self._no_checkpoint()
+            return
+        yield saved.item
+        for queue in saved.queues:
+            yield from _queue_items(queue)
+        for key, version in saved.ledger.items():
+            yield LedgerEntry(key, version)
+
+    def _summary(self) -> Iterator[Item]:
+        source = self._source
+        store_id, segment_bytes, page_size = source.geometry
+        yield StoreItem(source.layout.path, f"{store_id:016x}", page_size, segment_bytes)
+        if self._saved is not None:
+            yield self._saved.item
+        history = yield from self._fold()
+        if history.journal is not None:
+            yield history.journal
+        for queue in history.queues.values():
+            yield from _queue_items(queue)
+            for item in self._queue(queue, history):
+                if isinstance(item, Finding):
+                    yield item
+        yield from (history.prepared_item(xid) for xid in history.prepared)
+        yield from list_files(source, history)
+        for item in list_pages(source, self._saved, history):
+            if isinstance(item, Finding):
+                yield item
+        for key, version in islice(history.ledger.items(), self._choices.limit):
+            yield LedgerEntry(key, version)
+
+    # Reading
+
+    def _new_log(self) -> Log:
+        return Log(self._source, self._saved, self._choices.until_lsn)
+
+    def _fold(self) -> Generator[Item, None, History]:
+        """The durable state; taken anew as long as an owner's checkpoints come in between."""
+        history = History()
+        for _ in range(_TRIES):
+            self._log = self._new_log()
+            history = Fold(self._saved, self._log).run()
+            now, _ = newest_saved(self._source.env, self._source.layout)
+            if self._saved is None or now is None or now.item.lsn == self._saved.item.lsn:
+                break
+            self._saved = now
+        yield from history.findings
+        if self._saved is None:
+            yield self._no_checkpoint(history)
+            yield from find_directories(self._source, history.queues)
+        return history
+
+    def _moved_on(self) -> bool:
+        """Whether the store has changed since it was read (D4)."""
+        saved = self._saved
+        if (
+            saved is not None
+            and newest_lsn(self._source.env, self._source.layout) != saved.item.lsn
+        ):
+            return True
+        return self._log.goes_on()
+
+    def _unless_moved(self, finding: Finding) -> Finding:
+        if not finding.damage or not self._moved_on():
+            return finding
+        text = f"{finding.lost}: not there any more; the store went on meanwhile, dump it again"
+        return Finding(finding.file, finding.offset, False, text)
+
+    def _no_checkpoint(self, history: History | None = None) -> Finding:
+        """Damage, unless the store is one whose creation was not finished."""
+        is_new = history is not None and not history.queues and not history.findings
+        lost = "" if is_new else "what was read, and the order of what the journal does not tell"
+        text = "there is no checkpoint that can be read"
+        if is_new:
+            text += ": the creation of the store was not finished"
+        return Finding("checkpoint", None, not is_new, text, lost)
+
+
+def _queue_items(queue: QueueState) -> Iterator[Item]:
+    yield QueueItem(
+        queue.queue_id, queue.name, queue.kind, queue.capacity, queue.max_messages,
+        queue.created_us, queue.end_position, queue.released.total, len(queue.directory),
+        queue.certain,
+    )  # fmt: skip
+    for subscription in queue.subscriptions.values():
+        yield SubscriptionItem(
+            queue.queue_id, queue.name, subscription.subscription_id, subscription.name,
+            subscription.position, subscription.done.total,
+            max(queue.end_position - subscription.done.total, 0),
+        )  # fmt: skip

@@ -1,0 +1,267 @@
+"""What a dump yields: frozen values, one class for each kind of line. Sizes in bytes.
+
+Positions are half-open ranges [start, end). Files are named relative to the store. Numbers that do
+not fit 53 bits (store, generation, a large transaction's file) are hexadecimal text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run of messages is: "journal", "data" (outside the journal) or "ltds"."""
+
+    where: str
+    file: str
+    address: int | None  # journal: LSN; data: offset in the file
+    page: int | None  # data: of the file
+    bytes: int  # of the block; 0 for ltds
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The messages that a commit puts into one queue, in one place."""
+
+    queue_id: int
+    queue: str | None
+    messages: int
+    first_id: int | None  # None: a prepared transaction has no ids yet
+    charge: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Positions that a commit has read for a subscription."""
+
+    queue_id: int
+    queue: str | None
+    subscription_id: int
+    subscription: str | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A key's last committed version."""
+
+    item: ClassVar[str] = "ledger"
+    key: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreItem:
+    """What every file of the store agrees on."""
+
+    item: ClassVar[str] = "store"
+    path: str
+    store_id: str
+    page_size: int
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointItem:
+    """The checkpoint from which recovery would begin."""
+
+    item: ClassVar[str] = "checkpoint"
+    file: str
+    lsn: int
+    restart_lsn: int
+    created_us: int  # of the store
+    next_id: int
+    last_time_us: int
+    queues: int
+    ledger_entries: int
+    large_files: int
+    data_files: int
+    data_pages: int
+    free_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalItem:
+    """The whole journal in numbers."""
+
+    item: ClassVar[str] = "journal"
+    segments: int
+    first_lsn: int
+    end_lsn: int
+    groups: int
+    records: dict[str, int]  # by kind
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """One record of the journal."""
+
+    item: ClassVar[str] = "record"
+    lsn: int
+    group_lsn: int
+    generation: str
+    kind: int
+    name: str
+    transaction: int  # 0: none
+    bytes: int  # with its header
+    file: str
+    offset: int
+    time_us: int | None = None
+    first_id: int | None = None
+    messages: int | None = None
+    parts: tuple[Part, ...] = ()
+    reads: tuple[Read, ...] = ()
+    entries: tuple[LedgerEntry, ...] = ()
+    definition: dict[str, Any] | None = None
+    xid: str | None = None  # of a prepared transaction
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionItem:
+    """A subscription, as the durable state has it."""
+
+    item: ClassVar[str] = "subscription"
+    queue_id: int
+    queue: str | None
+    subscription_id: int
+    name: str
+    position: int  # everything below is read
+    read: int  # messages read, wherever
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueItem:
+    """A queue, as the durable state has it."""
+
+    item: ClassVar[str] = "queue"
+    queue_id: int
+    name: str | None
+    kind: str | None
+    capacity: int | None
+    max_messages: int | None
+    created_us: int | None
+    end_position: int
+    released: int  # messages that every subscription has read
+    record_pages: int
+    certain: bool  # False: damage hides how many messages came before
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedItem:
+    """A transaction in doubt: prepared, and neither committed nor rolled back."""
+
+    item: ClassVar[str] = "prepared"
+    xid: str
+    prepared_us: int
+    messages: int
+    queues: tuple[str, ...]
+    reads: int  # messages that it has taken
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """One record of a queue's ordered record list."""
+
+    item: ClassVar[str] = "queue_record"
+    queue_id: int
+    queue: str | None
+    name: str  # OPEN, MESSAGES, INDIRECT, COMMIT, ROLLBACK, PREPARE
+    transaction: int | None = None  # None: not known (any more)
+    lsn: int | None = None  # of the COMMIT record that tells it
+    position: int | None = None  # None: its transaction is open
+    messages: int = 0
+    released: int = 0  # of them, by all subscriptions
+    first_id: int | None = None
+    time_us: int | None = None
+    charge: int | None = None
+    place: Place | None = None
+    record_file: str | None = None  # of the record page that holds it; None: the journal tells it
+    record_page: int | None = None
+    certain: bool = True  # False: the position may be a later one
+    xid: str | None = None  # of a prepared transaction
+
+
+@dataclass(frozen=True, slots=True)
+class MessageItem:
+    """One message: its header, and how its payload begins."""
+
+    item: ClassVar[str] = "message"
+    queue_id: int
+    queue: str | None
+    position: int
+    id: int
+    time_us: int
+    released: bool
+    fields: dict[str, Any]  # those of the header that are not absent
+    payload_bytes: int
+    payload_start: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PagesItem:
+    """Consecutive pages of a data file, and what they hold."""
+
+    item: ClassVar[str] = "pages"
+    file: str
+    first: int
+    pages: int
+    use: str  # header, records, block, free, other
+    queue_id: int | None = None
+    queue: str | None = None
+    position: int | None = None  # of the first message
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileItem:
+    """A large transaction's file."""
+
+    item: ClassVar[str] = "file"
+    file: str
+    bytes: int
+    messages: int | None  # None: it is not finished, or damaged
+    queue: str | None  # None: no committed transaction holds it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a place that the reader should know."""
+
+    item: ClassVar[str] = "finding"
+    file: str
+    offset: int | None  # in the file
+    damage: bool  # False: nothing that was promised is lost
+    message: str
+    lost: str = ""
+    lsn: int | None = None  # in the journal
+
+
+Item = (
+    StoreItem
+    | CheckpointItem
+    | JournalItem
+    | JournalRecord
+    | QueueItem
+    | SubscriptionItem
+    | PreparedItem
+    | QueueRecord
+    | MessageItem
+    | PagesItem
+    | FileItem
+    | LedgerEntry
+    | Finding
+)
+
+
+def as_json(item: Item) -> dict[str, Any]:
+    """Plain values, "item" naming the class; bytes as text with escapes."""
+    values = {"item": item.item, **asdict(item)}
+    if isinstance(item, MessageItem):
+        values["payload_start"] = item.payload_start.decode(errors="backslashreplace")
+    return values

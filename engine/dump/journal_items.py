@@ -1,0 +1,102 @@
+"""The journal's records as a dump lists them, with the names of queues and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from quire.engine import format
+from quire.engine.commit_record import CommitRecord
+from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
+
+from .decoded import Decoded
+from .items import JournalRecord, LedgerEntry, Part, Read
+from .saved import Saved
+from .source import Source
+
+
+class Names:
+    """What queues and subscriptions are called, as far as it was read."""
+
+    def __init__(self, saved: Saved | None) -> None:
+        self.queues: dict[int, str | None] = {}
+        self.subscriptions: dict[int, str] = {}
+        for queue in () if saved is None else saved.queues:
+            self.queues[queue.queue_id] = queue.name
+            self.subscriptions |= {s.subscription_id: s.name for s in queue.subscriptions.values()}
+
+    def learn(self, decoded: Decoded) -> None:
+        body = decoded.definition or {}
+        name = body.get("name")
+        if not isinstance(name, str):
+            return
+        queue_id, subscription_id = body.get("queue_id"), body.get("subscription_id")
+        if decoded.record.kind == format.CREATE_QUEUE and isinstance(queue_id, int):
+            self.queues[queue_id] = name
+        elif decoded.record.kind == format.SUBSCRIBE and isinstance(subscription_id, int):
+            self.subscriptions[subscription_id] = name
+
+
+def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRecord:
+    """The record as a dump lists it."""
+    group, record = decoded.group, decoded.record
+    file, offset = source.journal_place(record.address)
+    item = JournalRecord(
+        lsn=record.address,
+        group_lsn=group.header.lsn,
+        generation=f"{group.header.generation:016x}",
+        kind=record.kind,
+        name=decoded.name,
+        transaction=record.sequence,
+        bytes=RECORD_HEADER_BYTES + len(record.body),
+        file=file,
+        offset=offset,
+        definition=decoded.definition,
+    )
+    if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
+        return replace(item, time_us=GENERATION_BODY.unpack(record.body)[1])
+    if decoded.decision is not None:
+        xid, first_id, time_us, messages = decoded.decision
+        return replace(item, xid=xid, first_id=first_id or None, time_us=time_us, messages=messages)
+    if decoded.prepare is not None:
+        said = decoded.prepare
+        commit = CommitRecord(0, said.prepared_us, said.parts, said.reads, said.entries)
+        return replace(_changes(source, names, item, commit), xid=said.xid, first_id=None)
+    if decoded.commit is not None:
+        return _changes(source, names, item, decoded.commit)
+    return item
+
+
+def _changes(
+    source: Source, names: Names, item: JournalRecord, commit: CommitRecord
+) -> JournalRecord:
+    reads = (
+        Read(
+            read.queue_id,
+            names.queues.get(read.queue_id),
+            read.subscription_id,
+            names.subscriptions.get(read.subscription_id),
+            read.start,
+            read.end,
+        )
+        for read in commit.reads
+    )
+    return replace(
+        item,
+        time_us=commit.time_us,
+        first_id=commit.first_id,
+        messages=sum(part.count for part in commit.parts),
+        parts=tuple(_parts(source, names, commit, item.lsn)),
+        reads=tuple(reads),
+        entries=tuple(LedgerEntry(entry.key, entry.version) for entry in commit.entries),
+    )
+
+
+def _parts(source: Source, names: Names, commit: CommitRecord, lsn: int) -> Iterator[Part]:
+    first_id = commit.first_id
+    for part in commit.parts:
+        place = source.place(part, lsn if part.kind == format.INLINE else 0)
+        name, known_id = names.queues.get(part.queue_id), first_id or None
+        yield Part(part.queue_id, name, part.count, known_id, part.charge, place)
+        if first_id:  # a prepared transaction has no ids before it is committed
+            first_id += part.count

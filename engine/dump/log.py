@@ -1,0 +1,109 @@
+"""The journal as a dump reads it: every record decoded, every fault a finding.
+
+- G1: what is damaged is told with what is lost by it, and reading goes on behind it.
+- G2: a segment that was given back since the dump began is no damage: what is read from there is
+  gone for good reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from quire.errors import QuireError, StoreCorrupt
+from quire.journal import GROUP_HEADER_BYTES, Chain, Group, scan
+from quire.journal import Finding as JournalFinding
+
+from .decoded import Decoded, decode
+from .items import Finding
+from .saved import Saved, newest_saved
+from .source import Source
+
+
+class Log:
+    """Reads the journal of a store, from the oldest segment on, or from an LSN."""
+
+    def __init__(self, source: Source, saved: Saved | None, until_lsn: int | None) -> None:
+        self.source = source
+        self._saved = saved
+        self._until_lsn = until_lsn
+        self.segments = source.segments()
+        self._last_lsn = 0  # of the last group read
+        self.end_lsn = 0  # behind the last group read
+
+    def read(self, start_lsn: int = 0) -> Iterator[Decoded | Finding]:
+        """All records at or behind the LSN, in order, and what is wrong between them."""
+        page_size = self.source.geometry.page_size
+        for found in self._groups():
+            if isinstance(found, JournalFinding):
+                yield self._finding(found)
+                continue
+            header = found.header
+            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // page_size)
+            self._last_lsn = header.lsn
+            self.end_lsn = header.lsn + pages * page_size
+            if self.end_lsn >= start_lsn:
+                yield from (
+                    item
+                    for item in self._records(found)
+                    if isinstance(item, Finding) or item.record.address >= start_lsn
+                )
+
+    def goes_on(self) -> bool:
+        """Whether the journal has a group now behind the last one read."""
+        source = self.source
+        segments = set(source.segments())
+        chain = Chain(source.env, source.layout.journal, source.geometry, self._last_lsn, segments)
+        try:
+            return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
+        except (QuireError, OSError):
+            return False
+        finally:
+            chain.close()
+
+    def _groups(self) -> Iterator[Group | JournalFinding]:
+        source, saved = self.source, self._saved
+        oldest = self.segments[0] * source.geometry.segment_bytes if self.segments else 0
+        return scan(
+            source.env,
+            source.layout.journal,
+            source.geometry,
+            restart_lsn=oldest if saved is None else saved.item.restart_lsn,
+            durable_lsn=0 if saved is None else saved.item.lsn,
+            until_lsn=self._until_lsn,
+        )
+
+    def _records(self, group: Group) -> Iterator[Decoded | Finding]:
+        records = group.records()
+        while True:
+            try:
+                record = next(records)
+            except (StopIteration, StoreCorrupt):  # the scan tells it itself
+                return
+            try:
+                yield decode(group, record)
+            except QuireError as error:
+                file, offset = self.source.journal_place(record.address)
+                lost = "what this record changed"
+                yield Finding(file, offset, True, str(error), lost, record.address)
+
+    def _finding(self, found: JournalFinding) -> Finding:
+        file = self.source.relative(found.file)
+        finding = Finding(file, found.offset, found.damage, found.message, lsn=found.lsn)
+        if not found.damage:
+            return finding
+        if self._was_released(found.lsn):
+            return replace(finding, damage=False, message="released while it was read")
+        return replace(finding, lost="the records from here to the next one listed")
+
+    def _was_released(self, lsn: int) -> bool:
+        """Whether a checkpoint made since the dump began has given the segment back (G2)."""
+        if self._saved is None:
+            return False
+        source = self.source
+        now, _ = newest_saved(source.env, source.layout)
+        if now is None or now.item.restart_lsn <= self._saved.item.restart_lsn:
+            return False
+        size = source.geometry.segment_bytes
+        return lsn // size < now.item.restart_lsn // size

@@ -1,0 +1,153 @@
+"""What the pages of the data files hold, and the files of large transactions.
+
+- P1: told from the checkpoint and the records, without reading the pages: time and memory depend on
+  how many blocks there are, not on their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quire.engine import format
+from quire.engine.data_files import split_address, split_page
+from quire.ltds import LtdsReader, list_ids
+
+from .history import History
+from .items import FileItem, Finding, PagesItem
+from .queue_state import QueueState
+from .records import list_records
+from .saved import Saved
+from .source import UNREADABLE, Source
+
+
+class _Use(NamedTuple):
+    first: int
+    pages: int
+    use: str
+    queue: QueueState
+    position: int
+    messages: int
+
+
+def _place(use: _Use) -> tuple[int, int]:
+    return use.first, use.pages
+
+
+def list_pages(
+    source: Source, saved: Saved | None, history: History
+) -> Iterator[PagesItem | Finding]:
+    """All pages of all data files, in order; consecutive ones of one use in one item."""
+    uses: dict[int, list[_Use]] = {}
+    for queue in history.queues.values():
+        yield from _uses(source, queue, uses)
+    numbers = set(source.data_files()) | set(uses)
+    if saved is not None:
+        numbers |= set(range(len(saved.spaces)))
+    for number in sorted(numbers):
+        yield from _of_file(source, saved, number, sorted(uses.get(number, ()), key=_place))
+
+
+def _uses(source: Source, queue: QueueState, uses: dict[int, list[_Use]]) -> Iterator[Finding]:
+    size = source.geometry.page_size
+    for entry in queue.directory:
+        number, first = split_page(entry.page, size)
+        use = _Use(first, 1, "records", queue, entry.position, entry.end - entry.position)
+        uses.setdefault(number, []).append(use)
+    for found in list_records(source, queue, 0):
+        if isinstance(found, Finding):
+            yield found
+            continue
+        record, ref = found
+        if ref is not None and ref.kind == format.DATA and record.released < ref.count:
+            number, offset = split_address(ref.address)
+            pages = -(-ref.length // size)
+            use = _Use(offset // size, pages, "block", queue, ref.position, ref.count)
+            uses.setdefault(number, []).append(use)
+
+
+def _of_file(
+    source: Source, saved: Saved | None, number: int, uses: list[_Use]
+) -> Iterator[PagesItem | Finding]:
+    file = f"data/{number}.dat"
+    try:
+        total = source.data_pages(number)
+    except UNREADABLE as error:
+        yield Finding(file, 0, True, str(error), "all blocks and record pages in it")
+        return
+    yield PagesItem(file, 0, 1, "header")
+    page = 1
+    for use in uses:
+        if use.first > page:
+            yield from _unused(saved, number, page, use.first)
+        if use.first < page:
+            yield Finding(
+                file, use.first * source.geometry.page_size, True,
+                f"page {use.first} has two owners", "one of the two",
+            )  # fmt: skip
+        elif use.first + use.pages > total:
+            yield Finding(
+                file, total * source.geometry.page_size, True,
+                f"the file has {total} pages: pages {use.first} to {use.first + use.pages - 1} are"
+                " not in it",
+                f"messages of queue {use.queue.title!r} at positions {use.position} to"
+                f" {use.position + use.messages - 1}",
+            )  # fmt: skip
+        yield PagesItem(
+            file, use.first, use.pages, use.use, use.queue.queue_id, use.queue.name,
+            use.position, use.messages,
+        )  # fmt: skip
+        page = max(page, use.first + use.pages)
+    if page < total:
+        yield from _unused(saved, number, page, total)
+
+
+def _unused(saved: Saved | None, number: int, first: int, end: int) -> Iterator[PagesItem]:
+    """Free, as the checkpoint says, or released or taken by somebody since."""
+    file = f"data/{number}.dat"
+    if saved is None or number >= len(saved.spaces):
+        yield PagesItem(file, first, end - first, "other")
+        return
+    total, free = saved.spaces[number]
+    page = first
+    while page < end:
+        is_free = page >= total or free.contains(page)
+        run = end
+        if page < total:
+            edge = (
+                free.first_gap(page)
+                if is_free
+                else next((lo for lo, _ in free.intersection(page, end)), end)
+            )
+            run = min(end, edge)
+        yield PagesItem(file, page, run - page, "free" if is_free else "other")
+        page = run
+
+
+def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]:
+    """The files of large transactions: those that commits name, and others."""
+    env, directory = source.env, source.layout.ltds
+    try:
+        there = list_ids(env, directory)
+    except OSError as error:
+        yield Finding("ltds", None, bool(history.large_files), str(error), "all files in it")
+        return
+    for ltds_id in sorted(set(there)):
+        queue = history.large_files.get(ltds_id)
+        size = 0
+        messages: int | None = None
+        try:
+            size = _size(source, ltds_id)
+            with LtdsReader(env, directory, ltds_id, source.geometry.store_id) as reader:
+                messages = reader.count
+        except UNREADABLE:
+            pass  # not finished, or gone, or damaged: where a record needs it, that one tells
+        yield FileItem(f"ltds/{ltds_id:016x}.ltds", size, messages, queue)
+
+
+def _size(source: Source, ltds_id: int) -> int:
+    file = source.env.open_file(f"{source.layout.ltds}/{ltds_id:016x}.ltds", read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()

@@ -1,0 +1,171 @@
+"""A queue's ordered record list, for a dump: the record pages, then what the journal tells.
+
+- R1: a record page that cannot be read is a finding with the positions that it covered; the list
+  goes on with the next one.
+- R2: without a checkpoint there is no directory: the data file is searched for the queue's record
+  pages, and what was superseded is left out as far as that can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from quire.engine import format
+from quire.engine.block_ref import BlockRef
+from quire.engine.prepared_record import PrepareRecord
+from quire.engine.record_list import PageEntry
+from quire.ltds import LtdsReader
+
+from .items import Finding, QueueRecord
+from .queue_state import QueueState, TailRecord
+from .source import UNREADABLE, Source
+
+OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
+COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
+Listed = tuple[QueueRecord, BlockRef | None]
+
+
+def list_records(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
+    """All records from the position on; with those of messages, where they are."""
+    for entry in queue.directory:
+        if entry.end > start:
+            yield from _sealed(source, queue, entry, start)
+    yield from _tail(source, queue, start)
+
+
+def _sealed(
+    source: Source, queue: QueueState, entry: PageEntry, start: int
+) -> Iterator[Listed | Finding]:
+    try:
+        refs = source.record_page(entry.page, queue.queue_id)
+    except UNREADABLE as error:
+        file, page = source.page_place(entry.page)
+        lost = f"the records of positions {entry.position} to {entry.end - 1}"
+        yield Finding(file, page * source.geometry.page_size, True, str(error), lost)
+        return
+    for ref in refs:
+        if ref.end > start:
+            yield message_record(source, queue, ref, record_page=entry.page), ref
+
+
+def _tail(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
+    """What the journal tells: each transaction with the records that it entered and ended with."""
+    before: TailRecord | None = None
+    for record in queue.tail_from(start):
+        if before is None or record.lsn != before.lsn:
+            if before is not None:
+                yield _control(queue, COMMIT, before), None
+            yield _control(queue, OPEN, record), None
+        yield message_record(source, queue, record.ref, record), record.ref
+        before = record
+    if before is not None:
+        yield _control(queue, COMMIT, before), None
+
+
+def _control(queue: QueueState, name: str, record: TailRecord) -> QueueRecord:
+    return QueueRecord(
+        queue.queue_id, queue.name, name, record.transaction, record.lsn, time_us=record.ref.time_us
+    )
+
+
+def message_record(
+    source: Source,
+    queue: QueueState,
+    ref: BlockRef,
+    told: TailRecord | None = None,
+    record_page: int | None = None,
+) -> QueueRecord:
+    """A record of messages, or an INDIRECT one."""
+    file, page = (None, None) if record_page is None else source.page_place(record_page)
+    return QueueRecord(
+        queue_id=queue.queue_id,
+        queue=queue.name,
+        name=INDIRECT if ref.kind == format.LTDS else MESSAGES,
+        transaction=None if told is None else told.transaction,
+        lsn=None if told is None else told.lsn,
+        position=ref.position,
+        messages=ref.count,
+        released=queue.released_of(ref),
+        first_id=ref.first_id,
+        time_us=ref.time_us,
+        charge=ref.charge,
+        place=source.place(ref),
+        record_file=file,
+        record_page=page,
+        certain=queue.certain if told is None else told.certain,
+    )
+
+
+def prepared_records(
+    source: Source, queue: QueueState, prepared: Iterable[PrepareRecord]
+) -> Iterator[Listed]:
+    """What transactions in doubt hold of the queue: they have their place when they are decided."""
+    for record in prepared:
+        parts = [part for part in record.parts if part.queue_id == queue.queue_id]
+        if not parts:
+            continue
+        yield QueueRecord(queue.queue_id, queue.name, OPEN, xid=record.xid), None
+        for part in parts:
+            yield (
+                QueueRecord(
+                    queue.queue_id,
+                    queue.name,
+                    INDIRECT if part.kind == format.LTDS else MESSAGES,
+                    messages=part.count,
+                    charge=part.charge,
+                    place=source.place(part),
+                    xid=record.xid,
+                ),
+                None,
+            )
+        yield (
+            QueueRecord(
+                queue.queue_id, queue.name, PREPARE, time_us=record.prepared_us, xid=record.xid
+            ),
+            None,
+        )
+
+
+def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
+    """What is wrong with the large transaction's file of an INDIRECT record, if anything."""
+    file = source.place(ref).file
+    lost = f"{ref.count} messages"
+    try:
+        with LtdsReader(
+            source.env, source.layout.ltds, ref.address, source.geometry.store_id
+        ) as reader:
+            if reader.count == ref.count:
+                return None
+            text = f"holds {reader.count} messages, its record says {ref.count}"
+            return Finding(file, None, True, text, lost)
+    except UNREADABLE as error:
+        return Finding(file, None, True, str(error), lost)
+
+
+def find_directories(source: Source, queues: dict[int, QueueState]) -> Iterator[Finding]:
+    """Give queues whose directory is lost the record pages that a search finds (R2)."""
+    found: dict[int, dict[int, PageEntry]] = {}
+    for number in source.data_files():
+        try:
+            for page, queue_id, refs in source.search_record_pages(number):
+                entry = PageEntry(refs[0].position, refs[-1].end, page, len(refs))
+                same = found.setdefault(queue_id, {})
+                known = same.get(entry.position)
+                if known is None or known.end < entry.end:
+                    same[entry.position] = entry
+        except UNREADABLE as error:
+            yield Finding(f"data/{number}.dat", None, True, str(error), "the record pages in it")
+    for queue_id, entries in sorted(found.items()):
+        queue = queues.setdefault(queue_id, QueueState(queue_id, certain=False))
+        if queue.certain:  # the journal tells it all, from its definition on
+            continue
+        end = 0
+        for _, entry in sorted(entries.items()):
+            if entry.end > end:
+                queue.directory.append(entry)
+                end = entry.end
+        text = (
+            f"{len(queue.directory)} record pages of queue #{queue_id} were found by a search:"
+            " some may be out of date"
+        )
+        yield Finding("data", None, False, text)

@@ -1,0 +1,156 @@
+"""A store's files, opened to read only, by position: for dumps, beside an owner or without one.
+
+- F1: no file is opened for writing, created or locked, and none is mapped that could get shorter.
+- F2: whatever the files hold, only `UNREADABLE` errors are raised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from quire.block import Block
+from quire.engine import format
+from quire.engine.block_ref import KIND_NAMES, BlockRef
+from quire.engine.commit_record import Part
+from quire.engine.data_file import HEADER_BYTES, check_header
+from quire.engine.data_files import split_address, split_page
+from quire.engine.layout import Layout
+from quire.engine.record_page import unpack
+from quire.env import Env, File
+from quire.errors import PositionLost, QuireError
+from quire.journal import Geometry, list_segments, read_at, segment_path
+from quire.limits import MAX_DATA_FILE_BYTES
+
+from .items import Place
+
+UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
+_DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
+_SEARCH_BYTES: Final = 4 << 20
+_MAGIC_COLUMN: Final = 2  # of u32, in the header of a record page
+
+
+class Source:
+    """See the module. Close it at the end."""
+
+    def __init__(self, env: Env, layout: Layout, geometry: Geometry) -> None:
+        self.env = env
+        self.layout = layout
+        self.geometry = geometry
+        self._files: dict[int, File] = {}
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    # Names
+
+    def relative(self, path: str) -> str:
+        """As items name the file."""
+        return path.removeprefix(self.layout.path.rstrip("/") + "/")
+
+    def place(self, ref: BlockRef | Part, record_lsn: int = 0) -> Place:
+        """Of a queue's record, or of a part of the COMMIT record at `record_lsn`."""
+        where = KIND_NAMES.get(ref.kind, f"kind {ref.kind}")
+        if ref.kind == format.LTDS:
+            return Place(where, f"ltds/{ref.address:016x}.ltds", None, None, 0)
+        if ref.kind == format.DATA:
+            number, offset = split_address(ref.address)
+            page = offset // self.geometry.page_size
+            return Place(where, f"data/{number}.dat", offset, page, ref.length)
+        lsn = ref.address + record_lsn
+        path = segment_path(self.layout.journal, lsn // self.geometry.segment_bytes)
+        return Place(where, self.relative(path), lsn, None, ref.length)
+
+    def journal_place(self, lsn: int) -> tuple[str, int]:
+        """File and offset."""
+        number, offset = divmod(lsn, self.geometry.segment_bytes)
+        return self.relative(segment_path(self.layout.journal, number)), offset
+
+    def segments(self) -> list[int]:
+        """The numbers of the journal's segment files."""
+        try:
+            return list_segments(self.env, self.layout.journal)
+        except OSError:
+            return []
+
+    # Reading
+
+    def block(self, ref: BlockRef) -> Block:
+        """A block of the journal or a data file, verified to be the one that the record names."""
+        place = self.place(ref)
+        assert place.address is not None
+        if ref.kind == format.INLINE:
+            journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
+            data = read_at(self.env, journal, segment_bytes, ref.address, ref.length)
+        else:
+            data = self._data(split_address(ref.address)[0]).read(place.address, ref.length)
+        block = Block.parse(data, f"{place.file}, offset {place.address}")
+        if block.checksum != ref.checksum or block.count != ref.count:
+            raise PositionLost(
+                f"{place.file}, offset {place.address}: another block is at this place"
+            )
+        return block
+
+    def page_place(self, page: int) -> tuple[str, int]:
+        """The file of a page as directories number it, and its number there."""
+        number, first = split_page(page, self.geometry.page_size)
+        return f"data/{number}.dat", first
+
+    def record_page(self, page: int, queue_id: int) -> list[BlockRef]:
+        """The records of a page."""
+        size = self.geometry.page_size
+        number, first = split_page(page, size)
+        where = f"data/{number}.dat page {first} (records of queue #{queue_id})"
+        return unpack(self._data(number).read(first * size, size), queue_id, where)[1]
+
+    def data_files(self) -> list[int]:
+        """The numbers of the data files that there are."""
+        try:
+            names = self.env.list_directory(self.layout.data)
+        except OSError:
+            return []
+        return sorted(int(m[1]) for name in names if (m := _DATA_NAME.fullmatch(name)))
+
+    def data_pages(self, number: int) -> int:
+        """How many pages the data file has; its header is right."""
+        return self._data(number).size() // self.geometry.page_size
+
+    def search_record_pages(self, number: int) -> Iterator[tuple[int, int, list[BlockRef]]]:
+        """All valid record pages of a data file: page, queue, records; in use or not."""
+        size = self.geometry.page_size
+        file = self._data(number)
+        base = number * (MAX_DATA_FILE_BYTES // size)
+        offset = size
+        while True:
+            chunk = memoryview(file.read(offset, _SEARCH_BYTES))
+            pages = len(chunk) // size
+            if pages == 0:
+                return
+            words = np.frombuffer(chunk[: pages * size], dtype="<u4")
+            magic = words[_MAGIC_COLUMN :: size // 4]
+            for index in np.flatnonzero(magic == format.PAGE_MAGIC).tolist():
+                try:
+                    data = chunk[index * size : (index + 1) * size]
+                    owner, refs = unpack(data, None, file.path)
+                except QuireError:
+                    continue
+                yield base + offset // size + index, owner, refs
+            offset += pages * size
+
+    def _data(self, number: int) -> File:
+        file = self._files.get(number)
+        if file is None:
+            file = self.env.open_file(self.layout.data_file(number), read_only=True)
+            try:
+                store_id, _, page_size = self.geometry
+                check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
+            except BaseException:
+                file.close()
+                raise
+            self._files[number] = file
+        return file
