@@ -185,6 +185,7 @@ def _dump(options: argparse.Namespace) -> int:
         checkpoint=options.checkpoint,
         limit=options.limit,
         start=options.start,
+        offline=options.offline,
     ):
         damaged = damaged or (isinstance(item, Finding) and item.damage)
         lines = [json.dumps(as_json(item))] if options.json else in_words(item)
@@ -336,6 +337,7 @@ def _parser() -> argparse.ArgumentParser:
         "--from", dest="start", type=_place, default=0, metavar="PLACE",
         help="begin at this LSN of the journal, or position of the queue",
     )  # fmt: skip
+    sub.add_argument("--offline", action="store_true", help="ask no owner for what is open")
     sub.add_argument("--json", action="store_true", help="one JSON object a line")
 
     command("verify", _verify, help="check every byte of a store")

@@ -1,11 +1,18 @@
-"""What a store's files say, in words: for people and programs, whatever state the store is in."""
+"""What a store's files say, in words: for people and programs, whatever state the store is in.
+
+- D1: the owner, where there is one that can be reached, is asked for what is not in the files:
+  where its journal ends, so that a group that it is just writing is not taken for a torn one, and
+  which transactions are open. Without it the files alone are told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from quire.env import Env, OsEnv
+from quire.errors import QuireError
 
 if TYPE_CHECKING:
     from quire.engine.dump import Item
@@ -21,6 +28,7 @@ def dump(
     checkpoint: bool = False,
     limit: int | None = None,
     start: int = 0,
+    offline: bool = False,
     env: Env | None = None,
 ) -> Iterator[Item]:
     """List the store at `path` as its files are; nothing is changed, locked or recovered.
@@ -28,7 +36,8 @@ def dump(
     `journal`: every record of it. `queue`: the records of the queue of that name (or "#" and its
     id), with `messages` also the messages. `pages`: what each page of the data files holds, and the
     files of large transactions. `checkpoint`: all that it holds. Without a choice: a summary.
-    `limit` bounds each list, `start` is where it begins: an LSN, or a position in the queue.
+    `offline`: an owner is not asked for its open transactions. `limit` bounds
+    each list, `start` is where it begins: an LSN, or a position in the queue.
 
     The items are the values of `quire.engine.dump`: `in_words` makes lines of them, `as_json` plain
     values. Damage is an item (`Finding`), never an exception. An owner may go on meanwhile.
@@ -38,6 +47,8 @@ def dump(
     from quire.engine.dump import Choices, dump_files
     from quire.opening import checked_path
 
+    path = checked_path(path)
+    machine = OsEnv() if env is None else env
     choices = Choices(
         journal=journal,
         queue=queue,
@@ -47,4 +58,27 @@ def dump(
         limit=limit,
         start=start,
     )
-    return dump_files(OsEnv() if env is None else env, checked_path(path), choices)
+    status = _ask_owner(machine, path) if not offline and isinstance(machine, OsEnv) else None
+    if status is not None:
+        choices = replace(
+            choices,
+            until_lsn=status["journal"]["end_lsn"],
+            open_transactions=tuple(status["transactions"]),
+        )
+    return dump_files(machine, path, choices)
+
+
+def _ask_owner(env: Env, path: str) -> dict[str, Any] | None:
+    """The owner's status; None if there is none, or none that answers."""
+    from pyarrow import ArrowException
+
+    from quire.opening import join
+
+    try:
+        store = join(env, path)
+        if store is None:
+            return None
+        with store:
+            return store.status()
+    except (QuireError, OSError, ValueError, ArrowException):  # an address may be damaged, too
+        return None

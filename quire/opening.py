@@ -53,7 +53,7 @@ def open(
             if not share:
                 raise
             locked = error
-        joined = _join(machine, path)
+        joined = join(machine, path)
         if joined is not None:
             return joined
         if machine.monotonic() > deadline:
@@ -112,7 +112,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     started: OwnerProcess | None = None
     retry_at = 0.0
     while True:
-        joined = _join(env, path)
+        joined = join(env, path)
         if joined is not None:
             return joined
         now = env.monotonic()
@@ -141,7 +141,7 @@ def _own(
     return store
 
 
-def _join(env: Env, path: str) -> RemoteStore | None:
+def join(env: Env, path: str) -> RemoteStore | None:
     """The owner's store, if an owner can be reached."""
     from quire.remote import RemoteStore, read_address
 

@@ -130,6 +130,18 @@ def test_dump_lists_what_the_files_hold(quire: Terminal) -> None:
     with open_store(quire.path) as store:
         store.put("w", b"three")
         assert "b'three'" in quire("dump", "--queue", "w", "--messages", "--from", "0x2")
+        with store.transaction() as txn:
+            txn.put_many("w", [b"a", b"b"])
+            last = quire("dump", "--queue", "w").splitlines()[-1]
+            assert last.startswith(f"open: transaction {txn.id}, since ")
+            assert "2 messages of " in last
+            assert "open:" not in quire("dump", "--queue", "t")
+            assert "open:" not in quire("dump", "--offline")
+            txn.rollback()
+    for address in ("x", "grpc://[", "grpc+unix:///nowhere"):  # an owner that is none any more
+        values = {"version": 1, "url": address, "epoch": "e", "process_id": 1}
+        Path(quire.path, "run", "address").write_text(json.dumps(values))
+        assert "open:" not in quire("dump")
 
 
 def test_dump_of_a_damaged_store(quire: Terminal) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Any
 
 from quire.engine.layout import Layout
 from quire.env import Env
@@ -28,6 +29,7 @@ from .items import (
     Finding,
     Item,
     LedgerEntry,
+    OpenItem,
     QueueItem,
     StoreItem,
     SubscriptionItem,
@@ -55,7 +57,9 @@ class Choices:
     checkpoint: bool = False
     limit: int | None = None  # of each list
     start: int = 0  # an LSN for the journal, a position for the queue
-    until_lsn: int | None = None  # where the journal ends, if its owner said so
+    # What the owner says, where there is one:
+    until_lsn: int | None = None  # where its journal ends
+    open_transactions: tuple[dict[str, Any], ...] = ()  # as its status has them
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("start", 0)):
@@ -133,6 +137,7 @@ class _Dump:
             queue = history.queue(chosen.queue)
             yield from _queue_items(queue)
             yield from self._limited(self._queue(queue, history))
+            yield from self._open(queue.name)
         if chosen.pages:
             yield from self._limited(list_pages(self._source, self._saved, history))
             yield from self._limited(list_files(self._source, history))
@@ -181,6 +186,15 @@ class _Dump:
             if chosen.messages:
                 yield from list_messages(self._source, queue, ref, chosen.start, self._moved_on)
 
+    def _open(self, queue: str | None = None) -> Iterator[Item]:
+        """The open transactions, or those that write to a queue."""
+        for told in self._choices.open_transactions:
+            if queue is None or queue in told["queues"]:
+                yield OpenItem(
+                    told["id"], told["opened_us"], tuple(told["queues"]), told["messages"],
+                    told["bytes"], told["in_flight"],
+                )  # fmt: skip
+
     def _checkpoint(self) -> Iterator[Item]:
         saved = self._saved
         if saved is None:
@@ -207,6 +221,7 @@ class _Dump:
                 if isinstance(item, Finding):
                     yield item
         yield from (history.prepared_item(xid) for xid in history.prepared)
+        yield from self._open()
         yield from list_files(source, history)
         for item in list_pages(source, self._saved, history):
             if isinstance(item, Finding):

@@ -165,6 +165,19 @@ class PreparedItem:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenItem:
+    """An open transaction, as the owner has it; nothing of it is durable."""
+
+    item: ClassVar[str] = "open"
+    transaction: int
+    opened_us: int
+    queues: tuple[str, ...]  # that it has put to
+    messages: int
+    bytes: int
+    in_flight: int  # messages that it has got
+
+
+@dataclass(frozen=True, slots=True)
 class QueueRecord:
     """One record of a queue's ordered record list."""
 
@@ -250,6 +263,7 @@ Item = (
     | QueueItem
     | SubscriptionItem
     | PreparedItem
+    | OpenItem
     | QueueRecord
     | MessageItem
     | PagesItem

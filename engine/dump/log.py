@@ -27,6 +27,8 @@ class Log:
     def __init__(self, source: Source, saved: Saved | None, until_lsn: int | None) -> None:
         self.source = source
         self._saved = saved
+        if until_lsn is not None and saved is not None and until_lsn < saved.item.lsn:
+            until_lsn = None  # the owner has gone on since it was asked
         self._until_lsn = until_lsn
         self.segments = source.segments()
         self._last_lsn = 0  # of the last group read

@@ -19,6 +19,7 @@ from .items import (
     JournalRecord,
     LedgerEntry,
     MessageItem,
+    OpenItem,
     PagesItem,
     Part,
     Place,
@@ -204,6 +205,16 @@ def _prepared(item: PreparedItem) -> Iterator[str]:
     yield (
         f"in doubt: xid {item.xid!r}, prepared {time(item.prepared_us)},"
         f" {count(item.messages, 'message')} for {queues}, {count(item.reads, 'message')} taken"
+    )
+
+
+@_lines.register
+def _open(item: OpenItem) -> Iterator[str]:
+    queues = ", ".join(map(repr, item.queues)) or "no queue"
+    yield (
+        f"open: transaction {item.transaction}, since {time(item.opened_us)},"
+        f" {count(item.messages, 'message')} of {count(item.bytes, 'byte')} for {queues},"
+        f" {count(item.in_flight, 'message')} in flight"
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import quire
 from quire import dump
 from quire.engine import Store
 from quire.engine.dump import Finding, Item, as_json, in_words
@@ -475,7 +477,8 @@ def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:
 # With an owner ------------------------------------------------------------------------------------
 
 
-def test_beside_a_busy_owner(store_path: str) -> None:
+@pytest.mark.parametrize("open_owner", [Store.open, quire.open])
+def test_beside_a_busy_owner(store_path: str, open_owner: Callable[..., Any]) -> None:
     """Commits, reads and checkpoints go on: no dump tells of damage, none ends with an error."""
     stop = threading.Event()
     options: dict[str, Any] = {
@@ -495,7 +498,7 @@ def test_beside_a_busy_owner(store_path: str) -> None:
             with store.transaction() as txn:
                 txn.get_many("work", max_messages=600)
 
-    with Store.open(store_path, **options) as store:
+    with open_owner(store_path, **options) as store:
         store.create_queue("work", kind="work", capacity=1 << 28)
         thread = threading.Thread(target=work, args=(store,))
         thread.start()
