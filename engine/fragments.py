@@ -34,10 +34,8 @@ def sweep_fragments(env: Env, manager: Manager) -> int:
     return removed
 
 
-def remove_unfinished(env: Env, manager: Manager) -> int:
-    """At opening: remove the files of transactions that did not commit; how many."""
-    removed = 0
+def discard_unfinished(env: Env, manager: Manager) -> None:
+    """At opening: the files of transactions that did not commit are to be removed."""
     for ltds_id in list_ids(env, manager.ltds_directory):
         if not is_foreign(ltds_id) and ltds_id not in manager.places.ltds:
-            removed += remove(env, manager.ltds_directory, ltds_id)
-    return removed
+            manager.places.discarded.add(ltds_id)

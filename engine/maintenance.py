@@ -7,11 +7,12 @@ committing thread.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from quire.env import Env
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreFailed
 from quire.journal import Journal
-from quire.limits import INTERVAL_SECONDS
+from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS
 
 from .checkpoint import Checkpointer
 from .fragments import sweep_fragments
@@ -70,13 +71,21 @@ class Maintenance:
         else:
             self._try()
 
+    def after_discard(self) -> None:
+        """Called by a rollback that leaves files behind: does not raise, as that is done."""
+        if self._thread is not None:
+            self._wake.set()
+            return
+        with suppress(StoreFailed), self._manager.sequencer.fail_stop("removing a file"):
+            self._manager.places.discarded.remove_all()
+
     def step(self) -> None:
         """Do what is due."""
         options = self._manager.options
         self._manager.expire()
         self._leases.expire()
         with self._manager.sequencer.fail_stop("removing a file"):
-            self._manager.places.sweep()
+            self._manager.places.sweep(sliced=self._thread is not None)
         if not self._journal.next_is_ready and self._nearly_full():
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
@@ -111,5 +120,6 @@ class Maintenance:
                 self.last_error = f"{type(error).__name__}: {error}"
             if self._journal.failed or self._manager.sequencer.failure is not None:
                 return
-            self._wake.wait(INTERVAL_SECONDS)
+            more = len(self._manager.places.discarded)
+            self._wake.wait(REMOVAL_PAUSE_SECONDS if more else INTERVAL_SECONDS)
             self._wake.clear()

@@ -25,13 +25,11 @@ from quire.errors import (
     QueueNotFound,
     QuireError,
     StoreCorrupt,
-    StoreFailed,
     SubscriptionNotFound,
 )
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, OPEN_BYTES
 from quire.ltds import LtdsInfo, LtdsReader, LtdsWriter, codec_named, new_id
-from quire.ltds import remove as remove_ltds
 from quire.message import Delivered
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
@@ -82,6 +80,7 @@ class Manager:
         self.inline_limit = options.inline_limit(journal.max_group_bytes)
         self.open_transactions: dict[int, Transaction] = {}
         self.after_commit: Callable[[], None] = lambda: None
+        self.after_discard: Callable[[], None] = lambda: None
         self._ids = itertools.count(1)
         self._fragments: dict[int, int] = {}  # files written by others, held by open transactions
         self._lock = threading.Lock()
@@ -340,17 +339,15 @@ class Manager:
     def discard(self, written: list[Written]) -> None:
         """A transaction was rolled back: its own files go, those of others stay.
 
-        A file that cannot be removed goes with the next opening; the store has failed then.
+        They go later, as that takes long; until then, and if they cannot be removed, the next
+        opening finds them.
         """
         self._release_fragments(written)
-        with suppress(StoreFailed), self.writing_file():
-            self._discard_files(written)
-
-    def _discard_files(self, written: list[Written]) -> None:
-        for part in written:
-            part.discard()
-            for ltds_id in part.own_files():
-                remove_ltds(self.env, self.ltds_directory, ltds_id)
+        files = [ltds_id for part in written for ltds_id in part.discard()]
+        for ltds_id in files:
+            self.places.discarded.add(ltds_id)
+        if files:
+            self.after_discard()
 
     # Reading
 

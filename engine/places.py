@@ -29,6 +29,7 @@ from .block_ref import BlockRef
 from .commit_record import Part
 from .data_file import Piece
 from .data_files import DataFiles, split_page
+from .discarded import DiscardedFiles
 from .free_space import FreeSpace
 from .io_manager import IoManager
 from .io_worker import Action, Work
@@ -58,6 +59,7 @@ class Places:
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self._ltds_pins: dict[int, int] = {}
+        self.discarded = DiscardedFiles(env, ltds_directory)
 
     # Pages that are being written
 
@@ -227,8 +229,15 @@ class Places:
             if not self._ltds_pins[ltds_id]:
                 del self._ltds_pins[ltds_id]
 
-    def sweep(self) -> int:
-        """Remove the files that nobody needs any more (P3, P5); how many."""
+    def sweep(self, *, sliced: bool = False) -> int:
+        """Remove the files that nobody needs any more (P3, P5); how many were released.
+
+        `sliced`: of those that were rolled back only a slice, as commits go on (`discarded`).
+        """
+        if sliced:
+            self.discarded.remove_slice()
+        else:
+            self.discarded.remove_all()
         with self._lock:
             going = [i for i in self._removable if i not in self._ltds_pins]
             self._removable = [i for i in self._removable if i in self._ltds_pins]
@@ -244,4 +253,4 @@ class Places:
 
     @property
     def removable(self) -> int:
-        return len(self._removable)
+        return len(self._removable) + len(self.discarded)

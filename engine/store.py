@@ -35,7 +35,7 @@ from .browse import browse
 from .checkpoint import Checkpointer
 from .data_files import file_for
 from .definition import Definition
-from .fragments import remove_unfinished
+from .fragments import discard_unfinished
 from .info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo
 from .layout import Layout
 from .lease import Leases
@@ -92,14 +92,17 @@ class Store:
             opened.env, self._manager, opened.journal, self._checkpointer, self._leases
         )
         self._manager.after_commit = self._maintenance.after_commit
+        self._manager.after_discard = self._maintenance.after_discard
         self._single_put = SinglePut(self._manager)
         self._definitions = threading.Lock()
         self._closed: str | None = None
         _open_stores.add(self)
-        remove_unfinished(opened.env, self._manager)
+        discard_unfinished(opened.env, self._manager)
         if background:
             opened.places.parallel = True
             self._maintenance.start()
+        else:
+            opened.places.discarded.remove_all()
 
     @classmethod
     def open(

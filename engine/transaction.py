@@ -42,7 +42,7 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 
@@ -476,12 +476,15 @@ class Transaction:
         written = self._written.values()
         try:
             with self._manager.sequencer.fail_stop("writing a large transaction's file"):
+                many = len(written) > LTDS_WRITERS
                 for part in written:
                     part.flush(MAX_DATA_BLOCK_BYTES)
+                    if many:
+                        part.write_out(close=True)
                 limit = 0 if all_of_it else self._manager.options.large_flush_bytes
                 if sum(part.waiting_bytes for part in written) > limit:
                     for part in written:
-                        part.write_out()
+                        part.write_out(close=False)
         except BaseException:
             self._undo()
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from quire.block import EncodedBlock
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
@@ -50,10 +50,10 @@ class Written:
         """What the file that is being written holds in memory."""
         return self._writer.waiting_bytes if self._writer is not None else 0
 
-    def write_out(self) -> None:
-        """Hold nothing of that file in memory."""
+    def write_out(self, *, close: bool) -> None:
+        """Hold nothing of that file in memory; with `close` do not even hold it open."""
         if self._writer is not None:
-            self._writer.write_out()
+            self._writer.write_out(close=close)
 
     def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
         """A finished file of another process follows what was written so far."""
@@ -84,23 +84,21 @@ class Written:
             return None
         return files[0]
 
-    def discard(self) -> None:
-        """The transaction is rolled back: remove its own files."""
-        if self._writer is not None:
-            self._writer.abort()
-            self._writer = None
-
     def forget(self) -> None:
         """The store has all of it; what waits here is not needed any more."""
         self.files = []
 
-    def own_files(self) -> Iterator[int]:
-        """Finished files that nobody else knows."""
-        return (
+    def discard(self) -> list[int]:
+        """The transaction is rolled back; the files that it leaves behind, which nobody knows."""
+        files = [
             piece.id
             for piece in self.files
             if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
-        )
+        ]
+        writer, self._writer = self._writer, None
+        if writer is not None and writer.leave():
+            files.append(writer.id)
+        return files
 
 
 def part_of(piece: LtdsInfo | EncodedBlock, queue_id: int, *, last: bool) -> Part:

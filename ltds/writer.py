@@ -102,7 +102,7 @@ class LtdsWriter:
         self._failed = True
         for block in blocks:
             if self._file is None:
-                self._create()
+                self._open()
             offset = paged(self._end)
             stored = compress(self.codec, block.data)
             self._put(offset, stored)
@@ -115,19 +115,25 @@ class LtdsWriter:
         """How much of the file is in memory only."""
         return self._filled
 
-    def write_out(self) -> None:
-        """Write what waits, and let go of the buffer."""
+    def write_out(self, *, close: bool) -> None:
+        """Write what waits, and let go of the buffer; with `close` of the open file as well."""
         self._check_usable()
         self._failed = True
         self._flush()
         self._buffer = memoryview(b"")
+        if close and self._file is not None:
+            # An error of what is still to be written would be told to this handle only.
+            self._file.sync()
+            self._synced_end = self._end
+            self._file.close()
+            self._file = None
         self._failed = False
 
     def finish(self) -> LtdsInfo:
         """Complete the file and make it durable."""
         self._check_usable()
         self._failed = True
-        file = self._file or self._create()
+        file = self._file or self._open()
         directory = self._directory_bytes()
         directory_offset = paged(self._end)
         trailer = TRAILER.pack(
@@ -156,13 +162,18 @@ class LtdsWriter:
 
     def abort(self) -> None:
         """Remove the file, unless it is finished; nothing happens the second time."""
+        if self.leave():
+            remove(self._env, self._directory, self.id)
+
+    def leave(self) -> bool:
+        """The same, but the file stays for others to remove; whether there is one."""
         if self._closed:
-            return
+            return False
         self._closed = True
         if self._file is not None:
             self._file.close()
-        if self._created:
-            remove(self._env, self._directory, self.id)
+        self._buffer = memoryview(b"")
+        return self._created
 
     def _check_usable(self) -> None:
         if self._closed:
@@ -170,7 +181,10 @@ class LtdsWriter:
         if self._failed:
             raise InvalidArgument(f"a write to {self._path} has failed: abort and begin anew")
 
-    def _create(self) -> File:
+    def _open(self) -> File:
+        if self._created:  # and closed in between
+            self._file = file = self._env.open_file(self._path, direct=True)
+            return file
         self._file = file = self._env.open_file(
             self._path, create=True, exclusive=True, direct=True
         )
@@ -182,26 +196,27 @@ class LtdsWriter:
 
     def _put(self, offset: int, data: bytes | bytearray) -> None:
         """The bytes belong at `offset`, the page where the buffer's content ends."""
-        size = paged(len(data))
-        if self._filled + size > len(self._buffer):
-            self._flush()
-        if not self._buffer:
-            self._buffer = self._env.aligned_buffer(LTDS_WRITE_BYTES)
         if not self._filled:
             self._buffer_offset = offset
         assert offset == self._buffer_offset + self._filled
-        buffer = self._buffer if size <= len(self._buffer) else self._env.aligned_buffer(size)
-        start, end = self._filled, self._filled + len(data)
-        buffer[start:end] = data
-        buffer[end : start + size] = bytes(start + size - end)
-        if buffer is self._buffer:
-            self._filled = start + size
-        else:
-            self._write(offset, buffer[:size])
+        content, size, done = memoryview(data), paged(len(data)), 0
+        while done < size:
+            if not self._buffer:
+                self._buffer = self._env.aligned_buffer(LTDS_WRITE_BYTES)
+            start = self._filled
+            end = min(start + size - done, LTDS_WRITE_BYTES)
+            piece = content[done : done + end - start]
+            self._buffer[start : start + len(piece)] = piece
+            self._buffer[start + len(piece) : end] = bytes(end - start - len(piece))
+            self._filled = end
+            done += end - start
+            if end == LTDS_WRITE_BYTES:
+                self._flush()
 
     def _flush(self) -> None:
         if self._filled:
             self._write(self._buffer_offset, self._buffer[: self._filled])
+            self._buffer_offset += self._filled
             self._filled = 0
 
     def _write(self, offset: int, data: memoryview) -> None:
