@@ -20,13 +20,15 @@ BENCHMARKS = {
     "commit": "one small durable commit against a bare write and sync",
     "fan_out": "writes and syncs of one commit over 1, 16 and 1,000 queues",
     "batch": "batches put and got back, against SQLite, LMDB and RocksDB",
+    "large_transaction": "a transaction of 50 million messages: memory, commit, rollback, read",
+    "compression": "compressed files of large transactions: size, put, read",
     "backlog": "ten million messages: open after kill -9, memory while reading",
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
 }
 
 
 def parse() -> argparse.Namespace:
-    names = "\n".join(f"  {name:<10}{words}" for name, words in BENCHMARKS.items())
+    names = "\n".join(f"  {name:<19}{words}" for name, words in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"{__doc__}\nBenchmarks:\n{names}",

@@ -18,7 +18,7 @@ import quire
 from bench.figure import Figure, Setting, at_most
 from bench.payloads import PAYLOAD_BYTES, as_arrow
 
-__all__ = ["run"]
+__all__ = ["peak_megabytes", "run"]
 
 TRANSACTION = 10_000  # messages
 CHUNK = 65_536
@@ -69,14 +69,14 @@ def _fill(path: str, count: int, seed: int) -> dict[str, float]:
     for _ in range(count // TRANSACTION):
         with store.transaction() as transaction:
             transaction.put_many("queue", payloads)
-    return {"seconds": time.perf_counter() - begin, "megabytes": _peak_megabytes()}
+    return {"seconds": time.perf_counter() - begin, "megabytes": peak_megabytes()}
 
 
 def _read(path: str, count: int, role: str) -> dict[str, float]:
     begin = time.perf_counter()
     store = quire.open(path)
     opened = time.perf_counter()
-    report = {"open": opened - begin, "opened_megabytes": _peak_megabytes()}
+    report = {"open": opened - begin, "opened_megabytes": peak_megabytes()}
     total, got = 0, -1
     while got:
         with store.transaction() as transaction:
@@ -87,12 +87,12 @@ def _read(path: str, count: int, role: str) -> dict[str, float]:
         total += got
     if total != count:
         raise AssertionError(f"got {total} of {count} messages")
-    report |= {"seconds": time.perf_counter() - opened, "megabytes": _peak_megabytes()}
+    report |= {"seconds": time.perf_counter() - opened, "megabytes": peak_megabytes()}
     store.close()
     return report
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
     """The most that was ever resident of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):

@@ -16,12 +16,12 @@ def as_list(count: int, seed: int) -> list[bytes]:
     return [data[at : at + PAYLOAD_BYTES] for at in range(0, len(data), PAYLOAD_BYTES)]
 
 
-def as_arrow(count: int, seed: int) -> pa.Array:
+def as_arrow(count: int, seed: int, size: int = PAYLOAD_BYTES) -> pa.Array:
     """`count` payloads as an Arrow array of type binary."""
-    offsets = np.arange(count + 1, dtype=np.int32) * PAYLOAD_BYTES
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_data(count, seed))]
+    offsets = np.arange(count + 1, dtype=np.int32) * size
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(_data(count, seed, size))]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
-def _data(count: int, seed: int) -> bytes:
-    return np.random.default_rng(seed).bytes(count * PAYLOAD_BYTES)
+def _data(count: int, seed: int, size: int = PAYLOAD_BYTES) -> bytes:
+    return np.random.default_rng(seed).bytes(count * size)
