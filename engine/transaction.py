@@ -46,6 +46,7 @@ from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BY
 from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 
+from .arrow_slices import measure, slices_of
 from .commit import Commit, committed
 from .commit_record import Entry, Read
 from .message_id import MessageId, MessageIds
@@ -136,13 +137,16 @@ class Transaction:
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
         columns of `quire.MESSAGE_SCHEMA` that a put may set.
         """
+        is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
+        if is_arrow and len(parts := slices_of(payloads)) > 1:
+            return self._put_slices(queue, parts)
         with self._lock:
             written = self._open_queue(queue)
             builder = written.buffer.builder
             mark = builder.mark()
             before = builder.charge_bytes
             try:
-                if isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
+                if is_arrow:
                     count = builder.add_arrow(payloads)
                 else:
                     count = builder.add_many(payloads)
@@ -158,6 +162,32 @@ class Transaction:
             index = written.count
             if count:
                 self._note(written, charge, count)
+        return MessageIds(written, index, count)
+
+    def _put_slices(self, queue: str, parts: list[Any]) -> MessageIds:
+        """All are checked, and the queue's space is taken for all, before the first is put."""
+        with self._lock:
+            self._open_queue(queue)
+            try:
+                sizes = [measure(part) for part in parts]
+            except BaseException:
+                self._leave_untouched(queue)
+                raise
+            charge, count = (sum(size) for size in zip(*sizes, strict=True))
+            written = self._claim(queue, charge, count)
+            index = written.count
+            written.charge += charge
+            written.count += count
+            try:
+                for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
+                    written.buffer.builder.add_arrow(part)
+                    written.charge -= own_charge  # which is noted now
+                    written.count -= own_count
+                    self._note(written, own_charge, own_count)
+            except BaseException:
+                if self._state is TransactionState.OPEN:  # all of them or none
+                    self._undo()
+                raise
         return MessageIds(written, index, count)
 
     def put_block(self, queue: str, data: bytes) -> MessageIds:

@@ -57,20 +57,21 @@ class Written:
 
     def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
         """A finished file of another process follows what was written so far."""
-        self.finish()
+        self.finish(max_block_bytes)
         self.files += self.buffer.drain(max_block_bytes)
         self.files.append(info)
         self.adopted.add(info.id)
 
-    def finish(self) -> None:
-        """Complete the file that is being written, durably."""
+    def finish(self, max_block_bytes: int) -> None:
+        """Complete the file that is being written, durably, with what is still in the buffer."""
         if self._writer is not None:
+            self.flush(max_block_bytes)
             self.files.append(self._writer.finish())
             self._writer = None
 
     def pieces(self, max_block_bytes: int) -> Sequence[LtdsInfo | EncodedBlock]:
         """All blocks and files in put order, ready to be committed. May be called again."""
-        self.finish()
+        self.finish(max_block_bytes)
         if self.buffer.blocks or self.buffer.builder.count:
             self.files += self.buffer.drain(max_block_bytes)
         return self.files

@@ -1,0 +1,45 @@
+"""Large Arrow data in slices, so that what a put holds besides it is bounded.
+
+Putting an array takes about 40 bytes a message, and its bytes again where they become blocks. One
+that is large is put slice by slice: each takes `_SLICE_ROWS` or `_SLICE_BYTES` at most, but for a
+message that is larger, or much larger than the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from quire.block import BlockBuilder
+
+_WHOLE_ROWS: Final = 1 << 18
+_WHOLE_BYTES: Final = 16 << 20
+_SLICE_ROWS: Final = 1 << 16
+_SLICE_BYTES: Final = 4 << 20
+
+
+def slices_of(source: Any) -> list[Any]:
+    """The source in slices that share its memory; only itself if it is not large."""
+    tabular = isinstance(source, (pa.RecordBatch, pa.Table))
+    rows = source.num_rows if tabular else len(source)
+    size = _size(source)
+    if rows <= 1 or (rows <= _WHOLE_ROWS and size <= _WHOLE_BYTES):
+        return [source]
+    step = max(1, min(_SLICE_ROWS, rows * _SLICE_BYTES // max(size, 1)))
+    return [source.slice(start, step) for start in range(0, rows, step)]
+
+
+def _size(source: Any) -> int:
+    """The bytes of the rows; 0 where Arrow cannot tell, as for views."""
+    try:
+        return int(source.nbytes)
+    except (pa.ArrowException, NotImplementedError):
+        return 0
+
+
+def measure(part: Any) -> tuple[int, int]:
+    """(charge, messages) of a slice, all of it checked. Raises InvalidArgument."""
+    builder = BlockBuilder()
+    count = builder.add_arrow(part)
+    return builder.charge_bytes, count
