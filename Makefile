@@ -20,10 +20,10 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test check format docs crash fuzz bench clean
+.PHONY: help setup java demo test check format docs crash fuzz bench bench-commit clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv with the pinned versions and Quire itself (once)
 
@@ -71,6 +71,9 @@ fuzz: $(STAMP) ## Run the fuzzers and the model tests for long (ROUNDS=500 SEED=
 
 bench: $(STAMP) ## Run the benchmarks; figures go to bench/results/ (ARGS="--help" shows the choices)
 	$(BIN)/python -m bench $(ARGS)
+
+bench-commit: $(STAMP) ## The benchmarks of the commit engine: tables and plots (ARGS="--quick")
+	$(BIN)/python -m bench commit-engine $(ARGS)
 
 clean: ## Remove the environment, caches and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \

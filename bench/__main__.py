@@ -24,11 +24,16 @@ BENCHMARKS = {
     "compression": "compressed files of large transactions: size, put, read",
     "backlog": "ten million messages: open after kill -9, memory while reading",
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
+    "concurrency": "commits of 1 to 32 threads, and how many share a write",
+    "strategies": "the four commit strategies under contention",
 }
+# Names for several of them.
+GROUPS = {"commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction")}
 
 
 def parse() -> argparse.Namespace:
-    names = "\n".join(f"  {name:<19}{words}" for name, words in BENCHMARKS.items())
+    groups = {name: ", ".join(members) for name, members in GROUPS.items()}
+    names = "\n".join(f"  {name:<19}{words}" for name, words in (BENCHMARKS | groups).items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=f"{__doc__}\nBenchmarks:\n{names}",
@@ -39,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the payloads (default 1)")
     parser.add_argument("--folder", type=Path, help="where the stores go (default: temporary)")
     arguments = parser.parse_args()
+    arguments.name = [one for name in arguments.name for one in GROUPS.get(name, (name,))]
     for name in arguments.name:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
@@ -62,15 +68,15 @@ def main() -> int:
 
 
 def measure(name: str, setting: Setting, facts: dict[str, str]) -> None:
-    """Run one benchmark, print its figures and save them."""
+    """Run one benchmark, print what it found and save it."""
     print(f"\n{name}: {BENCHMARKS[name]}", flush=True)
     began = time.monotonic()
-    figures = importlib.import_module(f"bench.{name}").run(setting)
-    for figure in figures:
-        print(results.line(figure))
+    found = importlib.import_module(f"bench.{name}").run(setting)
+    for item in found:
+        print(results.line(item))
     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
     if not setting.quick:
-        results.save(name, facts, f"python -m bench {name} --seed {setting.seed}", figures)
+        results.save(name, facts, f"python -m bench {name} --seed {setting.seed}", found)
         results.write_table()
 
 

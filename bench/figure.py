@@ -1,13 +1,26 @@
-"""Figures, and what a benchmark is."""
+"""Figures, tables and plots, and what a benchmark is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Benchmark", "Figure", "Setting", "at_least", "at_most", "exactly"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = [
+    "Benchmark",
+    "Figure",
+    "Plot",
+    "Result",
+    "Setting",
+    "Table",
+    "at_least",
+    "at_most",
+    "exactly",
+]
 
 
 class Target(NamedTuple):
@@ -51,6 +64,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Measured values side by side. A cell is a number, or words; units stand in the columns."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[float | str]]
+    note: str = ""  # where figures come from that were not measured here
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing, saved as `<name>.png`."""
+
+    name: str
+    caption: str
+    drawing: Drawing
+
+
+@dataclass(frozen=True)
 class Setting:
     """Where a benchmark runs, and how."""
 
@@ -63,4 +95,5 @@ class Setting:
         return quick if self.quick else full
 
 
-Benchmark = Callable[[Setting], list[Figure]]
+Result = Figure | Table | Plot
+Benchmark = Callable[[Setting], Sequence[Result]]

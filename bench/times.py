@@ -22,6 +22,10 @@ class Times:
         call()
         self._seconds.append(time.perf_counter() - begin)
 
+    def add(self, seconds: float) -> None:
+        """One that was measured elsewhere."""
+        self._seconds.append(seconds)
+
     def quantile(self, share: float) -> float:
         """The time, in microseconds, that this share of the calls did not exceed."""
         return float(np.quantile(self._seconds, share) * 1e6)

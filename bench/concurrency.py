@@ -1,0 +1,186 @@
+"""Commits of many threads: each puts one message of 100 bytes per transaction, again and again.
+
+Every number of threads gets its turn in each round, so that all see the same disk; a rate is the
+median of the rounds. Threads of one process share the interpreter's lock, and a commit hands it
+over at least once: on several processors this costs more than on one, since the next thread has to
+be woken up on another. So the most threads run a second time, held on one processor.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from statistics import median
+from typing import Any, NamedTuple
+
+import quire
+from bench.drawing import COLOURS, INK, PALE, drawing, plain_numbers
+from bench.figure import Figure, Plot, Result, Setting, Table, at_least
+from bench.payloads import as_list
+
+__all__ = ["run"]
+
+THREADS = (1, 2, 4, 8, 16, 32)
+TARGET = 8.0  # times the rate of one thread
+OWN, SHARED, WHOLE = "a queue each", "one queue", "a queue each, transaction()"
+PINNED = f"{OWN}, one processor"
+
+
+class Rate(NamedTuple):
+    """What so many threads did together."""
+
+    commits: float  # a second
+    share: float  # commits per group: one write, one sync
+
+
+def run(setting: Setting) -> list[Result]:
+    """Rates by the number of threads, and their ratios."""
+    payload = as_list(1, setting.seed)[0]
+    threads = THREADS[:: 1 if not setting.quick else 5]
+    found: dict[tuple[str, int], list[Rate]] = {}
+    with quire.open(str(setting.folder / "store")) as store:
+        for at in range(max(threads)):
+            store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
+        seconds = 0.7 if not setting.quick else 0.05
+        _together(store, max(threads), _puts(store, payload, OWN), seconds)  # warm-up
+        for _ in range(setting.scaled(3, 1)):
+            for way, count in _plan(threads):
+                with _one_processor() if way == PINNED else nullcontext():
+                    rate = _together(store, count, _puts(store, payload, way), seconds)
+                found.setdefault((way, count), []).append(rate)
+    rates = {
+        key: Rate(median(r.commits for r in each), median(r.share for r in each))
+        for key, each in found.items()
+    }
+    return [*_figures(rates, max(threads)), _table(rates, threads), _plot(rates, threads)]
+
+
+def _plan(threads: tuple[int, ...]) -> list[tuple[str, int]]:
+    plan = [(way, count) for count in threads for way in (OWN, SHARED)]
+    return [*plan, (WHOLE, 1), (WHOLE, max(threads)), (PINNED, max(threads))]
+
+
+def _puts(store: Any, payload: bytes, way: str) -> Callable[[int], Callable[[], object]]:
+    """What a thread of this number does again and again."""
+
+    def of(number: int) -> Callable[[], object]:
+        name = "queue-0" if way == SHARED else f"queue-{number}"
+        if way != WHOLE:
+            return lambda: store.put(name, payload)
+
+        def commit() -> None:
+            with store.transaction() as transaction:
+                transaction.put(name, payload)
+
+        return commit
+
+    return of
+
+
+def _together(
+    store: Any, count: int, work: Callable[[int], Callable[[], object]], seconds: float
+) -> Rate:
+    """So many threads for so long."""
+    stop = threading.Event()
+    gate = threading.Barrier(count + 1)
+
+    def repeat(number: int) -> None:
+        step = work(number)
+        stopped = stop.is_set
+        gate.wait()
+        while not stopped():
+            step()
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    before, began = store.status(), time.perf_counter()
+    time.sleep(seconds)
+    after, ended = store.status(), time.perf_counter()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    commits = after["commits"] - before["commits"]
+    return Rate(commits / (ended - began), commits / max(1, after["groups"] - before["groups"]))
+
+
+@contextmanager
+def _one_processor() -> Iterator[None]:
+    """Threads that are started inside stay on one processor."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _figures(rates: dict[tuple[str, int], Rate], most: int) -> list[Figure]:
+    one = rates[OWN, 1].commits
+    return [
+        Figure("1 thread", one, "commits/s"),
+        Figure(f"{most} threads", rates[OWN, most].commits, "commits/s"),
+        Figure(f"{most} threads to 1", rates[OWN, most].commits / one, "times", at_least(TARGET)),
+        Figure(f"{most} threads: commits per write", rates[OWN, most].share, "commits"),
+        Figure(f"{most} threads on one processor", rates[PINNED, most].commits, "commits/s"),
+        Figure(f"{most} threads on one processor to 1", rates[PINNED, most].commits / one, "times"),
+        Figure("1 thread, transaction()", rates[WHOLE, 1].commits, "commits/s"),
+        Figure(f"{most} threads, transaction()", rates[WHOLE, most].commits, "commits/s"),
+        Figure(
+            f"{most} threads to 1, transaction()",
+            rates[WHOLE, most].commits / rates[WHOLE, 1].commits,
+            "times",
+            at_least(TARGET),
+        ),
+    ]
+
+
+def _table(rates: dict[tuple[str, int], Rate], threads: tuple[int, ...]) -> Table:
+    one = rates[OWN, 1].commits
+    rows: list[list[float | str]] = [
+        [
+            f"{count}",
+            rates[OWN, count].commits,
+            rates[OWN, count].commits / one,
+            rates[OWN, count].share,
+            rates[SHARED, count].commits,
+            rates[SHARED, count].share,
+        ]
+        for count in threads
+    ]
+    columns = [
+        "threads", f"{OWN}: commits/s", "to 1 thread", "per write",
+        f"{SHARED}: commits/s", "per write",
+    ]  # fmt: skip
+    return Table("Commits by the number of threads", columns, rows)
+
+
+def _plot(rates: dict[tuple[str, int], Rate], threads: tuple[int, ...]) -> Plot:
+    figure, (left, right) = drawing(2, "Group commit: one 100-byte put per transaction")
+    for way, colour, mark in ((OWN, COLOURS[0], "o-"), (SHARED, COLOURS[1], "s-")):
+        each = [rates[way, count] for count in threads]
+        left.plot(threads, [rate.commits for rate in each], mark, color=colour, label=way)
+        right.plot(threads, [rate.share for rate in each], mark, color=colour, label=way)
+    pinned = rates[PINNED, threads[-1]].commits
+    left.plot(threads[-1], pinned, "D", color=COLOURS[2], label=PINNED, clip_on=False)
+    goal = TARGET * rates[OWN, 1].commits
+    left.axhline(goal, color=PALE, linestyle="--", linewidth=1)
+    left.annotate(
+        f"{TARGET:g} times one thread", (threads[0], goal), xytext=(0, 4),
+        textcoords="offset points", color=INK, fontsize=9,
+    )  # fmt: skip
+    right.plot(threads, threads, color=PALE, linestyle="--", linewidth=1, label="all of them")
+    for axes, words in ((left, "commits per second"), (right, "commits per write and sync")):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(threads, [str(count) for count in threads])
+        axes.minorticks_off()
+        axes.set_xlabel("committing threads")
+        axes.set_ylabel(words)
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower right" if axes is left else "upper left")
+        plain_numbers(axes)
+    return Plot("concurrency", "commits per second and per write, by committing threads", figure)

@@ -1,0 +1,85 @@
+"""The benchmarks of the commit engine: each runs in a small size; what it finds can be shown."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from pathlib import Path
+
+import pytest
+
+from bench import results
+from bench.__main__ import BENCHMARKS, GROUPS
+from bench.figure import Figure, Plot, Result, Setting, Table, at_most
+
+
+def run(name: str, folder: Path) -> list[Result]:
+    """A quick run."""
+    return list(importlib.import_module(f"bench.{name}").run(Setting(folder, True, 1)))
+
+
+@pytest.mark.parametrize("name", ["fan_out", "concurrency", "strategies"])
+def test_a_quick_run_finds_figures_and_draws_them(name: str, tmp_path: Path) -> None:
+    """Every figure is a number, every row has a cell for each column, the plot is a picture."""
+    found = run(name, tmp_path)
+    assert name in GROUPS["commit-engine"]
+    kinds = {type(item) for item in found}
+    assert {Figure, Plot} <= kinds
+    for item in found:
+        assert results.line(item)
+        if isinstance(item, Figure):
+            assert item.value >= 0
+        elif isinstance(item, Table):
+            assert item.rows
+            assert {len(row) for row in item.rows} == {len(item.columns)}
+        else:
+            picture = io.BytesIO()
+            item.drawing.savefig(picture, dpi=20)
+            assert picture.getvalue().startswith(b"\x89PNG")
+
+
+def test_every_member_of_a_group_is_a_benchmark() -> None:
+    """There is a module for each."""
+    for name in {name for members in GROUPS.values() for name in members}:
+        assert name in BENCHMARKS
+        assert callable(importlib.import_module(f"bench.{name}").run)
+
+
+def test_a_commit_over_a_thousand_queues_is_one_write(tmp_path: Path) -> None:
+    """One write and one sync, as with one queue."""
+    found = run("fan_out", tmp_path)
+    figures = {item.name: item.value for item in found if isinstance(item, Figure)}
+    for queues in ("1 queue", "16 queues", "1,000 queues"):
+        for calls in ("writes", "syncs"):
+            assert figures[f"commit over {queues}: {calls}, most"] == 1
+
+
+def test_nothing_stays_reserved_under_contention(tmp_path: Path) -> None:
+    """T = R = 0 in every queue and under every strategy, once all threads have stopped."""
+    first = run("strategies", tmp_path)[0]
+    assert isinstance(first, Figure)
+    assert (first.name, first.value) == ("open or reserved in any queue, at rest", 0)
+
+
+def test_tables_and_plots_are_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The README has the table with its note, and shows the picture that lies beside it."""
+    from bench.drawing import bars, drawing
+
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    drawn, (axes,) = drawing(1, "title")
+    bars(axes, ["a", "b"], {"one": [1.0, 200.0], "two": [2.0, 3.0]})
+    table = Table("both", ["size", "time"], [["small", 1.5], ["large", 20_000]], "a note")
+    machine = dict.fromkeys(
+        ("processor", "memory", "file system", "system", "load before", "python", "packages"), "?"
+    )
+    found: list[Result] = [
+        Figure("f", 1, "us", at_most(2)),
+        table,
+        Plot("picture", "what it shows", drawn),
+    ]
+    results.save("name", {**machine, "commit": "abc"}, "python -m bench name", found)
+    results.write_table()
+    text = (tmp_path / "README.md").read_text()
+    assert "| small | 1.5 |\n| large | 20,000 |\n\na note" in text
+    assert "![what it shows](picture.png)" in text
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
