@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from quire.errors import QuireError, StoreCorrupt
-from quire.journal import GROUP_HEADER_BYTES, Chain, Group, scan
+from quire.errors import PositionLost, QuireError, StoreCorrupt
+from quire.journal import GROUP_HEADER_BYTES, Chain, Group, read_at, scan
 from quire.journal import Finding as JournalFinding
 
 from .decoded import Decoded, decode
@@ -100,12 +100,22 @@ class Log:
         return replace(finding, lost="the records from here to the next one listed")
 
     def _was_released(self, lsn: int) -> bool:
-        """Whether a checkpoint made since the dump began has given the segment back (G2)."""
-        if self._saved is None:
-            return False
-        source = self.source
-        now, _ = newest_saved(source.env, source.layout)
-        if now is None or now.item.restart_lsn <= self._saved.item.restart_lsn:
-            return False
+        """Whether the owner has given the segment back since it was listed (G2).
+
+        It does so after a checkpoint: perhaps the one that this dump stands on.
+        """
+        source, saved = self.source, self._saved
         size = source.geometry.segment_bytes
-        return lsn // size < now.item.restart_lsn // size
+        now, _ = newest_saved(source.env, source.layout)
+        if now is None or lsn // size >= now.item.restart_lsn // size:
+            return False
+        if saved is None or now.item.restart_lsn > saved.item.restart_lsn:
+            return True
+        try:
+            first_page = lsn - lsn % size + source.geometry.page_size
+            read_at(source.env, source.layout.journal, size, first_page, 0)
+        except PositionLost:
+            return True
+        except (QuireError, OSError):
+            return False
+        return False

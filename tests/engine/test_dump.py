@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 
 import quire
 from quire import dump
+from quire.checksum import checksum
 from quire.engine import Store
 from quire.engine.dump import Finding, Item, as_json, in_words
-from quire.errors import InvalidArgument, QueueNotFound, StoreNotFound
-from quire.journal import pack_record
+from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreNotFound
+from quire.journal import GROUP_HEADER_BYTES, pack_record
+from quire.journal.format import unpack_group_header
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, Oracle, Workload, new_machine, open_store
 
@@ -411,9 +414,9 @@ def spoil(env: SimEnv, rng: random.Random) -> str:
     """Damage one file in one of the ways that files are damaged; what was done."""
     path = rng.choice([path for path in env.files() if not path.endswith("LOCK")])
     size = len(env.contents(path))
-    used = len(env.contents(path).rstrip(b"\0")) or 1
+    used = [i for i, byte in enumerate(env.contents(path)) if byte] or [0]
     way = rng.choice(["bit", "bit", "bit", "run", "zero", "cut", "grow", "gone"])
-    offset = rng.randrange(used)
+    offset = rng.choice(used)
     if way == "bit":
         env.corrupt(path, offset, 1 << rng.randrange(8))
     elif way == "run":
@@ -432,8 +435,9 @@ def spoil(env: SimEnv, rng: random.Random) -> str:
 def essence(item: Item) -> str:
     """What of a record or a message its checksum covers: no names, no positions."""
     value = as_json(item)
-    for name in ("position", "queue", "released", "parts", "reads"):
-        value.pop(name, None)
+    for part in (value, *value.get("parts", ()), *value.get("reads", ())):
+        for name in ("position", "queue", "released", "subscription"):
+            part.pop(name, None)
     return json.dumps(value)
 
 
@@ -442,21 +446,21 @@ def essences(items: list[Item]) -> set[str]:
     return {essence(item) for item in items if item.item in ("record", "message")}
 
 
-@pytest.mark.fuzz
-@pytest.mark.promise(10)
-def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:
-    """Any damage: the dump ends without an exception, and shows nothing that was never there.
-
-    One flipped bit in the journal costs the records of one group.
-    """
-    journal: set[str] = set()
-    sound = SimEnv()
+def known_items() -> tuple[SimEnv, set[str]]:
+    """The machine of the story, and all that was ever in its store."""
     known: set[str] = set()
+    sound = SimEnv()
     for choices in ({"read": False}, {"seal": False}, {}):
         sound = new_machine(0)
         story(sound, **choices).close()
-        journal = essences(list(dump(PATH, env=sound, journal=True)))
         known |= essences(all_items(sound))
+    return sound, known
+
+
+def fuzz(rng: random.Random, rounds: int) -> int:
+    """Damage stores and dump them; how often damage was found. AssertionError for wrong items."""
+    sound, known = known_items()
+    journal = essences(list(dump(PATH, env=sound, journal=True)))
     found = 0
     for _ in range(rounds * 4):
         env = sound.crash(outcome="kept")
@@ -471,7 +475,43 @@ def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:
             error.add_note(str(done))
             raise
         found += bool(damages(items))
-    assert found > rounds
+    return found
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(10)
+def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:
+    """Any damage: the dump ends without an exception, and shows nothing that was never there.
+
+    One flipped bit in the journal costs the records of one group.
+    """
+    assert fuzz(rng, rounds) > rounds
+
+
+class Believing:
+    """Finds every checksum of a journal group right."""
+
+    def unpack_from(self, data: memoryview) -> tuple[int]:
+        header = unpack_group_header(data)
+        return (checksum(data[8 : GROUP_HEADER_BYTES + header.body_length]),)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize(
+    ("name", "broken", "error"),
+    [
+        ("quire.engine.dump.messages.UNREADABLE", (), QuireError),
+        ("quire.journal.scan.CHECKSUM", Believing(), AssertionError),
+    ],
+)
+def test_the_fuzzer_catches(
+    monkeypatch: pytest.MonkeyPatch, rng: random.Random, name: str, broken: Any, error: Any
+) -> None:
+    """A dump that ends at the first damaged block, and one that believes what it reads."""
+    module, _, attribute = name.rpartition(".")
+    monkeypatch.setattr(sys.modules[module], attribute, broken)
+    with pytest.raises(error):
+        fuzz(rng, 200)
 
 
 # With an owner ------------------------------------------------------------------------------------
