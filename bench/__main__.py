@@ -26,9 +26,10 @@ BENCHMARKS = {
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",
     "strategies": "the four commit strategies under contention",
+    "io_managers": "transactions over one, two and four data files, and checkpoints",
 }
 # Names for several of them.
-GROUPS = {"commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction")}
+GROUPS = {"commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction", "io_managers")}
 
 
 def parse() -> argparse.Namespace:
