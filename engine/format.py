@@ -72,7 +72,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     offset  type  field
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
-    12      u16   version        2; 1 is the same without prepared transactions
+    12      u16   version        2; 1 is the same without prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
@@ -81,7 +81,12 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
     64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
-            Its "prepared" lists the bodies of the PREPARE records that are not decided, in base64
+            Its "prepared" lists the bodies of the PREPARE records that are not decided, in base64;
+            "data_files" is their number (1 if it is missing), "spaces" has for each "total_pages" and
+            "extents", the free pages: rows (first page, pages). If it is missing, the document itself
+            has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"
+            has a row for each record page (position, end, page, records), whose page number is an
+            address divided by the page size, and so names the file in the same way
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store does besides its callers: time-outs, leases, checkpoints, preallocation, removal.
+"""What a store does besides its callers: time-outs, leases, checkpoints, space in advance and back.
 
 With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
 committing thread.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from quire.env import Env
 from quire.errors import QuireError, StoreFailed
 from quire.journal import Journal
-from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS
+from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, TRIM_SECONDS
 
 from .checkpoint import Checkpointer
 from .fragments import sweep_fragments
@@ -41,6 +41,7 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         self._due = 0
         self._swept = 0.0
+        self._trimmed = env.monotonic()
         self.last_error: str | None = None
 
     def start(self) -> None:
@@ -90,6 +91,10 @@ class Maintenance:
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
             self._checkpointer.run_unless_running()
+        if self._env.monotonic() - self._trimmed >= TRIM_SECONDS:
+            with self._manager.sequencer.fail_stop("giving space back"):
+                self._manager.places.trim()
+            self._trimmed = self._env.monotonic()
         self._due = min(
             self._checkpointer.last_lsn + options.checkpoint_bytes,
             self._journal.end_lsn + (options.segment_bytes >> 2),

@@ -120,3 +120,7 @@ assert DEFAULT_INLINE_LIMIT_BYTES * 4 <= DEFAULT_SEGMENT_BYTES
 
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
+
+# How often free space at the data files' ends is given back besides checkpoints, in seconds: where
+# bursts follow each other faster, the next one finds the space still there.
+TRIM_SECONDS = 60.0

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -492,3 +493,73 @@ def test_promise_10_pages_of_a_prepared_transaction_are_not_overwritten(env: Sim
     for name in NAMES:
         assert take(store, name) == [name.encode() + b"p" * 5000] * 2
     assert store.verify().ok
+
+
+# After a burst ------------------------------------------------------------------------------------
+
+
+def bytes_on_disk(path: str) -> int:
+    """The space that the store's files take."""
+    return sum(file.stat().st_blocks * 512 for file in Path(path).rglob("*"))
+
+
+@pytest.mark.parametrize("files", [1, FILES])
+@pytest.mark.parametrize("way", ["checkpoint", "maintenance"])
+def test_a_burst_is_given_back_while_the_store_is_open(
+    store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 messages of 1 MB put and taken: the files are back to within 10 % of the empty store."""
+    monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
+    with Store.open(store_path, background=False, data_files=files) as store:
+        for number in range(FILES):
+            store.create_queue(NAMES[number], kind="work", data_file=number % files)
+        empty = bytes_on_disk(store_path)
+        for number in range(100):
+            store.put(NAMES[number % FILES], bytes([number]) * 1_000_000)
+        assert bytes_on_disk(store_path) > empty + 99_000_000
+        assert sum(len(take(store, name)) for name in NAMES) == 100
+        if way == "checkpoint":
+            store.checkpoint()
+        else:
+            store._maintenance.step()
+        assert bytes_on_disk(store_path) <= 1.1 * empty
+        assert store.verify().ok
+
+
+def test_maintenance_gives_space_back_once_a_minute(env: SimEnv) -> None:
+    """Not at each of its steps, so that bursts that follow each other find the space there."""
+    with open_store(env, data_files=FILES, large_limit_bytes=1 << 20) as store:
+        furnish(store)
+
+        def size_after_burst(seconds: float) -> int:
+            for _ in range(160):
+                put_to_all(store)
+            for name in NAMES:
+                take(store, name)
+            env.advance(seconds)
+            store._maintenance.step()
+            return int(store.status()["data"]["bytes"])
+
+        big = size_after_burst(30.0)
+        assert big > 5_000_000
+        assert size_after_burst(0.0) == big
+        assert size_after_burst(31.0) < big
+
+
+@pytest.mark.promise(11)
+def test_promise_11_space_that_cannot_be_given_back_fails_the_store(env: SimEnv) -> None:
+    """A cut that fails is a failed change of the file: commits are refused."""
+    store = open_store(env, data_files=FILES)
+    furnish(store)
+    for _ in range(150):
+        store.put("c", b"x" * 9000)
+    take(store, "c")
+    env.advance(61)
+    env.fail("truncate", "2.dat")
+    with pytest.raises(StoreFailed):
+        store._maintenance.step()
+    with pytest.raises(StoreFailed, match="open it again"):
+        store.put("a", b"refused")
+    with open_store(env.crash(outcome="lost")) as recovered:
+        assert recovered.queue("c").messages == 0
+        assert recovered.verify().ok

@@ -3,12 +3,14 @@
     python tests/formats/make_store.py tests/formats/store-v1.tar.gz
     python tests/formats/make_store.py tests/formats/store-v1-zstd.tar.gz zstd
     python tests/formats/make_store.py tests/formats/store-v2-prepared.tar.gz prepared
+    python tests/formats/make_store.py tests/formats/store-v2-files.tar.gz files
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
-ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint.
+ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
+with `files` the queues are in the second and third of three data files.
 The number is the checkpoint files' version.
 """
 
@@ -32,10 +34,10 @@ SMALL: dict[str, Any] = {
 }
 
 
-def fill(store: Store) -> None:
+def fill(store: Store, topic_file: int = 0, work_file: int = 0) -> None:
     """Put, read, seal, and go on, so that the journal's tail holds records too."""
-    store.create_queue("topic", capacity=1 << 24, max_messages=100_000)
-    store.create_queue("work", kind="work")
+    store.create_queue("topic", capacity=1 << 24, max_messages=100_000, data_file=topic_file)
+    store.create_queue("work", kind="work", data_file=work_file)
     store.create_queue("dropped")
     store.subscribe("topic", "all")
     store.subscribe("topic", "some")
@@ -85,12 +87,14 @@ def fill_prepared(store: Store) -> None:
 
 def main(target: str, kind: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
-    compression = None if kind == "prepared" else kind
+    compression = kind if kind in ("zstd", "lz4") else None
+    files = 3 if kind == "files" else 1
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(
-            f"{folder}/store", background=False, ltds_compression=compression, **SMALL
-        )
-        fill(store)
+            f"{folder}/store", background=False, ltds_compression=compression, data_files=files,
+            **SMALL,
+        )  # fmt: skip
+        fill(store, *([1, 2] if kind == "files" else []))
         if kind == "prepared":
             fill_prepared(store)
         fragment = LtdsWriter(
