@@ -29,7 +29,9 @@ BENCHMARKS = {
     "io_managers": "transactions over one, two and four data files, and checkpoints",
 }
 # Names for several of them.
-GROUPS = {"commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction", "io_managers")}
+GROUPS = {
+    "commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction", "io_managers")
+}
 
 
 def parse() -> argparse.Namespace:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import quire
-from bench.figure import Figure, Setting
+from bench.drawing import bars, drawing
+from bench.figure import Figure, Plot, Result, Setting
 
 __all__ = ["run"]
 
@@ -41,7 +42,7 @@ class Case(NamedTuple):
     threads: int
 
 
-def run(setting: Setting) -> list[Figure]:
+def run(setting: Setting) -> list[Result]:
     """MiB a second by the number of files, seconds for a checkpoint, and their ratios."""
     rounds = setting.scaled(5, 1)
     commits = setting.scaled(12, 2)  # by each thread
@@ -61,7 +62,11 @@ def run(setting: Setting) -> list[Figure]:
                 checkpoints[files].append(_checkpoint(store, backlog, setting.seed))
     for measured in (*rates.values(), *checkpoints.values()):
         del measured[0]  # the files had to grow
-    return [*_rate_figures(cases, rates), *_checkpoint_figures(checkpoints, backlog)]
+    return [
+        *_rate_figures(cases, rates),
+        *_checkpoint_figures(checkpoints, backlog),
+        _plot(rates, checkpoints, backlog),
+    ]
 
 
 def _store(setting: Setting, files: int) -> Any:
@@ -150,3 +155,28 @@ def _checkpoint_figures(checkpoints: dict[int, list[float]], backlog: int) -> It
 
 def _files(files: int) -> str:
     return f"{files} file{'s' * (files > 1)}"
+
+
+def _plot(
+    rates: dict[tuple[Case, int], list[float]], checkpoints: dict[int, list[float]], backlog: int
+) -> Plot:
+    figure, axes = drawing(3, f"Data files on one disk: transactions over {QUEUES} queues")
+    sizes = [f"{size} MiB" for size in SIZES_MIB]
+    for threads, part in zip(THREADS, axes, strict=False):
+        part.set_title(f"{threads} thread{'s' * (threads > 1)}")
+        part.set_ylabel("MiB per second")
+        part.set_xlabel("size of a transaction")
+        series = {
+            _files(files): [median(rates[Case(size, threads), files]) for size in SIZES_MIB]
+            for files in FILES
+        }
+        bars(part, sizes, series)
+    last = axes[-1]
+    last.set_title("checkpoint")
+    last.set_ylabel("milliseconds")
+    series = {_files(files): [median(checkpoints[files]) * 1e3] for files in FILES}
+    bars(last, [f"{backlog >> 20} MiB moved"], series)
+    handles, labels = last.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(FILES))
+    words = "throughput and checkpoint time with one, two and four data files"
+    return Plot("io_managers", words, figure)
