@@ -207,13 +207,16 @@ class Checkpointer:
         self._places.keep(mover.extents)
         for queue in snapshot.queues:
             live = queue.queue
+            logged = live.log_to_keep(queue.end_position)
             with live.lock:
                 # Not `dropped`, which is set before the drop is durable.
                 if self._state.queues.get(live.queue_id) is not live:
                     freed = [new for _, new in queue.moved]
                     self._pages.retired += [entry.page for entry in queue.entries]
                 else:
-                    freed = live.seal(queue.tail, queue.replaced, queue.entries, queue.moved)
+                    freed = live.seal(
+                        queue.tail, queue.replaced, queue.entries, queue.moved, logged
+                    )
             self._places.free(freed)
             for old, _ in mover.pace.over(queue.moved):
                 self._reader.forget(old)

@@ -17,13 +17,14 @@ class Commit:
 
     __slots__ = (
         "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state",
-        "applied", "first_id", "record", "time_us",
+        "_transaction_id", "applied", "first_id", "record", "time_us",
     )  # fmt: skip
 
     def __init__(
         self,
         state: State,
         reader: BlockReader,
+        transaction_id: int,
         record: tuple[bytearray, *tuple[bytes | bytearray, ...]],
         groups: list[tuple[Queue, list[Part]]],
         messages: int,
@@ -33,6 +34,7 @@ class Commit:
     ) -> None:
         self._state = state
         self._reader = reader
+        self._transaction_id = transaction_id
         self.record = record
         self._groups = groups
         self._messages = messages
@@ -67,6 +69,7 @@ class Commit:
             self.time_us,
             address,
             live=True,
+            transaction_id=self._transaction_id,
         )
 
 

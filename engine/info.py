@@ -49,6 +49,26 @@ class SubscriptionInfo:
     pending: int  # messages not read yet, those in flight included
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """An open transaction as it was when asked. Sizes in bytes as charged to its queues."""
+
+    id: int
+    state: str
+    owner: str  # who began it: a process and a thread, or a client
+    opened_us: int  # microseconds since the epoch
+    age_seconds: float
+    seconds_left: float  # until it is rolled back
+    large: bool
+    bytes: int  # of its queues' capacity
+    messages: int
+    buffered_bytes: int  # in memory, the part of it in the write buffer
+    spilled_bytes: int  # in pages of the data file
+    file_bytes: int  # in files of a large transaction
+    queues: tuple[str, ...]
+    in_flight: int  # messages it has got
+
+
 class Piece(NamedTuple):
     """A run of messages in one place, for a reader that opens the store's files itself."""
 

@@ -84,6 +84,7 @@ class Maintenance:
         """Do what is due."""
         options = self._manager.options
         self._manager.expire()
+        self._manager.empty_buffers()
         self._leases.expire()
         with self._manager.sequencer.fail_stop("removing a file"):
             self._manager.places.sweep(sliced=self._thread is not None)

@@ -14,6 +14,7 @@ The order of a commit (DESIGN: one write, one sync):
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -31,7 +32,7 @@ from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, OPEN_BYTES
 from quire.ltds import LtdsInfo, LtdsReader, LtdsWriter, codec_named, new_id
 from quire.message import Delivered
-from quire.writebuffer import TransactionBuffer, WriteBuffer
+from quire.writebuffer import TransactionBuffer, WriteBuffer, WriteBuffers
 
 from . import format
 from .block_reader import BlockMoved, BlockReader
@@ -39,6 +40,7 @@ from .commit import Commit
 from .commit_record import Entry, Part, Read, pack
 from .one_block import OneBlock
 from .options import Options
+from .overflow import Overflow
 from .places import Extent, Places
 from .queue import Queue
 from .read_structure import Pointer
@@ -47,7 +49,7 @@ from .state import QueueParts, State
 from .subscription import Subscription
 from .transaction import Transaction
 from .two_phase import TwoPhase
-from .written import Written, part_of
+from .written import Piece, Written, part_of
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
 
@@ -76,7 +78,12 @@ class Manager:
         self.reader = reader
         self.sequencer = Sequencer(journal)
         self.two_phase = TwoPhase(self)
-        self.write_buffer = WriteBuffer(options.write_buffer_bytes)
+        self.overflow = Overflow(places, self.sequencer)
+        self.write_buffers = WriteBuffers(
+            options.write_buffer_bytes,
+            options.write_buffer_messages,
+            per_queue=options.write_buffer == "per-queue",
+        )
         self.inline_limit = options.inline_limit(journal.max_group_bytes)
         self.open_transactions: dict[int, Transaction] = {}
         self.after_commit: Callable[[], None] = lambda: None
@@ -87,11 +94,17 @@ class Manager:
 
     # Transactions
 
-    def begin(self, timeout: float | None, large: bool) -> Transaction:
+    def begin(self, timeout: float | None, large: bool, owner: str | None = None) -> Transaction:
+        """A new transaction. `owner`: who it is for, if not this thread."""
         seconds = self.options.transaction_timeout if timeout is None else timeout
         env = self.env
         transaction = Transaction(
-            self, next(self._ids), env.now_us(), env.monotonic() + seconds, large
+            self,
+            next(self._ids),
+            env.now_us(),
+            env.monotonic() + seconds,
+            large,
+            owner or threading.get_ident(),
         )
         self.open_transactions[transaction.id] = transaction
         return transaction
@@ -105,18 +118,33 @@ class Manager:
         late = [t for t in list(self.open_transactions.values()) if t.deadline <= now]
         return sum(transaction.expire() for transaction in late)
 
-    def relieve_buffer(self, asking: Transaction) -> None:
-        """The write buffer may be full: the transaction that holds most leaves it."""
-        holder = self.write_buffer.over_limit()
-        if holder is None:
+    def abort(self, transaction_id: int) -> bool:
+        """Roll back somebody's transaction; False if it is not open (any more)."""
+        transaction = self.open_transactions.get(transaction_id)
+        return transaction is not None and transaction.abort()
+
+    def empty_buffers(self) -> None:
+        """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
+        seconds = self.options.write_buffer_seconds
+        if seconds == math.inf:
             return
-        if holder == asking.id:
-            asking._spill(all_of_it=True)
-        else:
-            transaction = self.open_transactions.get(holder)
-            if transaction is not None:
-                with suppress(QuireError):  # it was rolled back, which its owner will see
-                    transaction.make_large()
+        before = self.env.now_us() - int(seconds * 1e6)
+        for transaction in list(self.open_transactions.values()):
+            if transaction.opened_us < before:
+                transaction.leave(None)
+
+    def relieve_buffer(self, buffer: WriteBuffer, asking: Transaction) -> None:
+        """The write buffer is full: the oldest transactions leave it."""
+
+        def leave(transaction_id: int) -> bool:
+            if transaction_id == asking.id:
+                return asking.leave_own(buffer)
+            other = self.open_transactions.get(transaction_id)
+            with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
+                return other is not None and other.leave(buffer)
+            return False
+
+        self.overflow.relieve(buffer, leave)
 
     # Writing
 
@@ -127,6 +155,7 @@ class Manager:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
             queue.space.open()
+            queue.log.open(buffer.transaction_id, queue.end_position)
         return Written(queue, buffer.queue(queue.queue_id), self.new_file)
 
     def commit(
@@ -173,13 +202,13 @@ class Manager:
             if not transaction.stands:
                 self.undo(reserved, extents)
             raise
-        self.leave_unused(written)
+        self.leave_unused(transaction.id, written)
         self.after_commit()
 
-    def pieces_of(self, written: list[Written]) -> tuple[QueueParts, list[EncodedBlock | LtdsInfo]]:
+    def pieces_of(self, written: list[Written]) -> tuple[QueueParts, list[Piece]]:
         """Step 1: the parts by queue, and what each of them is made of."""
         groups: QueueParts = []
-        pieces: list[EncodedBlock | LtdsInfo] = []
+        pieces: list[Piece] = []
         touched = [w for w in written if w.count]
         for part in touched:
             with self.writing_file():
@@ -201,12 +230,12 @@ class Manager:
                 queue.space.reserve()
             reserved.append(queue)
 
-    def leave_unused(self, written: list[Written]) -> None:
+    def leave_unused(self, transaction_id: int, written: list[Written]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""
         for part in written:
             if not part.count:  # nothing was put
                 with part.queue.lock:
-                    part.queue.space.abandon(0, 0)
+                    part.queue.leave(transaction_id)
         self._release_fragments(written)
 
     def _commit_block(self, transaction: Transaction, written: Written) -> bool:
@@ -237,10 +266,15 @@ class Manager:
         return True
 
     def write_data(
-        self, groups: QueueParts, pieces: Sequence[EncodedBlock | LtdsInfo], inline_limit: int
+        self, groups: QueueParts, pieces: Sequence[Piece], inline_limit: int
     ) -> Collection[Extent]:
-        """Step 3; the extents, one in each file; none when the blocks travel in the record."""
+        """Step 3; the extents, one in each file; none when the blocks travel in the record.
+
+        What was spilled before is durable then too.
+        """
         blocks = [piece for piece in pieces if isinstance(piece, EncodedBlock)]
+        if len(blocks) < len(pieces):
+            self._sync_spilled(groups)
         if sum(len(block.data) for block in blocks) <= inline_limit:
             return ()
         places = self.places
@@ -261,11 +295,21 @@ class Manager:
                     parts[index] = part
         return extents.values()
 
+    def _sync_spilled(self, groups: QueueParts) -> None:
+        files = {
+            queue.data_file
+            for queue, parts in groups
+            if any(part.kind == format.DATA for part in parts)
+        }
+        if files:
+            with self.sequencer.fail_stop("writing blocks"):
+                self.places.sync(files)
+
     def _pack(
         self,
         transaction_id: int,
         groups: list[tuple[Queue, list[Part]]],
-        pieces: Sequence[EncodedBlock | LtdsInfo],
+        pieces: Sequence[Piece],
         reads: list[Read],
         entries: list[Entry],
     ) -> Commit:
@@ -285,6 +329,7 @@ class Manager:
         return Commit(
             self.state,
             self.reader,
+            transaction_id,
             (head, *following),
             groups,
             sum(part.count for part in flat),
@@ -336,12 +381,14 @@ class Manager:
             for ltds_id in part.adopted:
                 self._fragments.pop(ltds_id, None)
 
-    def discard(self, written: list[Written]) -> None:
-        """A transaction was rolled back: its own files go, those of others stay.
+    def discard(self, transaction_id: int, written: list[Written]) -> None:
+        """A transaction was rolled back: its own files and pages go, the files of others stay.
 
         They go later, as that takes long; until then, and if they cannot be removed, the next
         opening finds them.
         """
+        for part in written:
+            self.overflow.discard(transaction_id, part)
         self._release_fragments(written)
         files = [ltds_id for part in written for ltds_id in part.discard()]
         for ltds_id in files:

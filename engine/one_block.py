@@ -36,7 +36,7 @@ class OneBlock:
 
     __slots__ = (
         "_block", "_charge", "_checksum", "_count", "_head", "_queue", "_reader", "_state",
-        "applied", "first_id", "record", "time_us",
+        "_transaction_id", "applied", "first_id", "record", "time_us",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class OneBlock:
         self._block = block
         self._charge = charge
         self._count = count
+        self._transaction_id = transaction_id
         self._checksum = checksum = _block_checksum(block)[0]
         self.applied = False
         self.first_id = 0
@@ -87,14 +88,17 @@ class OneBlock:
         queue = self._queue
         count = self._count
         with queue.lock:
+            position = queue.end_position
             queue.append(
                 _new_tuple(
                     BlockRef,
                     (
-                        queue.end_position, self.first_id, self.time_us, address, self._charge,
+                        position, self.first_id, self.time_us, address, self._charge,
                         self._checksum, len(self._block), count, format.INLINE,
                     ),
                 )
             )  # fmt: skip
             queue.space.commit(self._charge, count)
+            if self._transaction_id:  # a put of its own leaves nothing in the log
+                queue.log.commit(self._transaction_id, position, position + count)
             queue.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
@@ -12,6 +13,7 @@ from quire.ltds import codec_named
 from .strategies import strategy_named
 
 FIXED: Final = ("page_size", "segment_bytes", "data_files")
+_CHOICES: Final = {"write_buffer": ("shared", "per-queue"), "when_full": ("spill", "large")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,17 @@ class Options:
     large_limit_bytes: int = limits.DEFAULT_LARGE_LIMIT_BYTES
     large_limit_messages: int = limits.DEFAULT_LARGE_LIMIT_MESSAGES
     large_flush_bytes: int = limits.LARGE_FLUSH_BYTES
+    write_buffer: str = "shared"  # or "per-queue"
     write_buffer_bytes: int = limits.DEFAULT_WRITE_BUFFER_BYTES
+    write_buffer_messages: int = limits.DEFAULT_WRITE_BUFFER_MESSAGES
+    write_buffer_seconds: float = math.inf  # older transactions leave it, full or not
+    when_full: str = "spill"  # the oldest transaction into its queues, or "large": into files
     checkpoint_bytes: int = limits.DEFAULT_CHECKPOINT_BYTES
     grow_bytes: int = 16 << 20
     transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
     ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"
+    commit_timeout: float = limits.DEFAULT_COMMIT_TIMEOUT
     strategy: str = "reserve-mode"  # see `quire.engine.strategies`
 
     @classmethod
@@ -50,6 +57,12 @@ class Options:
                 continue
             if name == "ltds_compression":
                 codec_named(value)
+                continue
+            if name in _CHOICES:
+                if value not in _CHOICES[name]:
+                    raise InvalidArgument(
+                        f"option {name} = {value!r}: give one of {', '.join(_CHOICES[name])}"
+                    )
                 continue
             number = (int, float) if known[name] == "float" else (int,)
             if not isinstance(value, number) or isinstance(value, bool) or not value > 0:

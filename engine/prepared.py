@@ -60,14 +60,16 @@ class Participant(Protocol):
 class Prepared:
     """One of them. `groups` are its parts by queue; a queue that it has written to stays."""
 
-    __slots__ = ("groups", "participant", "phase", "record")
+    __slots__ = ("groups", "participant", "phase", "record", "transaction_id")
 
     def __init__(
         self,
         record: PrepareRecord,
         groups: list[tuple[Queue, list[Part]]],
         participant: Participant | None = None,
+        transaction_id: int = 0,
     ) -> None:
+        self.transaction_id = transaction_id  # by which the queues' logs know it; 0 after recovery
         self.record = record
         self.groups = groups
         self.participant = participant
@@ -259,6 +261,7 @@ class PreparedTransactions:
         for queue, parts in prepared.groups:
             with queue.lock:
                 queue.space.rollback_prepared(*_sums(parts))
+                queue.log.rollback(prepared.transaction_id, queue.end_position)
         for part in prepared.record.parts:
             if part.kind == format.LTDS and is_foreign(part.address):
                 self._places.let_go(part.address)  # it is its writer's again

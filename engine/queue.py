@@ -24,6 +24,7 @@ from quire.limits import POINTERS_AT_ONCE
 
 from .block_ref import BlockRef
 from .info import QueueInfo, SubscriptionInfo
+from .queue_log import COMMIT, ROLLBACK, Entry, QueueLog, QueueRecord
 from .read_structure import Pointer, ReadStructure
 from .record_list import PageEntry, RecordList
 from .record_page import RecordPages
@@ -67,6 +68,7 @@ class Queue:
         )
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self.records = RecordList(config.queue_id, pages)
+        self.log = QueueLog()
         self.end_position = 0
         self.released = IntervalSet()
         self.subscriptions: dict[int, Subscription] = {}
@@ -136,6 +138,11 @@ class Queue:
         self.records.append(ref)
         self.end_position = ref.position + ref.count
 
+    def leave(self, transaction_id: int) -> None:
+        """A transaction that opened the queue and put nothing has ended."""
+        self.space.abandon(0, 0)
+        self.log.rollback(transaction_id, self.end_position)
+
     def acknowledge(self, subscription_id: int, start: int, end: int) -> list[BlockRef]:
         """Positions [start, end) are read; return the blocks that are released by that."""
         subscription = self.subscriptions.get(subscription_id)
@@ -190,12 +197,14 @@ class Queue:
         replaced: PageEntry | None,
         entries: list[PageEntry],
         moved: list[tuple[list[BlockRef], BlockRef]],
+        logged: tuple[int, list[Entry]],
     ) -> list[BlockRef]:
         """A checkpoint sealed the first `count` records of the tail into new record pages.
 
         `replaced` is the last page of before, written anew; `moved` pairs old records with the one
-        in their stead. Returns the new blocks that were released meanwhile. Keeps Q3: the charge of
-        partly released messages is taken anew.
+        in their stead; `logged`: so many first entries of the log come down to these. Returns the
+        new blocks that were released meanwhile. Keeps Q3: the charge of partly released messages is
+        taken anew.
         """
         freed = []
         for old, new in moved:
@@ -209,9 +218,21 @@ class Queue:
             if covered == new.count:
                 freed.append(new)
         self.records.seal(count, replaced, entries, self.released)
+        self.log.drop(*logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()
         return freed
+
+    def log_to_keep(self, position: int) -> tuple[int, list[Entry]]:
+        """For `seal`: how the log looks without what ended below the position."""
+        with self.lock:
+            count = self.log.begin_sealing()
+        return count, self.log.without((COMMIT, ROLLBACK), count, position)
+
+    def listing(self) -> list[QueueRecord]:
+        """The queue's records that no checkpoint has sealed, in queue order."""
+        with self.lock:
+            return list(self.log.records(self.records.tail))
 
     # Reading
 
@@ -248,6 +269,22 @@ class Queue:
         if self._arrived is None:
             self._arrived = threading.Condition(self.lock)
         self._arrived.wait_for(ready, timeout)
+
+    def wait_for_room(self, timeout: float, wanted: Callable[[], bool]) -> bool:
+        """Wait until a commit would find space, or it is not `wanted`; False: the time is over."""
+        with self.lock:
+            space = self.space
+            if space.room is None:
+                space.room = threading.Condition(self.lock)
+            return space.room.wait_for(
+                lambda: space.may_commit() or self.dropped or not wanted(), timeout
+            )
+
+    def wake_all(self) -> None:
+        """Who waits for messages or for space shall look again; called under the lock."""
+        self.wake()
+        if self.space.room is not None:
+            self.space.room.notify_all()
 
     def wake(self) -> None:
         """Something arrived, was returned, or the queue is gone; called under the lock."""

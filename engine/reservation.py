@@ -15,6 +15,8 @@ default:
 
 from __future__ import annotations
 
+import threading
+
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
 
@@ -26,7 +28,7 @@ class Space:
 
     __slots__ = (
         "capacity", "live_messages", "max_messages", "name", "open_transactions", "pending_bytes",
-        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving",
+        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
         "strategy", "used",
     )  # fmt: skip
 
@@ -46,6 +48,7 @@ class Space:
         self.prepared = 0  # transactions that wait for their decision
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
+        self.room: threading.Condition | None = None  # of commits that wait for space
 
     def open(self) -> None:
         """S1: a transaction's first write to the queue."""
@@ -80,6 +83,12 @@ class Space:
 
     def unreserve(self) -> None:
         self.reserving -= 1
+        self._freed()
+
+    def may_commit(self) -> bool:
+        """Whether `reserve` would find room."""
+        need = self.strategy.commit_need(self.open_transactions, self.reserving + 1)
+        return self.capacity - self.used >= need
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
@@ -111,6 +120,7 @@ class Space:
         self.reserving -= 1
         self.pending_messages -= messages
         self.live_messages += messages
+        self._freed()
 
     def recovered(self, charge: int, messages: int) -> None:
         """A commit that is read from the journal."""
@@ -161,11 +171,17 @@ class Space:
         self.pending_bytes -= charge + OPEN_BYTES
         self.pending_messages -= messages
         self.open_transactions -= 1
+        self._freed()
 
     def release(self, charge: int, messages: int) -> None:
         """Messages have been read by every subscription."""
         self.used -= charge
         self.live_messages -= messages
+        self._freed()
+
+    def _freed(self) -> None:
+        if self.room is not None:
+            self.room.notify_all()
 
     def _plenty(self, size: int) -> bool:
         """Whether so much is available that no strategy would refuse: the usual case, quickly."""
@@ -179,8 +195,10 @@ class Space:
             raise self._full(f"it holds at most {self.max_messages} messages")
 
     def _full(self, why: str) -> QueueFull:
-        return QueueFull(
+        error = QueueFull(
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
             f"{self.open_transactions} open and {self.prepared} prepared transactions); read and "
             "commit from it, or drop subscriptions that nobody reads, then try again"
         )
+        error.queue = self.name
+        return error

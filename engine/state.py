@@ -100,16 +100,17 @@ class State:
         time_us: int,
         address: int,
         live: bool,
+        transaction_id: int = 0,
         prepared: bool = False,
     ) -> None:
         """A transaction's journal record is durable at the address.
 
         `live`: its messages and places are accounted as those of an open transaction until now.
-        `prepared`: as those of a prepared one.
+        `prepared`: as those of a prepared one. `transaction_id`: by which the queues' logs know it.
         """
         for queue, parts in groups:
             with queue.lock:
-                position = queue.end_position
+                position = start = queue.end_position
                 messages = charge = 0
                 for part in parts:
                     place = part.address + address if part.kind == format.INLINE else part.address
@@ -130,6 +131,8 @@ class State:
                     queue.space.commit(charge, messages)
                 else:
                     queue.space.recovered(charge, messages)
+                if transaction_id:
+                    queue.log.commit(transaction_id, start, position)
                 queue.wake()
             for part in parts:
                 if part.kind != format.INLINE and not prepared:
@@ -177,7 +180,7 @@ class State:
         record = prepared.record
         self.apply_commit(
             prepared.groups, record.reads, record.entries, first_id, time_us, 0,
-            live=False, prepared=True,
+            live=False, transaction_id=prepared.transaction_id, prepared=True,
         )  # fmt: skip
         self.prepared.committed(prepared, first_id)
 
@@ -220,7 +223,7 @@ class State:
             queue.dropped = True
             kept = [ref for ref in queue.records if queue.unreleased(ref)]
             self.pages.retired += [entry.page for entry in queue.records.directory]
-            queue.wake()
+            queue.wake_all()
         self.places.free(kept)
 
     def subscribe(self, body: dict[str, Any]) -> None:

@@ -20,9 +20,12 @@ def status(
     page_size = places.page_size
     return {
         "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
-        "transactions": [t.describe() for t in list(manager.open_transactions.values())],
+        "transactions": [
+            {**asdict(info), "queues": list(info.queues)}
+            for info in [t.info() for t in list(manager.open_transactions.values())]
+        ],
         "prepared": [asdict(p) for p in manager.state.prepared.info(manager.env.now_us())],
-        "write_buffer_bytes": manager.write_buffer.total_bytes,
+        "write_buffer_bytes": manager.write_buffers.total_bytes,
         "commits": manager.sequencer.changes,
         "groups": manager.sequencer.groups,
         "journal": {

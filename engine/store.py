@@ -21,6 +21,7 @@ from quire.errors import (
     StoreClosed,
     StoreFailed,
     SubscriptionExists,
+    TransactionNotFound,
 )
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -36,7 +37,7 @@ from .checkpoint import Checkpointer
 from .data_files import file_for
 from .definition import Definition
 from .fragments import discard_unfinished
-from .info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo
+from .info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo, TransactionInfo
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
@@ -153,7 +154,7 @@ class Store:
         opened = self._opened
         for queue in list(opened.state.queues.values()):
             with queue.lock:
-                queue.wake()
+                queue.wake_all()
         try:
             if (
                 not self.failed
@@ -275,6 +276,8 @@ class Store:
                 queue.dropped = False
 
         self._define(format.DROP_QUEUE, prepare, state.drop_queue, undo)
+        for queue in marked:
+            self._manager.write_buffers.forget(queue.queue_id)
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -360,12 +363,15 @@ class Store:
 
     # Transactions and messages
 
-    def transaction(self, timeout: float | None = None, large: bool = False) -> Transaction:
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> Transaction:
         """A new transaction, for use in a with block.
 
         `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages
         go to files as they arrive, `large_flush_bytes` at a time; less than that goes where that of
-        other transactions goes.
+        other transactions goes. `owner`: who it is for, as `transactions` shows it; by default the
+        calling thread.
         """
         if self._closed is not None:
             raise self._refusal()
@@ -373,7 +379,25 @@ class Store:
             raise InvalidArgument(f"timeout {timeout!r}: give seconds above 0, or None")
         if not isinstance(large, bool):
             raise InvalidArgument(f"large {large!r}: give True or False")
-        return self._manager.begin(timeout, large)
+        if owner is not None and not isinstance(owner, str):
+            raise InvalidArgument(f"owner {owner!r}: give a name, or None")
+        return self._manager.begin(timeout, large, owner)
+
+    def transactions(self) -> list[TransactionInfo]:
+        """All open transactions, the oldest first."""
+        self._state()
+        return [txn.info() for txn in list(self._manager.open_transactions.values())]
+
+    def abort(self, transaction_id: int) -> None:
+        """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
+
+        Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
+        """
+        self._state()
+        if not self._manager.abort(_check_id(transaction_id)):
+            raise TransactionNotFound(
+                f"there is no open transaction {transaction_id}: transactions() lists them"
+            )
 
     def recover(self) -> list[PreparedInfo]:
         """The prepared transactions that wait for a decision, the oldest first."""
@@ -527,6 +551,12 @@ def _check_seconds(seconds: float) -> float:
     if not _is_number(seconds) or not 0 < seconds < math.inf:
         raise InvalidArgument(f"seconds {seconds!r}: give a number above 0")
     return seconds
+
+
+def _check_id(transaction_id: int) -> int:
+    if not _is_int(transaction_id):
+        raise InvalidArgument(f"transaction {transaction_id!r}: give the id of a TransactionInfo")
+    return transaction_id
 
 
 def _check_lease(lease_id: int) -> int:

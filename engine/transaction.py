@@ -3,7 +3,8 @@
 States (`TransactionState`):
 
     OPEN -> COMMITTED      commit() returned
-    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, the store's close
+    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
+                           the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
     OPEN -> IN_DOUBT       the journal's write failed: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
@@ -18,7 +19,9 @@ States (`TransactionState`):
   available again at its place in the order by its rollback.
 - X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it can only be rolled back.
-- X4: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
+  of its queues' capacity and of the write buffer, and its time.
+- X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
 """
 
 from __future__ import annotations
@@ -36,8 +39,10 @@ from quire.errors import (
     InvalidArgument,
     QueueFull,
     QueueNotFound,
+    QuireError,
     StoreClosed,
     StoreFailed,
+    TransactionAborted,
     TransactionClosed,
     TransactionNotFound,
     TransactionTimeout,
@@ -45,10 +50,12 @@ from quire.errors import (
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import is_foreign
 from quire.message import Delivered, Fields, Message, Messages, check_payload
+from quire.writebuffer import WriteBuffer
 
 from .arrow_slices import measure, slices_of
 from .commit import Commit, committed
 from .commit_record import Entry, Read
+from .info import TransactionInfo
 from .message_id import MessageId, MessageIds
 from .names import check_key, check_xid
 from .one_block import OneBlock
@@ -75,18 +82,26 @@ class Transaction:
     """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
 
     def __init__(
-        self, manager: Manager, transaction_id: int, opened_us: int, deadline: float, large: bool
+        self,
+        manager: Manager,
+        transaction_id: int,
+        opened_us: int,
+        deadline: float,
+        large: bool,
+        owner: str | int,
     ) -> None:
         self.id = transaction_id
         self.opened_us = opened_us
         self.deadline = deadline
         self.large = large
+        self.owner = owner
         self._manager = manager
         self._lock = threading.Lock()
         self._state = TransactionState.OPEN
-        self._timed_out = False
-        self._abandoned: str | None = None
-        self._buffer = manager.write_buffer.open(transaction_id)
+        self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
+        self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
+        self._buffer = manager.write_buffers.open(transaction_id)
+        self._charge = self._messages = 0  # of all that was put
         self._written: dict[str, Written] = {}
         self._reads: list[tuple[Queue, Subscription, int, int]] = []
         self._passed: list[tuple[Queue, Subscription, int]] = []
@@ -142,6 +157,7 @@ class Transaction:
             return self._put_slices(queue, parts)
         with self._lock:
             written = self._open_queue(queue)
+            self._make_room(written)
             builder = written.buffer.builder
             mark = builder.mark()
             before = builder.charge_bytes
@@ -280,12 +296,16 @@ class Transaction:
 
     # Ending
 
-    def commit(self) -> None:
+    def commit(self, timeout: float | None = None) -> None:
         """Make everything durable and visible at once.
 
-        Raises QueueFull, DiskFull, KeyHeld (the transaction stays open: try again or roll back),
-        AlreadyCommitted (rolled back), StoreFailed (in doubt: reopen the store).
+        `timeout`: seconds to wait when a queue has no room for the commit's record (paragraph
+        0062); by default the store's `commit_timeout`. Raises QueueFull, DiskFull, KeyHeld (the
+        transaction stays open: try again or roll back), AlreadyCommitted (rolled back), StoreFailed
+        (in doubt: reopen the store).
         """
+        if timeout is not None:
+            timeout = _check_timeout(timeout)
         with self._lock:
             if self._state is TransactionState.PREPARED:
                 self._decide(commit=True)
@@ -295,12 +315,7 @@ class Transaction:
                 self._end(TransactionState.COMMITTED)
                 return
             try:
-                self._manager.commit(
-                    self,
-                    list(self._written.values()),
-                    self._read_records(),
-                    self._entry_records(),
-                )
+                self._commit(timeout)
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -360,16 +375,39 @@ class Transaction:
                     self._hand_over()
 
     def expire(self) -> bool:
-        """Roll back because the time is over; False when somebody is using it right now."""
-        if not self._lock.acquire(blocking=False):
+        """Roll back because the time is over; False if not, as when somebody is using it."""
+        return self._end_by(
+            TransactionTimeout,
+            "the transaction was open for too long and has been rolled back: begin anew, "
+            "or give transaction(timeout=...) more seconds",
+            wait=False,
+        )
+
+    def abort(self) -> bool:
+        """Roll back on somebody else's demand; False if it has ended already."""
+        return self._end_by(
+            TransactionAborted,
+            "the transaction was aborted on demand (store.abort) and has been rolled back: begin "
+            "anew",
+            wait=True,
+        )
+
+    def _end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        queue = self._waits_for
+        if wait or queue is not None:
+            self._shall_end = kind, text
+            if queue is not None:  # a commit waits for space, and holds the lock meanwhile
+                with queue.lock:
+                    queue.wake_all()
+        if not self._lock.acquire(blocking=wait):
             return False
         try:
             if self._state is TransactionState.OPEN:
-                self._timed_out = True
+                self._ended_by = kind, text
                 self._undo()
+            return self._ended_by == (kind, text)
         finally:
             self._lock.release()
-        return True
 
     def abandon(self, reason: str) -> None:
         """In the child of a fork: no lock is taken, nothing is undone, it cannot be used.
@@ -378,17 +416,35 @@ class Transaction:
         """
         if self._state is not TransactionState.PREPARED:
             self._state = TransactionState.ROLLED_BACK
-        self._abandoned = reason
+        self._ended_by = StoreClosed, reason
         self._lock = threading.Lock()
 
-    def make_large(self) -> None:
-        """Move what waits in the write buffer to files, because the buffer is full."""
-        if self._lock.acquire(blocking=False):
-            try:
-                if self._state is TransactionState.OPEN:
-                    self._spill(all_of_it=True)
-            finally:
-                self._lock.release()
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Another transaction needs room in the write buffer, or the time there is over.
+
+        False when nothing left it, as when somebody is using this transaction right now.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._state is TransactionState.OPEN and self.leave_own(buffer)
+        finally:
+            self._lock.release()
+
+    def leave_own(self, buffer: WriteBuffer | None) -> bool:
+        """The same when the caller holds the lock. None: leave all buffers."""
+        leaving = [
+            written
+            for written in self._written.values()
+            if not written.buffer.empty and buffer in (None, written.buffer.account.shared)
+        ]
+        if self.large or self._manager.options.when_full == "large":
+            if leaving:
+                self._to_files(all_of_it=True)
+        else:
+            for written in leaving:
+                self._manager.overflow.spill(self.id, written)
+        return bool(leaving)
 
     def __enter__(self) -> Self:
         return self
@@ -401,36 +457,51 @@ class Transaction:
     ) -> None:
         if kind is not None:
             self.give_up()
-        elif self._state is TransactionState.OPEN or self._timed_out:
+        elif self._state is TransactionState.OPEN or (
+            self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
+        ):
             try:
                 self.commit()
             except BaseException:
                 self.rollback()
                 raise
 
-    def describe(self) -> dict[str, Any]:
-        """What `status` shows of an open transaction."""
-        return {
-            "id": self.id,
-            "opened_us": self.opened_us,
-            "large": self.large,
-            "bytes": sum(written.charge for written in self._written.values()),
-            "messages": sum(written.count for written in self._written.values()),
-            "queues": sorted(self._written),
-            "in_flight": sum(end - start for _, _, start, end in self._reads),
-        }
+    def info(self) -> TransactionInfo:
+        """What the store tells of an open transaction."""
+        parts = list(self._written.values())
+        spilled = sum(part.charge for written in parts for part in written.spilled())
+        total = sum(written.charge for written in parts)
+        buffered = self._buffer.bytes
+        return TransactionInfo(
+            id=self.id,
+            state=self.state,
+            owner=self._owner_name(),
+            opened_us=self.opened_us,
+            age_seconds=max(0.0, (self._manager.env.now_us() - self.opened_us) / 1e6),
+            seconds_left=max(0.0, self.deadline - self._manager.env.monotonic()),
+            large=self.large,
+            bytes=total,
+            messages=sum(written.count for written in parts),
+            buffered_bytes=buffered,
+            spilled_bytes=spilled,
+            file_bytes=max(0, total - buffered - spilled),
+            queues=tuple(sorted(written.queue.name for written in parts)),
+            in_flight=sum(end - start for _, _, start, end in list(self._reads)),
+        )
+
+    def _owner_name(self) -> str:
+        if isinstance(self.owner, str):
+            return self.owner
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return f"thread {names.get(self.owner, self.owner)} of the store's process"
 
     # Inside; the transaction's lock is held
 
     def _check_open(self) -> None:
         if self._state is not TransactionState.OPEN:
-            if self._timed_out:
-                raise TransactionTimeout(
-                    "the transaction was open for too long and has been rolled back: begin anew, "
-                    "or give transaction(timeout=...) more seconds"
-                )
-            if self._abandoned is not None:
-                raise StoreClosed(self._abandoned)
+            if self._ended_by is not None:
+                kind, text = self._ended_by
+                raise kind(text)
             if self._state is TransactionState.PREPARED and self.prepared is not None:
                 raise TransactionClosed(
                     f"the transaction is prepared as {self.prepared.record.xid!r}: only commit() "
@@ -461,6 +532,8 @@ class Transaction:
             raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
         if written is None or written.queue.dropped:
             written = self._open_queue(queue)
+        if written.buffer.account.shared.full:
+            self._make_room(written)
         target = written.queue
         try:
             with target.admission:
@@ -470,33 +543,44 @@ class Transaction:
             raise
         return written
 
+    def _make_room(self, written: Written) -> None:
+        """Before a message is added to a write buffer that is full."""
+        buffer = written.buffer.account.shared
+        if buffer.full:
+            try:
+                self._manager.relieve_buffer(buffer, self)
+            except QuireError:
+                if self._state is TransactionState.OPEN:
+                    self._leave_untouched(written.queue.name)
+                raise
+
     def _leave_untouched(self, queue: str) -> None:
         """A refused first put leaves the queue as if it had not been opened (X3)."""
         written = self._written[queue]
         if not written.count:
             del self._written[queue]
             with written.queue.lock:
-                written.queue.space.abandon(0, 0)
+                written.queue.leave(self.id)
 
     def _note(self, written: Written, charge: int, messages: int) -> None:
         written.charge += charge
         written.count += messages
-        buffer = self._buffer
-        told = buffer.grew(charge, messages)
+        self._charge += charge
+        self._messages += messages
+        account = written.buffer.account
+        account.grow(charge, messages)
         options = self._manager.options
         if self.large:
-            full = buffer.bytes >= options.large_flush_bytes
+            full = account.bytes >= options.large_flush_bytes
         else:
             full = (
-                buffer.bytes > options.large_limit_bytes
-                or buffer.messages > options.large_limit_messages
+                self._charge > options.large_limit_bytes
+                or self._messages > options.large_limit_messages
             )
         if full:
-            self._spill()
-        elif told:
-            self._manager.relieve_buffer(self)
+            self._to_files()
 
-    def _spill(self, *, all_of_it: bool = False) -> None:
+    def _to_files(self, *, all_of_it: bool = False) -> None:
         """Move what waits to files. If that fails the transaction is rolled back: part is lost.
 
         What waits for a file's next write is memory too: `large_flush_bytes` of all files together,
@@ -518,7 +602,6 @@ class Transaction:
         except BaseException:
             self._undo()
             raise
-        self._buffer.emptied()
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
         if type(limit) is not int or limit < 1:
@@ -555,6 +638,34 @@ class Transaction:
                     reads.append((queue, subscription, lo, hi))
         # None at all, when somebody's read_to or unsubscribe has released them in between.
         return (queue.name, parts) if parts else None
+
+    def _commit(self, timeout: float | None) -> None:
+        """Commit, and wait for space where there is none."""
+        manager = self._manager
+        deadline: float | None = None
+        while True:
+            written = list(self._written.values())
+            try:
+                manager.commit(self, written, self._read_records(), self._entry_records())
+                return
+            except QueueFull as full:
+                now = manager.env.monotonic()
+                if deadline is None:
+                    seconds = manager.options.commit_timeout if timeout is None else timeout
+                    deadline = now + seconds
+                if now >= deadline or full.queue is None:
+                    raise
+                self._waits_for = queue = manager.state.queue(full.queue)
+                try:
+                    left = deadline - now
+                    if not queue.wait_for_room(left, lambda: self._shall_end is None):
+                        raise
+                finally:
+                    self._waits_for = None
+            if self._shall_end is not None:
+                self._ended_by = self._shall_end
+                self._undo()
+                self._check_open()
 
     def _is_open(self) -> bool:
         return self._state is TransactionState.OPEN
@@ -597,8 +708,8 @@ class Transaction:
 
     def _decide(self, *, commit: bool) -> None:
         """The transaction's lock is held."""
-        if self._abandoned is not None:
-            raise StoreClosed(self._abandoned)
+        if self._ended_by is not None:
+            self._check_open()
         assert self.prepared is not None
         try:
             self._manager.two_phase.decide(
@@ -628,7 +739,7 @@ class Transaction:
         for written in self._written.values():
             with written.queue.lock:
                 written.queue.space.abandon(written.charge, written.count)
-        manager.discard(list(self._written.values()))
+        manager.discard(self.id, list(self._written.values()))
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
@@ -636,8 +747,7 @@ class Transaction:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._buffer.emptied()
-        self._buffer.queues.clear()
+        self._buffer.close()
         self._reads = []
         self._manager.ended(self)
         queue = self._waits_for

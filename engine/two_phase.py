@@ -116,7 +116,7 @@ class TwoPhase:
                 self._prepare(transaction, xid, written, taken, reads, entries)
             finally:
                 if transaction.is_prepared:
-                    self._manager.leave_unused(written)
+                    self._manager.leave_unused(transaction.id, written)
         self._manager.after_commit()
 
     def _prepare(
@@ -143,7 +143,7 @@ class TwoPhase:
                 reads,
                 entries,
             )
-            transaction.prepared = Prepared(record, groups, transaction)
+            transaction.prepared = Prepared(record, groups, transaction, transaction.id)
             change = Prepare(manager.state, transaction.id, transaction.prepared)
             manager.sequencer.submit(change)
         except BaseException:

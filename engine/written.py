@@ -1,4 +1,8 @@
-"""What an open transaction has written to one queue, and how it becomes parts of a commit."""
+"""What an open transaction has written to one queue, and how it becomes parts of a commit.
+
+It waits in the write buffer; what had to leave it is in blocks of the queue (`spill`), or, once the
+transaction is large, in files (`flush`).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,19 @@ from . import format
 from .commit_record import Part
 from .queue import Queue
 
+Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
+
 
 class Written:
-    """A transaction's messages for one queue: in the write buffer, or in files once it is large.
+    """A transaction's messages for one queue.
 
-    `charge` and `count` are what the queue's space holds for it. `files` are those that a commit
-    points to; one that this transaction was given (`adopt`) is not removed by a rollback.
+    `charge` and `count` are what the queue's space holds for it. `placed` are those that have left
+    the write buffer, in order; a file that this transaction was given (`adopt`) is not removed by
+    a rollback.
     """
 
-    __slots__ = ("_new_file", "_writer", "adopted", "buffer", "charge", "count", "files",
-                 "first_id", "queue")  # fmt: skip
+    __slots__ = ("_new_file", "_writer", "adopted", "buffer", "charge", "count", "first_id",
+                 "placed", "queue")  # fmt: skip
 
     def __init__(
         self, queue: Queue, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]
@@ -32,18 +39,36 @@ class Written:
         self.first_id = 0  # of its first message, once committed
         self.charge = 0
         self.count = 0
-        self.files: list[LtdsInfo | EncodedBlock] = []  # in order; what follows is in the buffer
+        self.placed: list[Piece] = []  # what follows is in the buffer
         self.adopted: set[int] = set()
         self._new_file = new_file
         self._writer: LtdsWriter | None = None
+
+    def spill(
+        self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
+    ) -> list[Part]:
+        """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
+        blocks = self.buffer.encode(max_block_bytes)
+        if not blocks:
+            return []
+        parts = place(self.queue, blocks)
+        self._drained(self.buffer.drain(max_block_bytes))
+        self.placed += parts
+        return parts
 
     def flush(self, max_block_bytes: int) -> None:
         """The transaction is large: move what is collected to its file."""
         blocks = self.buffer.drain(max_block_bytes)
         if blocks:
+            self._drained(blocks)
             if self._writer is None:
                 self._writer = self._new_file()
             self._writer.append(blocks)
+
+    def _drained(self, blocks: list[EncodedBlock]) -> None:
+        self.buffer.account.shrink(
+            sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
+        )
 
     @property
     def waiting_bytes(self) -> int:
@@ -58,42 +83,42 @@ class Written:
     def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
         """A finished file of another process follows what was written so far."""
         self.finish(max_block_bytes)
-        self.files += self.buffer.drain(max_block_bytes)
-        self.files.append(info)
+        self.placed += self.buffer.drain(max_block_bytes)
+        self.placed.append(info)
         self.adopted.add(info.id)
 
     def finish(self, max_block_bytes: int) -> None:
         """Complete the file that is being written, durably, with what is still in the buffer."""
         if self._writer is not None:
             self.flush(max_block_bytes)
-            self.files.append(self._writer.finish())
+            self.placed.append(self._writer.finish())
             self._writer = None
 
-    def pieces(self, max_block_bytes: int) -> Sequence[LtdsInfo | EncodedBlock]:
+    def pieces(self, max_block_bytes: int) -> Sequence[Piece]:
         """All blocks and files in put order, ready to be committed. May be called again."""
         self.finish(max_block_bytes)
-        if self.buffer.blocks or self.buffer.builder.count:
-            self.files += self.buffer.drain(max_block_bytes)
-        return self.files
+        if not self.buffer.empty:
+            self.placed += self.buffer.drain(max_block_bytes)
+        return self.placed
 
     def only_block(self, max_block_bytes: int) -> EncodedBlock | None:
         """The block that is all there is; None if there is more, or a file."""
         if self._writer is not None or not self.count:
             return None
-        files = self.pieces(max_block_bytes)
-        if len(files) != 1 or isinstance(files[0], LtdsInfo):
+        pieces = self.pieces(max_block_bytes)
+        if len(pieces) != 1 or not isinstance(pieces[0], EncodedBlock):
             return None
-        return files[0]
+        return pieces[0]
 
     def forget(self) -> None:
         """The store has all of it; what waits here is not needed any more."""
-        self.files = []
+        self.placed = []
 
     def discard(self) -> list[int]:
         """The transaction is rolled back; the files that it leaves behind, which nobody knows."""
         files = [
             piece.id
-            for piece in self.files
+            for piece in self.placed
             if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
         ]
         writer, self._writer = self._writer, None
@@ -101,10 +126,16 @@ class Written:
             files.append(writer.id)
         return files
 
+    def spilled(self) -> list[Part]:
+        """Blocks that are in the queue already."""
+        return [piece for piece in self.placed if isinstance(piece, Part)]
 
-def part_of(piece: LtdsInfo | EncodedBlock, queue_id: int, *, last: bool) -> Part:
+
+def part_of(piece: Piece, queue_id: int, *, last: bool) -> Part:
     """The piece as part of a commit record; the last one of a queue bears the control records."""
     control = OPEN_BYTES + COMMIT_BYTES if last else 0
+    if isinstance(piece, Part):
+        return piece._replace(charge=piece.charge + control) if last else piece
     if isinstance(piece, LtdsInfo):
         return Part(
             piece.id, piece.charge_bytes + control, 0, queue_id, 0, piece.count, format.LTDS,

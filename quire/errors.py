@@ -14,6 +14,7 @@
     │   ├── XidExists                     a transaction is prepared under that xid already
     │   ├── KeyHeld                       a prepared transaction holds the ledger key; try again later
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
+    │   ├── TransactionAborted            it was rolled back because somebody demanded it
     │   └── AlreadyCommitted              the ledger holds this key with this or a later version
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StoreError
@@ -62,6 +63,8 @@ class QueueInUse(QuireError):
 class QueueFull(QuireError):
     """The queue's capacity does not admit the messages."""
 
+    queue: str | None = None  # its name
+
 
 class SubscriptionNotFound(QuireError, KeyError):
     """No subscription of that name on the queue."""
@@ -93,6 +96,10 @@ class KeyHeld(TransactionError):
 
 class TransactionTimeout(TransactionError, TimeoutError):
     """The transaction was rolled back because it was open for too long."""
+
+
+class TransactionAborted(TransactionError):
+    """The transaction was rolled back because somebody demanded it."""
 
 
 class AlreadyCommitted(TransactionError):

@@ -64,8 +64,9 @@ DEFAULT_INLINE_LIMIT_BYTES = 256 << 10
 DEFAULT_LARGE_LIMIT_BYTES = 16 << 20
 DEFAULT_LARGE_LIMIT_MESSAGES = 1_000_000
 
-# All uncommitted messages in memory; past it, the transactions that hold most become large.
+# All uncommitted messages in memory; past either, the oldest transactions leave the write buffer.
 DEFAULT_WRITE_BUFFER_BYTES = 128 << 20
+DEFAULT_WRITE_BUFFER_MESSAGES = 4_000_000
 
 # A large transaction's messages wait for this much before they are written to its file.
 LARGE_FLUSH_BYTES = 4 << 20
@@ -77,6 +78,7 @@ MAX_DATA_BLOCK_BYTES = 1 << 20
 GROUP_BYTES = 1 << 20
 
 DEFAULT_TRANSACTION_TIMEOUT = 3600.0  # seconds, as the patent suggests (paragraph 0037)
+DEFAULT_COMMIT_TIMEOUT = 5.0  # seconds that a commit waits for space (paragraph 0062)
 MAX_LEDGER_KEY_BYTES = 1024
 
 # A prepared transaction's name, in UTF-8: other transaction managers' ids fit (XA takes 128 bytes,

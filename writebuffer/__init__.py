@@ -1,5 +1,5 @@
 """The write buffer: where the messages of open transactions wait, by transaction and queue."""
 
-from .buffer import QueueBuffer, TransactionBuffer, WriteBuffer
+from .buffer import Account, QueueBuffer, TransactionBuffer, WriteBuffer, WriteBuffers
 
-__all__ = ["QueueBuffer", "TransactionBuffer", "WriteBuffer"]
+__all__ = ["Account", "QueueBuffer", "TransactionBuffer", "WriteBuffer", "WriteBuffers"]

@@ -2,12 +2,13 @@
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0042 and 0047-0053: messages wait
 here until their transaction commits, so that the messages of different transactions do not
-interleave in the queue; when the buffer is full, some transaction has to leave it.
+interleave in the queue; when the buffer is full, the oldest transaction has to leave it.
 
 - W1: within a transaction and a queue, messages keep their put order.
-- W2: memory is bounded: past `limit_bytes` in all, `over_limit` names the transaction that holds
-  most, and its owner turns it into a large one, whose messages go to files. Each transaction may
-  hold `_STEP_BYTES` besides.
+- W2: memory is bounded: from `limit_bytes` or `limit_messages` on a buffer is `full`, and room is
+  made before more is added. What a transaction holds is told in steps (`step_bytes`,
+  `step_messages`), so that small puts take no shared lock: it may hold one step more.
+- W3: there is one buffer for all queues, or one for each (paragraph 0053).
 """
 
 from __future__ import annotations
@@ -15,97 +16,185 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from sortedcontainers import SortedDict
+
 from quire.block import BlockBuilder, EncodedBlock
 
-# A transaction tells the buffer of its growth in steps, so that small puts take no shared lock.
 _STEP_BYTES: Final = 64 << 10
+_STEP_MESSAGES: Final = 4096
+
+
+class WriteBuffer:
+    """What open transactions hold in memory, of all queues or of one. Thread-safe."""
+
+    def __init__(self, limit_bytes: int, limit_messages: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.limit_messages = limit_messages
+        self.step_bytes = max(1, min(_STEP_BYTES, limit_bytes >> 4))
+        self.step_messages = max(1, min(_STEP_MESSAGES, limit_messages >> 4))
+        self.total_bytes = 0
+        self.total_messages = 0
+        self._lock = threading.Lock()
+        self._held = SortedDict()  # by transaction, the oldest first: (bytes, messages)
+
+    def tell(self, transaction_id: int, size: int, messages: int) -> None:
+        """A transaction holds so much more than it told before, or less."""
+        with self._lock:
+            self.total_bytes += size
+            self.total_messages += messages
+            old_size, old_messages = self._held.get(transaction_id, (0, 0))
+            left = old_size + size, old_messages + messages
+            if any(left):
+                self._held[transaction_id] = left
+            else:
+                self._held.pop(transaction_id, None)
+
+    @property
+    def full(self) -> bool:
+        """Whether somebody has to leave before more is added (W2)."""
+        return self.total_bytes >= self.limit_bytes or self.total_messages >= self.limit_messages
+
+    def holder(self, index: int) -> int | None:
+        """The transaction at the index, the oldest first; None when there are no more."""
+        with self._lock:
+            return self._held.keys()[index] if index < len(self._held) else None
+
+
+class Account:
+    """What one transaction holds in one write buffer. The transaction's lock covers it."""
+
+    __slots__ = ("_told_bytes", "_told_messages", "bytes", "messages", "shared", "transaction_id")
+
+    def __init__(self, shared: WriteBuffer, transaction_id: int) -> None:
+        self.shared = shared
+        self.transaction_id = transaction_id
+        self.bytes = 0
+        self.messages = 0
+        self._told_bytes = 0
+        self._told_messages = 0
+
+    def grow(self, size: int, messages: int) -> None:
+        """So much was added."""
+        self.bytes += size
+        self.messages += messages
+        shared = self.shared
+        if (
+            self.bytes - self._told_bytes >= shared.step_bytes
+            or self.messages - self._told_messages >= shared.step_messages
+        ):
+            self._tell()
+
+    def shrink(self, size: int, messages: int) -> None:
+        """So much has gone elsewhere."""
+        self.bytes -= size
+        self.messages -= messages
+        self._tell()
+
+    def _tell(self) -> None:
+        size, messages = self.bytes - self._told_bytes, self.messages - self._told_messages
+        if size or messages:
+            self.shared.tell(self.transaction_id, size, messages)
+            self._told_bytes, self._told_messages = self.bytes, self.messages
+
+    def close(self) -> None:
+        """The transaction has ended."""
+        self.bytes = self.messages = 0
+        if self._told_bytes or self._told_messages:
+            self._tell()
 
 
 class QueueBuffer:
     """One transaction's messages for one queue: finished blocks, then those being collected."""
 
-    __slots__ = ("blocks", "builder")
+    __slots__ = ("account", "blocks", "builder")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account) -> None:
+        self.account = account
         self.blocks: list[EncodedBlock] = []
         self.builder = BlockBuilder()
 
+    @property
+    def empty(self) -> bool:
+        return not self.blocks and not self.builder.count
+
     def add_block(self, block: EncodedBlock, max_block_bytes: int) -> None:
         """A block that was encoded elsewhere, behind what is collected so far (W1)."""
+        self.encode(max_block_bytes)
+        self.blocks.append(block)
+
+    def encode(self, max_block_bytes: int) -> list[EncodedBlock]:
+        """All messages as blocks; they stay in the buffer."""
         if self.builder.count:
             self.blocks += self.builder.build(max_block_bytes)
             self.builder.clear()
-        self.blocks.append(block)
+        return self.blocks
 
     def drain(self, max_block_bytes: int) -> list[EncodedBlock]:
         """All messages as blocks; the buffer is empty then."""
-        blocks, self.blocks = self.blocks, []
-        if self.builder.count:
-            blocks += self.builder.build(max_block_bytes)
-            self.builder.clear()
+        blocks = self.encode(max_block_bytes)
+        self.blocks = []
         return blocks
 
 
 class TransactionBuffer:
-    """One transaction's part of the write buffer. The transaction's lock covers it."""
+    """One transaction's part of the write buffers. The transaction's lock covers it."""
 
-    __slots__ = ("_shared", "_told", "bytes", "messages", "queues", "transaction_id")
+    __slots__ = ("_accounts", "_buffers", "queues", "transaction_id")
 
-    def __init__(self, shared: WriteBuffer, transaction_id: int) -> None:
-        self._shared = shared
-        self._told = 0
+    def __init__(self, buffers: WriteBuffers, transaction_id: int) -> None:
+        self._buffers = buffers
+        self._accounts: dict[WriteBuffer, Account] = {}
         self.transaction_id = transaction_id
-        self.bytes = 0
-        self.messages = 0
         self.queues: dict[int, QueueBuffer] = {}
 
     def queue(self, queue_id: int) -> QueueBuffer:
         buffer = self.queues.get(queue_id)
         if buffer is None:
-            buffer = self.queues[queue_id] = QueueBuffer()
+            shared = self._buffers.of(queue_id)
+            account = self._accounts.get(shared)
+            if account is None:
+                account = self._accounts[shared] = Account(shared, self.transaction_id)
+            buffer = self.queues[queue_id] = QueueBuffer(account)
         return buffer
 
-    def grew(self, size: int, messages: int) -> bool:
-        """Messages were added to one of the queues' buffers; whether that counts (W2)."""
-        self.bytes += size
-        self.messages += messages
-        if self.bytes - self._told < _STEP_BYTES:
-            return False
-        self._shared.tell(self.transaction_id, self.bytes)
-        self._told = self.bytes
-        return True
+    @property
+    def bytes(self) -> int:
+        """What waits in memory, as charged."""
+        return sum(account.bytes for account in self._accounts.values())
 
-    def emptied(self) -> None:
-        """The messages have gone elsewhere, or the transaction has ended."""
-        self.bytes = 0
-        self.messages = 0
-        if self._told:
-            self._shared.tell(self.transaction_id, 0)
-            self._told = 0
+    def close(self) -> None:
+        """The transaction has ended."""
+        for account in self._accounts.values():
+            account.close()
+        self.queues.clear()
 
 
-class WriteBuffer:
-    """What all open transactions hold in memory. Thread-safe."""
+class WriteBuffers:
+    """The store's write buffer, or those of its queues (W3). Thread-safe."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, limit_messages: int, *, per_queue: bool) -> None:
+        self._limits = limit_bytes, limit_messages
+        self._shared = None if per_queue else WriteBuffer(*self._limits)
+        self._by_queue: dict[int, WriteBuffer] = {}
         self._lock = threading.Lock()
-        self._bytes: dict[int, int] = {}
-        self.total_bytes = 0
+
+    def of(self, queue_id: int) -> WriteBuffer:
+        """The buffer of a queue's messages."""
+        if self._shared is not None:
+            return self._shared
+        with self._lock:
+            return self._by_queue.setdefault(queue_id, WriteBuffer(*self._limits))
+
+    def forget(self, queue_id: int) -> None:
+        """The queue was dropped."""
+        self._by_queue.pop(queue_id, None)
 
     def open(self, transaction_id: int) -> TransactionBuffer:
         return TransactionBuffer(self, transaction_id)
 
-    def tell(self, transaction_id: int, size: int) -> None:
-        """How much a transaction holds now; 0 forgets it."""
-        with self._lock:
-            self.total_bytes += size - self._bytes.pop(transaction_id, 0)
-            if size:
-                self._bytes[transaction_id] = size
-
-    def over_limit(self) -> int | None:
-        """The transaction that holds most, when all together hold too much (W2)."""
-        if self.total_bytes <= self.limit_bytes:
-            return None
-        with self._lock:
-            return max(self._bytes, key=self._bytes.__getitem__, default=None)
+    @property
+    def total_bytes(self) -> int:
+        """What all open transactions have told."""
+        if self._shared is not None:
+            return self._shared.total_bytes
+        return sum(buffer.total_bytes for buffer in list(self._by_queue.values()))

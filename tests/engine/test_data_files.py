@@ -23,6 +23,10 @@ from tests.engine.workload import PATH, new_machine, open_store
 
 FILES = 3
 NAMES = ["a", "b", "c"]
+ROOMY: dict[str, Any] = {
+    "write_buffer_bytes": 1 << 20,
+    "write_buffer_messages": 1000,
+}  # nothing leaves it early
 
 
 def furnish(store: Store) -> None:
@@ -41,7 +45,7 @@ def put_to_all(store: Store, text: bytes = b"x", size: int = 5000) -> None:
 @contextlib.contextmanager
 def threaded(env: SimEnv, **options: Any) -> Iterator[Store]:
     """A store on a simulated machine whose I/O managers have threads."""
-    store = open_store(env, data_files=FILES, **options)
+    store = open_store(env, data_files=FILES, **{**ROOMY, **options})
     store._opened.places.parallel = True
     try:
         yield store
@@ -58,7 +62,7 @@ def env() -> SimEnv:
 @pytest.fixture(params=[False, True], ids=["one after another", "at once"])
 def store(request: pytest.FixtureRequest, env: SimEnv) -> Iterator[Store]:
     """A store with a queue in each of three files, without and with threads."""
-    made = open_store(env, data_files=FILES)
+    made = open_store(env, data_files=FILES, **ROOMY)
     furnish(made)
     made._opened.places.parallel = request.param
     yield made

@@ -123,9 +123,12 @@ def test_a_transaction_that_grows_becomes_large(option: dict[str, Any], how: str
 
 
 @pytest.mark.promise(9)
-def test_a_full_write_buffer_makes_the_largest_transaction_large() -> None:
-    """All open transactions together stay within the buffer: the one that holds most leaves it."""
-    with Store.open("/s", env=SimEnv(), background=False, write_buffer_bytes=1 << 20) as store:
+@pytest.mark.parametrize("when_full", ["spill", "large"])
+def test_a_full_write_buffer_lets_the_oldest_transaction_leave(when_full: str) -> None:
+    """All open transactions together stay within the buffer; the others stay in it."""
+    with Store.open(
+        "/s", env=SimEnv(), background=False, write_buffer_bytes=1 << 20, when_full=when_full
+    ) as store:
         store.create_queue("q", kind="work")
         small, large, last = (store.transaction() for _ in range(3))
         for n in range(4):
@@ -134,7 +137,11 @@ def test_a_full_write_buffer_makes_the_largest_transaction_large() -> None:
             large.put_many("q", [b"l%d" % n * 50_000])
         for n in range(3):
             last.put_many("q", [b"t%d" % n * 50_000])
-        assert [t.large for t in (small, large, last)] == [False, True, False]
+        assert [t.large for t in (small, large, last)] == [when_full == "large", False, False]
+        assert [t.buffered_bytes > 0 for t in store.transactions()] == [False, True, True]
+        assert store.transactions()[0].spilled_bytes == (
+            0 if when_full == "large" else store.transactions()[0].bytes
+        )
         assert store.status()["write_buffer_bytes"] <= 1 << 20
         for txn in (last, large, small):
             txn.commit()
@@ -215,6 +222,7 @@ def test_a_full_disk_while_a_large_transaction_is_written(how: str) -> None:
     with Store.open(
         "/s", env=env, background=False, segment_bytes=1 << 20, grow_bytes=1 << 16,
         large_limit_bytes=1 << 20, large_flush_bytes=1 << 16, write_buffer_bytes=3 << 20,
+        when_full="large",
     ) as store:  # fmt: skip
         store.create_queue("q", kind="work")
         env.capacity_bytes = env.used_bytes() + (1 << 18)

@@ -658,7 +658,7 @@ def test_memory_is_let_go(store: Store, work: str) -> None:
     ids = transaction.put_many(work, [b"x" * 100_000] * 5)
     transaction.prepare("x1")
     assert store.status()["write_buffer_bytes"] == 0
-    assert ids._written.files == []
+    assert ids._written.placed == []
     transaction.commit()
     assert len(take(store, work)) == 5
 

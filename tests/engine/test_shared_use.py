@@ -22,6 +22,7 @@ from quire.errors import (
 )
 from quire.intervals import IntervalSet
 from quire.testing import Call, SimEnv
+from quire.writebuffer import WriteBuffer
 from tests.engine.kit import WAIT, take
 
 # Subscriptions ------------------------------------------------------------------------------------
@@ -147,20 +148,20 @@ def test_promise_9_a_large_transaction_of_many_queues(store_path: str) -> None:
 def test_room_is_not_made_at_the_cost_of_who_asks(
     store_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest transaction cannot go to its file: it is rolled back, the put succeeds."""
-    with Store.open(store_path, write_buffer_bytes=1 << 20) as store:
+    """The oldest transaction cannot go to its file: it is rolled back, the put succeeds."""
+    with Store.open(store_path, write_buffer_bytes=1 << 20, when_full="large") as store:
         store.create_queue("q")
-        largest, asking = store.transaction(), store.transaction()
-        largest.put("q", b"x" * 900_000)
+        oldest, asking = store.transaction(), store.transaction()
+        oldest.put("q", b"x" * 1_200_000)
 
-        def full(self: Transaction) -> None:
+        def full(self: Transaction, buffer: WriteBuffer | None) -> bool:
             self.rollback()
             raise DiskFull("no room")
 
-        monkeypatch.setattr(Transaction, "make_large", full)
+        monkeypatch.setattr(Transaction, "leave", full)
         asking.put("q", b"y" * 300_000)
         with pytest.raises(TransactionClosed):
-            largest.commit()
+            oldest.commit()
         asking.commit()
         assert store.queue("q").messages == 1
 

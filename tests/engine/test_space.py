@@ -180,7 +180,7 @@ def test_a_commit_that_finds_no_room_can_be_tried_again(store: Store) -> None:
     before = store.queue("q")
     for txn in (first, second):
         with pytest.raises(QueueFull, match="commit records"):
-            txn.commit()
+            txn.commit(timeout=0)
         assert txn.state == "open"
     assert store.queue("q") == before
     second.rollback()

@@ -43,6 +43,9 @@ OPTIONS: dict[str, Any] = {
     "inline_limit_bytes": 4096,
     "large_limit_bytes": 64 << 10,
     "large_flush_bytes": 8192,
+    "write_buffer": "per-queue",
+    "write_buffer_messages": 4,
+    "commit_timeout": 0.001,
 }
 NAMES = st.sampled_from(["a", "b", "a", "b", "c"])
 SUBSCRIPTIONS = st.sampled_from(["s", "t"])

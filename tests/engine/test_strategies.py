@@ -97,7 +97,7 @@ def test_an_unknown_strategy_is_refused() -> None:
 
 
 class Contention:
-    """Writers of three queues at a time and readers of four, on small queues; what they did."""
+    """Writers of three queues at a time, committers of four and one, on small queues."""
 
     QUEUES = tuple(f"q{number}" for number in range(8))
 
@@ -123,10 +123,21 @@ class Contention:
                 continue
             self._count(self.put, dict.fromkeys(chosen, 1))
 
-    def read(self, rng: Random) -> None:
-        """Until the writers are done."""
+    def move(self, rng: Random) -> None:
+        """Until the writers are done: messages of four queues are taken, one is put to a fifth."""
         while not self.written.is_set():
-            self.take(rng.sample(self.QUEUES, 4))
+            *chosen, target = rng.sample(self.QUEUES, 5)
+            txn = self.store.transaction()
+            try:
+                counts = {queue: len(txn.get_many(queue, max_messages=3)) for queue in chosen}
+                txn.put(target, bytes(rng.randrange(100)))
+                txn.commit(timeout=rng.choice([0, 0.01, 5]))
+            except QueueFull:
+                assert txn.state == "open", "a commit failed after its journal record"
+                txn.rollback()
+                continue
+            self._count(self.got, counts)
+            self._count(self.put, {target: 1})
 
     def take(self, chosen: Sequence[str]) -> int:
         """A few messages of each queue, in one transaction; how many."""
@@ -157,17 +168,17 @@ class Contention:
 @pytest.mark.promise(2, 5)
 @pytest.mark.parametrize("name", NAMES)
 def test_nearly_full_queues_under_contention(name: str, tmp_path: Path, rng: Random) -> None:
-    """8 writers, 4 readers, 8 small queues: nothing lost, no reservation left, no deadlock."""
+    """8 writers, 4 committers, 8 small queues: nothing lost, no reservation left, no deadlock."""
     with Store.open(str(tmp_path), strategy=name) as store:
         contention = Contention(store)
         writers = [contention.start(contention.write, Random(rng.random())) for _ in range(8)]
-        readers = [contention.start(contention.read, Random(rng.random())) for _ in range(4)]
+        movers = [contention.start(contention.move, Random(rng.random())) for _ in range(4)]
         for thread in writers:
             thread.join(60)
         contention.written.set()
-        for thread in readers:
+        for thread in movers:
             thread.join(60)
-        assert not any(thread.is_alive() for thread in writers + readers), "a deadlock"
+        assert not any(thread.is_alive() for thread in writers + movers), "a deadlock"
         assert not contention.errors
         while contention.take(contention.QUEUES):
             pass

@@ -30,6 +30,9 @@ OPTIONS: dict[str, Any] = {
     "large_limit_messages": 60,
     "large_flush_bytes": 8192,
     "grow_bytes": 64 << 10,
+    "write_buffer_messages": 8,
+    "write_buffer_bytes": 16_000,
+    "commit_timeout": 0.001,
 }
 ALL = 1_000_000
 
@@ -712,6 +715,7 @@ class Runner:
         found = self.source()
         if found is None:
             return
+        self.forget_lost()
         source, queue, uid = found
         in_flight = {
             position
@@ -745,7 +749,16 @@ class Runner:
         ]
         return self.rng.choice(sources) if sources else None
 
+    def forget_lost(self) -> None:
+        """A large transaction whose file found no room when another needed its memory is gone."""
+        lost = [held for held in self.held if held.transaction.state == "rolled back"]
+        assert not lost or self.full
+        self.held = [held for held in self.held if held not in lost]
+
     def end(self, held: Held, *, again: bool = False) -> None:
+        if held.transaction.state == "rolled back":
+            assert self.full  # as `forget_lost` says
+            return
         if not again and self.rng.random() < 0.2:
             held.transaction.rollback()
             return

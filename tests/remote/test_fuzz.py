@@ -31,6 +31,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "end": [1, 2],
     "capacity": [1 << 20],
     "max_messages": [1, 5],
+    "data_file": [None, 0],
     "seconds": [1.0, 60],
     "lease_id": [1, 2],
     "key": ["k"],

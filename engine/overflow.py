@@ -1,0 +1,83 @@
+"""The write buffer is full: the oldest transaction's messages go to the queue, or to files.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-0053.
+
+- O1: the oldest transaction leaves first; one that somebody uses at this moment is passed over, but
+  who asks for room leaves the buffer itself when its turn comes.
+- O2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
+  the commit: after a crash they are free. The commit syncs them, and its record names them.
+- O3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quire.block import EncodedBlock
+from quire.limits import MAX_DATA_BLOCK_BYTES
+from quire.writebuffer import WriteBuffer
+
+from . import format
+from .commit_record import Part
+from .places import Places
+from .queue import Queue
+from .sequencer import Sequencer
+from .written import Written
+
+
+class Overflow:
+    """See the module."""
+
+    def __init__(self, places: Places, sequencer: Sequencer) -> None:
+        self._places = places
+        self._sequencer = sequencer
+
+    def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
+        """Have transactions leave the buffer until there is room (O1).
+
+        `leave` has one leave; whether anything of it left.
+        """
+        index = 0
+        while buffer.full:
+            holder = buffer.holder(index)
+            if holder is None:
+                return
+            if not leave(holder):
+                index += 1
+
+    def spill(self, transaction_id: int, written: Written) -> bool:
+        """A transaction's messages for one queue leave the buffer; whether there were any."""
+        parts = written.spill(self._place, MAX_DATA_BLOCK_BYTES)
+        if parts:
+            queue = written.queue
+            with queue.lock:
+                queue.log.spilled(transaction_id, queue.end_position, parts)
+        return bool(parts)
+
+    def discard(self, transaction_id: int, written: Written) -> None:
+        """The transaction is rolled back: its pages are free, its records are marked as such."""
+        self._places.abandon(self._places.extent_of(part) for part in written.spilled())
+        queue = written.queue
+        with queue.lock:
+            queue.log.rollback(transaction_id, queue.end_position)
+
+    def _place(self, queue: Queue, blocks: list[EncodedBlock]) -> list[Part]:
+        """Write blocks to the queue's pages (O2)."""
+        places = self._places
+        with self._sequencer.fail_stop("writing blocks"):
+            page, _ = places.write(queue.data_file, [block.data for block in blocks])
+        parts: list[Part] = []
+        for block in blocks:
+            parts.append(
+                Part(
+                    address=page * places.page_size,
+                    charge=block.charge_bytes,
+                    checksum=int.from_bytes(block.data[:8], "little"),
+                    queue_id=queue.queue_id,
+                    length=len(block.data),
+                    count=block.count,
+                    kind=format.DATA,
+                )
+            )
+            page += places.pages_for(len(block.data))
+        return parts

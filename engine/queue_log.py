@@ -1,0 +1,181 @@
+"""A queue's records in the order in which they entered it, as far as they are not sealed.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0032, 0035-0037, 0047-0053: a queue
+holds OPEN, message, COMMIT, ROLLBACK and INDIRECT records; the messages of a transaction that left
+the write buffer before its end stand apart from each other, with those of others in between.
+
+A transaction whose messages never left the buffer enters as a whole, when it commits: the log keeps
+where it was opened and where it ended, its messages are in the record list. A checkpoint seals what
+is committed into record pages, where every record is a message or INDIRECT record of a committed
+transaction: no control record is needed there, and nothing interleaves any more.
+
+- G1: places are the queue's end position at the time, and a number that counts up.
+- G2: what a finished transaction left here goes with the checkpoint that seals it, and what was
+  rolled back after `_ROLLED_BACK` more of its kind at the latest (promise 9).
+- G3: messages here are those of transactions that left the buffer (the sublists of the figures).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from . import format
+from .block_ref import KIND_NAMES, BlockRef
+from .commit_record import Part
+
+OPEN: Final = "OPEN"
+MESSAGES: Final = "MESSAGES"
+INDIRECT: Final = "INDIRECT"
+COMMIT: Final = "COMMIT"
+ROLLBACK: Final = "ROLLBACK"
+
+_ROLLED_BACK: Final = 1024
+
+
+class Place(NamedTuple):
+    """Where in the order (G1)."""
+
+    number: int
+    position: int
+
+
+class Entry(NamedTuple):
+    """A record that is not in the record list; COMMIT and ROLLBACK stand for their OPEN too."""
+
+    place: Place
+    kind: str
+    transaction_id: int
+    part: Part | None = None
+    opened: Place | None = None
+    start: int = 0  # COMMIT: the position of the transaction's first message
+
+
+class QueueRecord(NamedTuple):
+    """A record of the queue in words. `position` is None while its transaction is open."""
+
+    kind: str
+    transaction_id: int | None  # None: not known any more, or a put of its own
+    messages: int = 0
+    position: int | None = None
+    where: str = ""  # "journal", "data" or "ltds"; "" for control records
+    address: int = 0
+    length: int = 0
+
+
+class QueueLog:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = ("_apart", "_number", "_rolled_back", "entries", "opened", "sealing")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.opened: dict[int, Place] = {}  # by transaction
+        self.sealing = False  # a checkpoint has looked at the entries
+        self._apart: set[int] = set()  # open transactions with messages here (G3)
+        self._number = 0
+        self._rolled_back = 0
+
+    def open(self, transaction_id: int, position: int) -> None:
+        self._number = number = self._number + 1
+        self.opened[transaction_id] = Place(number, position)
+
+    def spilled(self, transaction_id: int, position: int, parts: Iterable[Part]) -> None:
+        """Messages left the write buffer before their transaction's end."""
+        self._apart.add(transaction_id)
+        for part in parts:
+            self._number += 1
+            place = Place(self._number, position)
+            self.entries.append(Entry(place, MESSAGES, transaction_id, part))
+
+    def commit(self, transaction_id: int, start: int, end: int) -> None:
+        """The transaction's messages have the positions [start, end)."""
+        opened = self.opened.pop(transaction_id, None)
+        if opened is not None:
+            self._apart.discard(transaction_id)
+            self._number = number = self._number + 1
+            self.entries.append(
+                Entry(Place(number, end), COMMIT, transaction_id, None, opened, start)
+            )
+
+    def rollback(self, transaction_id: int, position: int) -> None:
+        """Without messages in the queue there is nothing to be marked as rolled back."""
+        opened = self.opened.pop(transaction_id, None)
+        if opened is None or transaction_id not in self._apart:
+            return
+        self._apart.remove(transaction_id)
+        self._number += 1
+        place = Place(self._number, position)
+        self.entries.append(Entry(place, ROLLBACK, transaction_id, None, opened))
+        self._rolled_back += 1
+        if self._rolled_back > _ROLLED_BACK and not self.sealing:
+            self.drop(len(self.entries), self.without((ROLLBACK,), len(self.entries), position))
+
+    # Sealing (G2)
+
+    def begin_sealing(self) -> int:
+        """How many entries there are; they stay where they are until `drop`."""
+        self.sealing = True
+        return len(self.entries)
+
+    def without(self, kinds: tuple[str, ...], count: int, position: int) -> list[Entry]:
+        """The first `count` entries but those of transactions that ended in one of the ways."""
+        first = self.entries[:count]
+        ended = {
+            entry.transaction_id
+            for entry in first
+            if entry.kind in kinds and entry.place.position <= position
+        }
+        return [entry for entry in first if entry.transaction_id not in ended]
+
+    def drop(self, count: int, kept: list[Entry]) -> None:
+        """Keep these of the first `count`."""
+        self.entries[:count] = kept
+        self._rolled_back = sum(1 for entry in self.entries if entry.kind == ROLLBACK)
+        self.sealing = False
+
+    # Looking
+
+    def sublist(self, transaction_id: int) -> list[Part]:
+        """Pointers to the messages that a transaction has in the queue (paragraph 0055)."""
+        return [
+            entry.part
+            for entry in self.entries
+            if entry.transaction_id == transaction_id and entry.part is not None
+        ]
+
+    def records(self, committed: list[BlockRef]) -> Iterator[QueueRecord]:
+        """All records of the queue in queue order; `committed` are those of its record list."""
+        apart = {entry.part.address for entry in self.entries if entry.part is not None}
+        positions = {ref.address: ref.position for ref in committed if ref.address in apart}
+        events = deque(sorted(self._events(positions), key=lambda event: event[0]))
+        owners = deque(entry for entry in self.entries if entry.kind == COMMIT)
+        for ref in committed:
+            while events and events[0][0].position <= ref.position:
+                yield events.popleft()[1]
+            if ref.address in apart and ref.kind == format.DATA:
+                continue
+            while owners and owners[0].place.position <= ref.position:
+                owners.popleft()
+            owned = owners and owners[0].start <= ref.position
+            yield _record(ref, ref.position, owners[0].transaction_id if owned else None)
+        for _, record in events:
+            yield record
+
+    def _events(self, positions: dict[int, int]) -> Iterator[tuple[Place, QueueRecord]]:
+        for transaction_id, place in self.opened.items():
+            yield place, QueueRecord(OPEN, transaction_id)
+        for place, kind, transaction_id, part, opened, _ in self.entries:
+            if opened is not None:
+                yield opened, QueueRecord(OPEN, transaction_id)
+            if part is not None:
+                yield place, _record(part, positions.get(part.address), transaction_id)
+            else:
+                yield place, QueueRecord(kind, transaction_id)
+
+
+def _record(ref: BlockRef | Part, position: int | None, transaction_id: int | None) -> QueueRecord:
+    kind = INDIRECT if ref.kind == format.LTDS else MESSAGES
+    where = KIND_NAMES[ref.kind]
+    return QueueRecord(kind, transaction_id, ref.count, position, where, ref.address, ref.length)

@@ -1,0 +1,307 @@
+"""The life of a transaction: who is open, what it holds; leaving the buffer, waiting, aborting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from quire.engine import Store, Transaction
+from quire.errors import (
+    DiskFull,
+    InvalidArgument,
+    QueueFull,
+    TransactionAborted,
+    TransactionNotFound,
+    TransactionTimeout,
+)
+from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.testing import SimEnv
+from tests.engine.kit import WAIT, take
+
+CAPACITY = 10_000
+
+
+def open_sim(**options: Any) -> Store:
+    """A store on the simulated disk, without a thread."""
+    return Store.open("/s", env=SimEnv(), background=False, **options)
+
+
+def in_a_thread(action: Any) -> tuple[threading.Thread, list[BaseException]]:
+    """Run it beside the test; what it raises is kept."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            action()
+        except BaseException as error:  # noqa: BLE001 - shown by the main thread
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, name="another")
+    thread.start()
+    return thread, errors
+
+
+def waits(transaction: Transaction) -> None:
+    """Until a commit of the transaction waits for space."""
+    deadline = time.monotonic() + WAIT
+    while transaction._waits_for is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def nearly_full(store: Store) -> tuple[Transaction, Transaction]:
+    """Two transactions in a queue that has no room for their commit records, one message read."""
+    store.create_queue("q", kind="work", capacity=CAPACITY)
+    store.put("q", b"old" * 1000)
+    first, second = store.transaction(), store.transaction()
+    first.put("q", b"1")
+    second.put("q", b"2")
+    free = CAPACITY - store.queue("q").used_bytes
+    second.put("q", b"x" * (free - MESSAGE_OVERHEAD_BYTES))
+    return first, second
+
+
+# Waiting for space --------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
+    """[0062] It goes on as soon as a reader makes room; nothing else is held up meanwhile."""
+    with Store.open(store_path) as store:
+        store.create_queue("other")
+        first, second = nearly_full(store)
+        first.put("other", b"compound")
+        thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
+        waits(first)
+        assert store.queue("q").reserving == 0
+        assert store.queue("other").reserving == 0  # what was reserved elsewhere is released
+        store.put("other", b"not held up")
+        assert take(store, "q") == [b"old" * 1000]
+        thread.join(WAIT)
+        assert not errors
+        assert first.state == "committed"
+        second.commit()
+        assert [len(payload) for payload in take(store, "q")] == [1, 1, 6678]
+        assert store.verify().ok
+
+
+@pytest.mark.promise(5)
+def test_promise_5_a_commit_gives_up_waiting(store_path: str) -> None:
+    """After the time-out the transaction is open: it can be tried again, or rolled back."""
+    with Store.open(store_path, commit_timeout=0.05) as store:
+        first, second = nearly_full(store)
+        with pytest.raises(QueueFull, match="commit records") as caught:
+            first.commit()
+        assert caught.value.queue == "q"
+        assert first.state == "open"
+        second.rollback()
+        first.commit(timeout=0)
+        assert take(store, "q") == [b"old" * 1000, b"1"]
+
+
+def test_a_commit_that_waits_can_be_aborted(store_path: str) -> None:
+    """The owner's commit raises TransactionAborted, and nothing of it is there."""
+    with Store.open(store_path) as store:
+        first, second = nearly_full(store)
+        thread, errors = in_a_thread(lambda: first.commit(timeout=WAIT))
+        waits(first)
+        store.abort(first.id)
+        thread.join(WAIT)
+        assert [type(error) for error in errors] == [TransactionAborted]
+        second.rollback()
+        assert take(store, "q") == [b"old" * 1000]
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("timeout", [-1, "soon", float("nan"), True])
+def test_promise_13_a_commit_refuses_bad_timeouts(timeout: Any) -> None:
+    """And stays open."""
+    with open_sim() as store:
+        txn = store.transaction()
+        with pytest.raises(InvalidArgument):
+            txn.commit(timeout=timeout)
+        assert txn.state == "open"
+
+
+# Who is open --------------------------------------------------------------------------------------
+
+
+def test_open_transactions_are_listed_with_what_they_hold() -> None:
+    """Age, owner, bytes by place, queues, messages in flight; the oldest first."""
+    with open_sim(write_buffer_messages=2, large_flush_bytes=1000) as store:
+        store.create_queue("a", kind="work")
+        store.create_queue("b", kind="work")
+        store.put("a", b"taken")
+        spilled = store.transaction(owner="the importer")
+        spilled.put("a", b"x" * 500)
+        spilled.put("b", b"y")
+        large = store.transaction(large=True, timeout=60)
+        large.put("a", b"z" * 5000)
+        large.get("a")
+        first, second = store.transactions()
+        assert (first.id, first.owner, first.state) == (spilled.id, "the importer", "open")
+        assert (first.bytes, first.messages, first.queues) == (533, 2, ("a", "b"))
+        assert (first.spilled_bytes, first.buffered_bytes, first.file_bytes) == (533, 0, 0)
+        assert second.owner == "thread MainThread of the store's process"
+        assert (second.file_bytes, second.in_flight, second.large) == (5016, 1, True)
+        assert second.seconds_left <= 60
+        assert second.age_seconds >= 0
+        spilled.commit()
+        large.commit()
+        assert store.transactions() == []
+        assert store.verify().ok
+
+
+def test_a_transaction_can_be_aborted() -> None:
+    """Its puts go, its gets come back, its owner is told; once."""
+    with open_sim() as store:
+        store.create_queue("q", kind="work")
+        store.put("q", b"got")
+        txn = store.transaction()
+        txn.put("q", b"put")
+        assert txn.get("q") is not None
+        store.abort(txn.id)
+        assert txn.state == "rolled back"
+        for call in (txn.commit, lambda: txn.put("q", b"more"), lambda: txn.get("q")):
+            with pytest.raises(TransactionAborted, match="on demand"):
+                call()
+        with pytest.raises(TransactionNotFound):
+            store.abort(txn.id)
+        with pytest.raises(InvalidArgument):
+            store.abort("1")  # type: ignore[arg-type]
+        assert take(store, "q") == [b"got"]
+        assert store.queue("q").used_bytes == 0
+
+
+def test_a_with_block_that_was_aborted_raises() -> None:
+    """Nobody may think that it was committed."""
+    with open_sim() as store:
+        store.create_queue("q")
+
+        def aborted() -> None:
+            with store.transaction() as txn:
+                txn.put("q", b"x")
+                store.abort(txn.id)
+
+        with pytest.raises(TransactionAborted):
+            aborted()
+        assert store.queue("q").messages == 0
+
+
+def test_a_get_that_waits_can_be_aborted(store_path: str) -> None:
+    """It returns at once."""
+    with Store.open(store_path) as store:
+        store.create_queue("q", kind="work")
+        txn = store.transaction()
+        thread, errors = in_a_thread(lambda: txn.get("q", timeout=WAIT))
+        waits(txn)
+        store.abort(txn.id)
+        thread.join(WAIT)
+        assert [type(error) for error in errors] == [TransactionAborted]
+
+
+@pytest.mark.promise(7)
+def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
+    """Pages, space and the log's records go; a ROLLBACK record stands until a checkpoint."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False, write_buffer_messages=1) as store:
+        store.create_queue("q", kind="work")
+        txn = store.transaction(timeout=5)
+        for number in range(10):
+            txn.put("q", b"%d" % number * 100)
+        assert store.transactions()[0].spilled_bytes == 9 * 116
+        env.advance(6)
+        store.put("q", b"another")
+        with pytest.raises(TransactionTimeout):
+            txn.commit()
+        kinds = [record.kind for record in store._manager.state.queue("q").listing()]
+        assert kinds == ["OPEN", *["MESSAGES"] * 9, "MESSAGES", "ROLLBACK"]
+        store.checkpoint()
+        assert store._manager.state.queue("q").listing() == []
+        assert take(store, "q") == [b"another"]
+        assert store.verify().ok
+        assert store.queue("q").used_bytes == 0
+
+
+# The write buffer ---------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(9)
+def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
+    """Transactions that are spilled and rolled back leave a bounded number of records."""
+    with open_sim(write_buffer_messages=1) as store:
+        store.create_queue("q")
+        for _ in range(3000):
+            txn = store.transaction()
+            txn.put("q", b"1")
+            txn.put("q", b"2")
+            txn.rollback()
+        log = store._manager.state.queue("q").log
+        assert len(log.entries) <= 2 * 1025
+        assert not log.opened
+
+
+def test_transactions_leave_the_buffer_after_a_time() -> None:
+    """[0042] With `write_buffer_seconds`, full or not; and commit as ever."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False, write_buffer_seconds=10) as store:
+        store.create_queue("q", kind="work")
+        txn = store.transaction()
+        txn.put("q", b"waits")
+        env.advance(11)
+        store._maintenance.step()
+        (shown,) = store.transactions()
+        assert (shown.buffered_bytes, shown.spilled_bytes) == (0, shown.bytes)
+        txn.put("q", b"goes on")
+        txn.commit()
+        assert take(store, "q") == [b"waits", b"goes on"]
+
+
+@pytest.mark.promise(13)
+def test_promise_13_a_full_disk_leaves_the_buffer_as_it_is() -> None:
+    """The put that needs room in the buffer fails; the transaction is whole, and commits later."""
+    env = SimEnv()
+    with Store.open(
+        "/s", env=env, background=False, write_buffer_messages=2, grow_bytes=1 << 16
+    ) as store:
+        store.create_queue("q", kind="work")
+        store.create_queue("other")
+        txn = store.transaction()
+        txn.put("q", b"1" * 40_000)
+        txn.put("q", b"2" * 40_000)
+        env.capacity_bytes = env.used_bytes()
+        for queue in ("q", "other"):
+            with pytest.raises(DiskFull):
+                txn.put(queue, b"3")
+        with pytest.raises(DiskFull):
+            txn.put_many("other", [b"3"])
+        assert store.queue("other").open_transactions == 0
+        assert store.transactions()[0].messages == 2
+        env.capacity_bytes = None
+        txn.put("q", b"3")
+        txn.commit()
+        assert take(store, "q") == [b"1" * 40_000, b"2" * 40_000, b"3"]
+        assert store.verify().ok
+
+
+@pytest.mark.promise(3)
+def test_promise_3_spilled_messages_survive_a_crash_only_with_their_commit() -> None:
+    """[0037] Open ones are gone after a crash, their pages free; committed ones are in order."""
+    env = SimEnv()
+    store = Store.open("/s", env=env, background=False, write_buffer_messages=1)
+    store.create_queue("q", kind="work")
+    forgotten, kept = store.transaction(), store.transaction()
+    for number in range(5):
+        forgotten.put("q", b"f%d" % number)
+        kept.put("q", b"k%d" % number)
+    store.checkpoint()
+    kept.commit()
+    used = env.used_bytes()
+    crashed = env.crash()
+    with Store.open("/s", env=crashed, background=False) as again:
+        assert take(again, "q") == [b"k0", b"k1", b"k2", b"k3", b"k4"]
+        assert again.verify().ok
+        assert crashed.used_bytes() <= used
