@@ -16,7 +16,7 @@
   is handed over. So nothing here relies on code after a wait or a call being reached.
 - C10: the threads of a group wake one another, each the next one as soon as it runs. Woken all at
   once they would only queue for the interpreter's lock, each put to sleep a second time (measured
-  with 32 threads on two processors: 30 us of processor time a commit, not 21). The main thread is
+  with 32 threads on two processors: 29 us of processor time a commit, not 22). The main thread is
   the last one: it may have a signal's handler to run first, which may take its time.
 """
 
