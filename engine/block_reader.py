@@ -61,6 +61,15 @@ class BlockReader:
                 _, old = self._fresh.popitem(last=False)
                 self._fresh_bytes -= len(old)
 
+    def remember_all(self, blocks: list[tuple[int, bytes | bytearray]]) -> None:
+        """Blocks just committed inside the journal, by their addresses."""
+        with self._lock:
+            self._fresh.update(blocks)
+            self._fresh_bytes += sum([len(data) for _, data in blocks])
+            while self._fresh_bytes > INLINE_CACHE_BYTES:
+                _, old = self._fresh.popitem(last=False)
+                self._fresh_bytes -= len(old)
+
     def forget(self, refs: list[BlockRef]) -> None:
         """Blocks that were released or moved."""
         with self._lock:

@@ -45,11 +45,14 @@ from .places import Extent, Places
 from .queue import Queue
 from .read_structure import Pointer
 from .sequencer import Sequencer
+from .spread import Share, Spread
 from .state import QueueParts, State
 from .subscription import Subscription
 from .transaction import Transaction
 from .two_phase import TwoPhase
 from .written import Piece, Written, part_of
+
+_CONTROL_BYTES = OPEN_BYTES + COMMIT_BYTES
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
 
@@ -189,6 +192,8 @@ class Manager:
         usual = len(written) == 1 and not reads and not entries
         if usual and self._commit_block(transaction, written[0]):
             return
+        if not entries and self._commit_spread(transaction, written, reads):
+            return
         groups, pieces = self.pieces_of(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
@@ -261,6 +266,42 @@ class Manager:
         except BaseException:
             if not transaction.stands:
                 self.undo([queue], ())
+            raise
+        self.after_commit()
+        return True
+
+    def _commit_spread(
+        self, transaction: Transaction, written: list[Written], reads: list[Read]
+    ) -> bool:
+        """The same for reads and for one block to each of several queues."""
+        shares: list[Share] = []
+        total = 0
+        for part in written:
+            block = part.single()
+            if block is None:
+                encoded = part.only_block(MAX_DATA_BLOCK_BYTES)
+                if encoded is None or len(encoded.data) & 7:
+                    return False
+                block = encoded.data
+            total += len(block)
+            shares.append((part.queue, block, part.charge + _CONTROL_BYTES, part.count))
+        if total > self.inline_limit:
+            return False
+        reserved: list[Queue] = []
+        try:
+            for share in shares:
+                queue = share[0]
+                with queue.lock:
+                    if queue.dropped:
+                        raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
+                    queue.space.reserve()
+                reserved.append(queue)
+            change = Spread(self.state, self.reader, transaction.id, shares, reads)
+            transaction.change = change
+            self.sequencer.submit(change)
+        except BaseException:
+            if not transaction.stands:
+                self.undo(reserved, ())
             raise
         self.after_commit()
         return True

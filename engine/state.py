@@ -137,6 +137,13 @@ class State:
             for part in parts:
                 if part.kind != format.INLINE and not prepared:
                     self.places.commit(part, queue.name, live)
+        self.apply_reads(reads)
+        for entry in entries:
+            self.ledger[entry.key] = entry.version
+            self.placed.pop(entry.key, None)
+
+    def apply_reads(self, reads: Sequence[Read]) -> None:
+        """A committed transaction has read these."""
         for read in reads:
             reader = self.queues.get(read.queue_id)
             if reader is None:
@@ -145,9 +152,6 @@ class State:
                 freed = reader.acknowledge(read.subscription_id, read.start, read.end)
             if freed:
                 self.places.free(freed)
-        for entry in entries:
-            self.ledger[entry.key] = entry.version
-            self.placed.pop(entry.key, None)
 
     def recover_commit(self, record: CommitRecord, address: int) -> None:
         """Fold a COMMIT record of the journal."""

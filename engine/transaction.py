@@ -61,6 +61,7 @@ from .names import check_key, check_xid
 from .one_block import OneBlock
 from .prepared import Prepared
 from .queue import Queue
+from .spread import Spread
 from .subscription import Subscription
 from .written import Written
 
@@ -107,7 +108,7 @@ class Transaction:
         self._passed: list[tuple[Queue, Subscription, int]] = []
         self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
-        self.change: Commit | OneBlock | None = None  # what the journal was asked to hold
+        self.change: Commit | OneBlock | Spread | None = None  # what the journal was asked to hold
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
 
     @property

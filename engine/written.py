@@ -110,6 +110,12 @@ class Written:
             return None
         return pieces[0]
 
+    def single(self) -> bytes | bytearray | None:
+        """The block of the only message, if it is a plain one and waits in the buffer alone."""
+        if self.placed or self._writer is not None:
+            return None
+        return self.buffer.single()
+
     def forget(self) -> None:
         """The store has all of it; what waits here is not needed any more."""
         self.placed = []

@@ -129,6 +129,10 @@ class QueueBuffer:
             self.builder.clear()
         return self.blocks
 
+    def single(self) -> bytes | bytearray | None:
+        """The block of the only message, if it is a plain one; the buffer keeps it."""
+        return None if self.blocks else self.builder.single()
+
     def drain(self, max_block_bytes: int) -> list[EncodedBlock]:
         """All messages as blocks; the buffer is empty then."""
         blocks = self.encode(max_block_bytes)
