@@ -157,6 +157,31 @@ def _browse(options: argparse.Namespace) -> None:
                 _print_payload(message.payload)
 
 
+def _recover(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        prepared = store.recover()
+    if options.json:
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(info) for info in prepared]))
+        return
+    rows = [("XID", "AGE", "MESSAGES", "BYTES", "QUEUES")]
+    for info in prepared:
+        age, queues = f"{info.age_seconds:.0f}s", ", ".join(info.queues)
+        rows.append((info.xid, age, str(info.messages), str(info.bytes), queues))
+    _print_table(rows)
+
+
+def _commit_prepared(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.commit_prepared(options.xid)
+
+
+def _rollback_prepared(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.rollback_prepared(options.xid)
+
+
 def _verify(options: argparse.Namespace) -> int:
     with _open(options) as store:
         report = store.verify()
@@ -300,6 +325,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
+        ("recover", _recover, "list the prepared transactions that wait for a decision"),
     ):
         command(name, run, help=text).add_argument("--json", action="store_true", help="as JSON")
 
@@ -339,6 +365,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     sub.add_argument("--offline", action="store_true", help="ask no owner for what is open")
     sub.add_argument("--json", action="store_true", help="one JSON object a line")
+
+    command("commit-prepared", _commit_prepared, "xid", help="commit a prepared transaction")
+    command("rollback-prepared", _rollback_prepared, "xid", help="roll back a prepared transaction")
 
     command("verify", _verify, help="check every byte of a store")
     command("checkpoint", _checkpoint, help="write a checkpoint")

@@ -47,6 +47,7 @@ CALLS: Final[Mapping[str, Call]] = dict(
         _call("subscribe", "queue subscription start", info_json),
         _call("unsubscribe", "queue subscription", _nothing),
         _call("subscriptions", "queue", _infos),
+        _call("recover", "", _infos),
         _call("ledger", "key", _itself),
         _call("positions", "name", list),
         _call("lease", "queue start end seconds", lease_json),

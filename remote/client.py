@@ -12,15 +12,17 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from quire.engine.info import Lease, QueueInfo, Report, SubscriptionInfo
+from quire.engine.info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo
+from quire.engine.names import check_xid
 from quire.errors import InvalidArgument, QueueNotFound
 from quire.message import Messages
 
 from .connection import Connection
+from .deciding import COMMIT, ROLLBACK, decide
 from .delivery import read_messages
 from .protocol import Bytes, Frame
 from .remote_transaction import RemoteTransaction, check_seconds
-from .results import read_lease, read_queue, read_report, read_subscription
+from .results import read_lease, read_prepared, read_queue, read_report, read_subscription
 
 _LONG: Final = frozenset({"browse", "checkpoint", "verify"})  # worth being interruptible
 
@@ -39,6 +41,10 @@ class RemoteStore:
         self.owner_process_id: Final = self.connection.owner_process_id
         self._numbers = itertools.count(1)
         self._known_queues: set[str] = set()
+        # Those of this object that are prepared, by the number that the owner gave them.
+        self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
+            weakref.WeakValueDictionary()
+        )
         self._finalizer = weakref.finalize(self, self.connection.close)
 
     def __enter__(self) -> RemoteStore:
@@ -103,6 +109,22 @@ class RemoteStore:
             raise InvalidArgument("timeout is 0: give seconds above 0, or None")
         self.connection.check()
         return RemoteTransaction(self, next(self._numbers), timeout=timeout, large=bool(large))
+
+    def recover(self) -> list[PreparedInfo]:
+        return [read_prepared(value) for value in self._call("recover")]
+
+    def commit_prepared(self, xid: str) -> None:
+        """See `quire.engine.Store`. Raises OutcomeUnknown if the owner dies before it answers."""
+        self._decide(COMMIT, xid)
+
+    def rollback_prepared(self, xid: str) -> None:
+        self._decide(ROLLBACK, xid)
+
+    def _decide(self, op: str, xid: str) -> None:
+        result = decide(self.connection, op, check_xid(xid))
+        transaction = self.prepared.get(result.get("number") or 0)
+        if transaction is not None:
+            transaction.decided(result)
 
     def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
         self._known_queues.add(queue)  # the commit, which follows at once, finds out

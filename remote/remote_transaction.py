@@ -8,11 +8,12 @@ the transaction: nothing of it took effect.
 | state | how |
 |---|---|
 | open | from the beginning |
+| prepared | `prepare` returned: it belongs to the owner, the connection's end does nothing to it |
 | committed | `commit` returned |
 | rolled back | by `rollback`, by a failed commit, by its timeout, or by loss of the connection |
 | in doubt | the owner died during the commit (OutcomeUnknown), or its disk failed (StoreFailed) |
 
-A commit that raised for a reason that can go away (DiskFull) leaves it open.
+A commit or prepare that raised for a reason that can go away (DiskFull) leaves it open.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from quire.engine.message_id import MessageId, MessageIds
+from quire.engine.names import check_xid
 from quire.errors import (
     InvalidArgument,
     OutcomeUnknown,
@@ -38,6 +40,7 @@ from quire.limits import MAX_LEDGER_KEY_BYTES
 from quire.message import Message, Messages
 
 from .channel import Channel, StreamEnded
+from .deciding import COMMIT, ROLLBACK, decide, outcome_unknown
 from .delivery import read_message, read_messages
 from .protocol import Bytes, Frame, field
 from .put_buffer import PutBuffer
@@ -68,6 +71,7 @@ class RemoteTransaction:
         self._puts = PutBuffer()
         self._records: list[tuple[str, int]] = []
         self._timed_out = False
+        self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
 
     def __enter__(self) -> RemoteTransaction:
         return self
@@ -78,6 +82,8 @@ class RemoteTransaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self.state == "prepared":
+            return
         if kind is not None:
             self.rollback()
         elif self.state == "open" or self._timed_out:
@@ -166,44 +172,84 @@ class RemoteTransaction:
             self._check_open()
             self._records.append((key, version))
 
+    def prepare(self, xid: str) -> None:
+        """Make everything durable and leave it undecided, in one round trip.
+
+        Raises OutcomeUnknown if the owner dies before it answers: `recover` of the store, opened
+        again, lists the xid or does not.
+        """
+        check_xid(xid)
+        with self._lock:
+            self._check_open()
+            answer = self._ended_by(
+                {"op": "prepare", "xid": xid}, lambda error: outcome_unknown("prepare", xid, error)
+            )
+            self._prepared = xid, field(answer[-1].header, "number", int)
+            self.state = "prepared"
+            self._store.prepared[self._prepared[1]] = self
+
+    def decided(self, result: dict[str, Any]) -> None:
+        """What the owner tells of the transaction once it is decided."""
+        self._puts.set_ids(field(result, "first_ids", dict))
+        self.state = field(result, "state", str)
+
+    def _decide(self, op: str) -> bool:
+        """Whether this has committed it, and not somebody else before."""
+        xid, number = self._prepared
+        result = decide(self._connection, op, xid, number)
+        self.decided(result)
+        return result.get("committed") is True
+
     def commit(self) -> None:
         """Make everything durable and visible, in one round trip.
 
         Raises OutcomeUnknown if the owner dies before it answers.
         """
         with self._lock:
+            if self.state == "prepared":
+                if not self._decide(COMMIT):
+                    self._check_open()  # it is not
+                return
             self._check_open()
             if self._channel is None and self._puts.is_empty and not self._records:
                 self.state = "committed"
                 return
-            self.state = "in doubt"  # unless the owner answers
-            try:
-                answer = self._commit_request()
-            except StreamEnded as error:
-                raise self._lost_in_commit(error) from None
-            except QuireError as error:
-                self._take_state(error)
-                raise
-            finally:
-                if self.state != "open":
-                    self._leave()
+            answer = self._ended_by({"op": "commit"}, _commit_unknown)
             self.state = "committed"
             self._puts.set_ids(field(answer[-1].header, "first_ids", dict))
 
     def rollback(self) -> None:
         """Undo everything; what was got is available again. Nothing happens if it has ended."""
         with self._lock:
-            if self.state == "open":
+            if self.state == "prepared":
+                self._decide(ROLLBACK)
+            elif self.state == "open":
                 self._roll_back()
 
-    def _commit_request(self) -> list[Frame]:
+    def _ended_by(
+        self, request: dict[str, Any], unknown: Callable[[StreamEnded], QuireError]
+    ) -> list[Frame]:
+        """Send the request that ends the transaction here, unless it is refused."""
+        self.state = "in doubt"  # unless the owner answers
+        try:
+            return self._last_request(request)
+        except StreamEnded as error:
+            raise self._lost_at_the_end(error, unknown) from None
+        except QuireError as error:
+            self._take_state(error)
+            raise
+        finally:
+            if self.state != "open":
+                self._leave()
+
+    def _last_request(self, request: dict[str, Any]) -> list[Frame]:
         channel = self._enter()
         queues: list[str] = []
         bodies: list[Bytes] = []
         for more in self._puts.requests():  # one, or a little more than one
             queues += more[0]
             bodies += more[1]
-        request = {**self._name, "op": "commit", "puts": queues, "records": self._records}
+        request = {**self._name, **request, "puts": queues, "records": self._records}
         return channel.request(request, bodies)
 
     def _request(
@@ -294,13 +340,12 @@ class RemoteTransaction:
         else:
             self._end(state or "rolled back")
 
-    def _lost_in_commit(self, error: StreamEnded) -> QuireError:
+    def _lost_at_the_end(
+        self, error: StreamEnded, unknown: Callable[[StreamEnded], QuireError]
+    ) -> QuireError:
         lost = self._connection.lose(str(error))
         if error.sent:
-            return OutcomeUnknown(
-                f"the owner of the store died during a commit ({error}): open the store again and"
-                " look whether it took effect"
-            )
+            return unknown(error)
         self.state = "rolled back"
         return lost
 
@@ -330,10 +375,22 @@ class RemoteTransaction:
                 f"transaction {self.id} was open for too long and has been rolled back: begin anew,"
                 " or give transaction(timeout=...) more seconds"
             )
+        if self.state == "prepared":
+            raise TransactionClosed(
+                f"the transaction is prepared as {self._prepared[0]!r}: only commit() and "
+                "rollback() can follow"
+            )
         if self.state != "open":
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )
+
+
+def _commit_unknown(error: StreamEnded) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the owner of the store died during a commit ({error}): open the store again and"
+        " look whether it took effect"
+    )
 
 
 def check_seconds(value: float) -> float:

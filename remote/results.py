@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from quire.engine.info import Lease, Piece, QueueInfo, Report, SubscriptionInfo
+from quire.engine.info import Lease, Piece, PreparedInfo, QueueInfo, Report, SubscriptionInfo
 from quire.errors import RemoteError
 
 T = TypeVar("T")
 
 
-def info_json(info: QueueInfo | SubscriptionInfo) -> dict[str, Any]:
-    """A queue or a subscription."""
+def info_json(info: QueueInfo | SubscriptionInfo | PreparedInfo) -> dict[str, Any]:
+    """A queue, a subscription or a prepared transaction."""
     return asdict(info)
 
 
@@ -41,6 +41,11 @@ def read_queue(value: Any) -> QueueInfo:
 def read_subscription(value: Any) -> SubscriptionInfo:
     """A subscription."""
     return _read(lambda v: SubscriptionInfo(**v), value)
+
+
+def read_prepared(value: Any) -> PreparedInfo:
+    """A prepared transaction."""
+    return _read(lambda v: PreparedInfo(**{**v, "queues": tuple(v["queues"])}), value)
 
 
 def read_lease(value: Any) -> Lease:

@@ -33,6 +33,7 @@ from .fork_guard import guard
 from .protocol import MAX_STREAMS, decode_frame, encode_frame
 from .session import Session
 from .sockets import cut_connections
+from .undecided import Undecided
 
 FINISH_SECONDS: Final = 5.0  # for requests under way when the server closes
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -57,6 +58,7 @@ class StoreServer:
         self._closing = False  # no more requests are taken
         self._closed = False
         self._starter: threading.Thread | None = None
+        self._undecided = Undecided(store)
         self._flight: Any = None
         self._listener: str | int = 0
         self._socket_path: str | None = None
@@ -193,7 +195,9 @@ class StoreServer:
         }
 
     def _serve(self, context: Any, reader: Any, writer: Any) -> None:
-        session = Session(self._store, self.epoch, context.is_cancelled, lambda: self._closing)
+        session = Session(
+            self._store, self.epoch, self._undecided, context.is_cancelled, lambda: self._closing
+        )
         try:
             while True:
                 data = memoryview(reader.read_chunk().app_metadata or b"")

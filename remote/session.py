@@ -3,7 +3,8 @@
 S1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
 S2. A request that names a transaction reaches that one or none.
 S3. When the session ends, its open transaction is rolled back; also when messages that it took
-    cannot be delivered, so that no commit counts them as read.
+    cannot be delivered, so that no commit counts them as read. What is prepared is not the
+    session's any more (see `undecided`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .calls import answer_call
 from .delivery import Answer, message_answer, messages_answers
 from .failures import describe_error
 from .protocol import Frame, decode_frame, encode_frame, field
+from .undecided import DECISIONS, Undecided
 
 WAIT_SECONDS: Final = 0.25  # between two looks whether the client of a waiting get is still there
 
@@ -34,9 +36,15 @@ class Session:
     """Answers the requests of one stream, in one thread."""
 
     def __init__(
-        self, store: Any, epoch: str, is_gone: Callable[[], bool], is_closing: Callable[[], bool]
+        self,
+        store: Any,
+        epoch: str,
+        undecided: Undecided,
+        is_gone: Callable[[], bool],
+        is_closing: Callable[[], bool],
     ) -> None:
         self._store = store
+        self._undecided = undecided
         self._epoch = epoch
         self._is_gone = is_gone
         self._is_closing = is_closing
@@ -52,6 +60,7 @@ class Session:
             "get_many": self._get_many,
             "read_to": self._read_to,
             "commit": self._commit,
+            "prepare": self._prepare,
             "rollback": self._rollback,
         }
 
@@ -73,7 +82,7 @@ class Session:
         """Roll back what is open (S3)."""
         transaction, self._transaction = self._transaction, None
         self._ids = {}
-        if transaction is not None:
+        if transaction is not None and transaction.state != "prepared":
             with contextlib.suppress(QuireError):
                 transaction.rollback()
 
@@ -81,6 +90,8 @@ class Session:
         if self._is_closing():
             raise StoreClosed("the owner has closed the store: open it again")
         op = field(frame.header, "op", str)
+        if op in DECISIONS:
+            return self._undecided.answer(op, frame.header)
         operation = self._operations.get(op)
         if operation is None:
             return answer_call(self._store, op, frame.header)
@@ -160,12 +171,24 @@ class Session:
         transaction.read_to(frame.header.get("source"), frame.header.get("position"))
         yield {}, ()
 
-    def _commit(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+    def _take_rest(self, transaction: Any, frame: Frame) -> None:
+        """What comes with the request that ends a transaction."""
         self._take_puts(transaction, frame)
         for entry in field(frame.header, "records", list):
             if not isinstance(entry, list) or len(entry) != 2:
                 raise RemoteError("a ledger entry is a key and a version")
             transaction.record(entry[0], entry[1])
+
+    def _prepare(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+        self._take_rest(transaction, frame)
+        xid = field(frame.header, "xid", str)
+        transaction.prepare(xid)
+        number = self._undecided.add(xid, transaction, self._ids)
+        self._transaction, self._ids = None, {}
+        yield {"number": number}, ()
+
+    def _commit(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+        self._take_rest(transaction, frame)
         transaction.commit()
         first_ids = {queue: int(ids[0]) for queue, ids in self._ids.items()}
         self._transaction, self._ids = None, {}

@@ -89,6 +89,33 @@ def test_browse_shows_all_fields(quire: Terminal) -> None:
     assert message["payload"] == "\\xff"
 
 
+def test_prepared_transactions_are_decided(quire: Terminal) -> None:
+    """recover lists them; commit-prepared and rollback-prepared decide them, once."""
+    assert quire("recover") == "XID  AGE  MESSAGES  BYTES  QUEUES\n"
+    with open_store(quire.path) as store:
+        for number in range(3):
+            txn = store.transaction()
+            txn.put_many("w", [b"%d" % number] * 2)
+            txn.put("t", b"%d" % number)
+            txn.prepare(f"order {number}")
+    listed = json.loads(quire("recover", "--json"))
+    assert [(p["xid"], p["messages"], p["queues"]) for p in listed] == [
+        (f"order {number}", 3, ["t", "w"]) for number in range(3)
+    ]
+    lines = quire("recover").splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["XID", "order 0", "order 1", "order 2"]
+    assert lines[1].endswith("t, w")
+    assert quire("commit-prepared", "order 1") == ""
+    assert quire("rollback-prepared", "order 0") == ""
+    assert quire("browse", "w") == "1\n1\n"
+    assert quire("commit-prepared", "order 0", status=1) == ""
+    assert quire.errors.startswith("quire: TransactionNotFound: there is no prepared transaction")
+    with open_store(quire.path, create=False):  # an owner: the commands join it
+        assert [p["xid"] for p in json.loads(quire("recover", "--json"))] == ["order 2"]
+        quire("commit-prepared", "order 2")
+    assert quire("browse", "t") == "1\n2\n"
+
+
 def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     """The state for people and for programs; verify says ok."""
     assert "queues:" in quire("status")

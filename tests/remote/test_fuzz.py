@@ -15,6 +15,7 @@ from quire.remote.calls import CALLS
 from quire.remote.failures import ERROR_CLASSES
 from quire.remote.protocol import HEAD, MAGIC, PROTOCOL_VERSION
 from quire.remote.session import Session
+from quire.remote.undecided import DECISIONS
 from tests.remote.raw_stream import RawStream
 
 VALUES: list[Any] = [
@@ -30,6 +31,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "start": [0, 1, "latest", "earliest"],
     "end": [1, 2],
     "capacity": [1 << 20],
+    "data_file": [None, 0],
     "max_messages": [1, 5],
     "data_file": [None, 0],
     "seconds": [1.0, 60],
@@ -40,6 +42,8 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "ltds_id": [1 << 63],
     "timeout": [None, 60],
     "large": [False, True],
+    "xid": ["x1", "x2"],
+    "number": [None, 1, 2],
     "records": [[], [["k", 1]], [["k", 9]]],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
@@ -50,11 +54,13 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["source", "position"],
     "commit": ["records"],
+    "prepare": ["records", "xid"],
     "rollback": [],
 }
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
     "browse": ["source", "start", "max_messages"],
+    **{name: ["xid", "number"] for name in DECISIONS},
 }
 
 
@@ -78,7 +84,7 @@ def random_request(rng: random.Random, epoch: str, number: int) -> bytes:
     else:
         header["op"] = rng.choice(list(IN_TRANSACTIONS))
         header |= random_fields(rng, [*IN_TRANSACTIONS[header["op"]], "timeout", "large"])
-        if header["op"] in ("send", "commit", "put_block"):
+        if header["op"] in ("send", "commit", "prepare", "put_block"):
             header["puts"] = [random_value(rng, "queue") for _ in range(rng.randint(0, 3))]
             bodies = [bytes(encode_one(b"payload"))] * max(1, len(header["puts"]))
     if bodies and rng.random() < 0.2:
