@@ -22,6 +22,7 @@ VALUES: list[Any] = [
     None, True, -1, 0, 1, 2, 7, 1 << 70, 0.5, -0.5, "", "q", "q/a", "w", "x" * 300, "\udc80",
     "latest", [], ["w"], [["k", 1]], {}, {"name": "q"}, {"queue": "q", "start": 0},
 ]  # fmt: skip
+SHORT = [value for value in VALUES if not isinstance(value, int | float) or value < 1]
 PLAUSIBLE: dict[str, list[Any]] = {
     "name": ["q", "w", "t"],
     "queue": ["q", "w", "t"],
@@ -66,7 +67,10 @@ CALLS_AND_BROWSE = {
 
 def random_value(rng: random.Random, name: str) -> Any:
     """Mostly something that makes sense there."""
-    return rng.choice(PLAUSIBLE[name] if rng.random() < 0.85 else VALUES)
+    if rng.random() < 0.85:
+        return rng.choice(PLAUSIBLE[name])
+    # A get that is to wait for very long does so.
+    return rng.choice(SHORT if name == "wait" else VALUES)
 
 
 def random_fields(rng: random.Random, names: list[str]) -> dict[str, Any]:
