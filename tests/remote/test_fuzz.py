@@ -34,7 +34,6 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "capacity": [1 << 20],
     "data_file": [None, 0],
     "max_messages": [1, 5],
-    "data_file": [None, 0],
     "seconds": [1.0, 60],
     "lease_id": [1, 2],
     "key": ["k"],
