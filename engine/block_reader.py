@@ -188,7 +188,7 @@ class BlockReader:
             if cached is not None:
                 return cached
             stored = reader.stored(number)
-        # Other threads need not wait for this; `stored` stays valid if they close the reader.
+        # Other threads need not wait for this, and may close the reader meanwhile.
         block, first = reader.parse(number, stored)
         self._keep(key, block, first)
         return block, first

@@ -78,11 +78,17 @@ class PieceReader:
             )
             return
         path = path_of(self._layout.ltds, piece.address)
-        if not self._env.exists(path):
+        try:
+            yield from self._ltds_slices(piece)
+        except StoreCorrupt as error:
+            if self._env.exists(path):
+                raise
             raise PositionLost(
                 f"{path}: the file is not there any more: the lease may have ended; plan the read "
                 "anew"
-            )
+            ) from error
+
+    def _ltds_slices(self, piece: Piece) -> Iterator[Delivered]:
         with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as reader:
             start = piece.start
             while start < piece.stop:

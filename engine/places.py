@@ -5,7 +5,8 @@
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
   has them in use, and so they must not be taken for what it moves.
-- P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits.
+- P5: removing a large file takes long, so it is put off to `sweep`, which runs beside commits, and
+  removes it slice by slice (see `discarded`).
 - P6: files are written at the same time only where the store may have threads (`parallel`);
   otherwise one after another in the order of their numbers, so that a run can be repeated.
 
@@ -22,7 +23,6 @@ from typing import NamedTuple
 from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.limits import MAX_DATA_FILE_BYTES
-from quire.ltds import remove as remove_ltds
 
 from . import format
 from .block_ref import BlockRef
@@ -232,24 +232,25 @@ class Places:
     def sweep(self, *, sliced: bool = False) -> int:
         """Remove the files that nobody needs any more (P3, P5); how many were released.
 
-        `sliced`: of those that were rolled back only a slice, as commits go on (`discarded`).
+        `sliced`: only a slice of them, as commits go on.
         """
+        with self._lock:
+            going = [i for i in self._removable if i not in self._ltds_pins]
+            self._removable = [i for i in self._removable if i in self._ltds_pins]
+            for ltds_id in going:
+                self.discarded.add(ltds_id)
+        for ltds_id in going:
+            self.before_removal(ltds_id)
         if sliced:
             self.discarded.remove_slice()
         else:
             self.discarded.remove_all()
-        with self._lock:
-            going = [i for i in self._removable if i not in self._ltds_pins]
-            self._removable = [i for i in self._removable if i in self._ltds_pins]
-        for ltds_id in going:
-            self.before_removal(ltds_id)
-            remove_ltds(self._env, self._ltds_directory, ltds_id)
         return len(going)
 
     def knows(self, ltds_id: int) -> bool:
         """Whether a commit holds the file, or held it and it waits for its removal."""
         with self._lock:
-            return ltds_id in self.ltds or ltds_id in self._removable
+            return ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded
 
     @property
     def removable(self) -> int:

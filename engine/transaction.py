@@ -197,6 +197,7 @@ class Transaction:
             written.count += count
             try:
                 for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
+                    self._make_room(written)
                     written.buffer.builder.add_arrow(part)
                     written.charge -= own_charge  # which is noted now
                     written.count -= own_count

@@ -32,10 +32,13 @@ from .format import (
 
 
 class LtdsReader:
-    """A finished file, open. Blocks are verified as they are read, and mapped, not copied.
+    """A finished file, open. `count` messages in `block_count` blocks. For any number of threads.
 
-    `count` messages in `block_count` blocks. Those that `codec` has compressed are read, verified,
-    and then decompressed into memory of their own. For any number of threads.
+    A block is read into memory of its own, verified, and then decompressed if `codec` says so. Not
+    mapped: what was verified cannot change any more, an error of the disk is an OSError and not the
+    process's end, and a file that is not in the page cache is read 3 times as fast (measured: 100
+    bytes a message, 18 million a second instead of 4 to 8; from the cache 36 instead of 50).
+
     Raises `StoreCorrupt`, naming the file, if it is missing, unfinished or damaged.
     """
 
@@ -72,14 +75,11 @@ class LtdsReader:
         return self.parse(number, self.stored(number))
 
     def stored(self, number: int) -> memoryview:
-        """Block `number` as it is in the file, not verified: mapped, or read if compressed."""
+        """Block `number` as it is in the file, in memory of its own, not verified."""
         if not 0 <= number < self.block_count:
             raise IndexError(f"block {number} of {self.block_count} in {self.path}")
         entry = self._entries[number]
-        offset, length = int(entry["offset"]), int(entry["length"])
-        if self.codec:
-            return memoryview(self._file.read(offset, length))
-        return self._file.view(offset, length)
+        return memoryview(self._file.read(int(entry["offset"]), int(entry["length"])))
 
     def parse(self, number: int, stored: memoryview) -> tuple[Block, int]:
         """What `stored` gave, verified, and the index of its first message; the file may be closed.

@@ -171,7 +171,7 @@ def test_another_process_reads_ranges_without_the_owner(compressed: Store) -> No
 # Damage and faults --------------------------------------------------------------------------------
 
 
-def furnished(compression: str, count: int = 3000) -> tuple[SimEnv, str]:
+def furnished(compression: str | None, count: int = 3000) -> tuple[SimEnv, str]:
     """A machine with a store that holds one compressed file, and the file's path."""
     env = SimEnv()
     with Store.open(
@@ -217,8 +217,9 @@ def test_promise_10_damage_of_every_part_is_found(
 
 
 @pytest.mark.promise(10)
-def test_promise_10_reading_errors_are_raised(compression: str) -> None:
-    """An error of the disk under a compressed block is raised, and nothing is delivered wrongly."""
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_promise_10_reading_errors_are_raised(compression: str | None) -> None:
+    """An error of the disk under a block is raised, and nothing is delivered wrongly."""
     env, path = furnished(compression)
     with Store.open("/s", env=env, background=False) as store:
         fault = env.fail("read", path, nth=4)

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.engine import Store
+from quire.engine import PieceReader, Store
 from quire.engine.data_file import HEADER_BYTES
 from quire.env import OsEnv
-from quire.errors import DiskFull, InvalidArgument, QueueFull, StoreFailed
+from quire.errors import DiskFull, InvalidArgument, PositionLost, QueueFull, StoreFailed
 from quire.limits import LTDS_WRITE_BYTES
 from quire.testing import Call, SimEnv, enumerate_crashes
 from quire.testing.sim_calls import CallLog
@@ -123,7 +123,8 @@ def test_a_rollback_asks_the_disk_for_nothing(store_path: str) -> None:
 
 
 @pytest.mark.promise(9)
-def test_what_is_rolled_back_is_cut_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["rollback", "commit"])
+def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the file system never has much to free at a time; a crash loses track of nothing."""
     slice_bytes = 1 << 20
     monkeypatch.setattr("quire.engine.discarded.REMOVAL_SLICE_BYTES", slice_bytes)
@@ -131,23 +132,67 @@ def test_what_is_rolled_back_is_cut_slice_by_slice(monkeypatch: pytest.MonkeyPat
         env = SimEnv()
         store = Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18)
         store.create_queue("q", kind="work")
+        store._manager.after_discard = lambda: None  # as where a thread does it
         txn = store.transaction(large=True)
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
         txn._written["q"].write_out(close=True)
-        (name,) = ltds_files(store)
-        store._manager.after_discard = lambda: None  # as where a thread does it
-        txn.rollback()
-        sizes = [len(env.contents(f"/s/ltds/{name}"))]
+        getattr(txn, way)()
+        if way == "commit":
+            assert len(take(store, "q")) == 10
+        sizes = [len(env.contents(f"/s/ltds/{ltds_files(store)[0]}"))]
         for _ in range(slices):
             assert store.status()["large_transactions"]["removable"] == 1
             store._manager.places.sweep(sliced=True)
-            left = env.contents(f"/s/ltds/{name}") if ltds_files(store) else b""
-            sizes.append(len(left))
-        assert max(before - after for before, after in pairwise(sizes)) == slice_bytes
-        assert (sizes[-1] == 0) == (slices == 3)
+            assert ltds_files(store) == []
+            file = store._manager.places.discarded._cutting  # it has no name any more
+            sizes.append(0 if file is None else file.size())
+        freed = [before - after for before, after in pairwise(sizes)]
+        assert freed[:2] == [slice_bytes] * min(slices, 2)
+        assert max(freed) == slice_bytes
+        assert (store.status()["large_transactions"]["removable"] == 0) == (slices == 3)
         with Store.open("/s", env=env.crash(), background=False) as store:
             assert ltds_files(store) == []
+            assert store.queue("q").used_bytes == 0
+
+
+def test_small_files_go_many_at_a_time() -> None:
+    """A slice is one of bytes, not of files."""
+    with Store.open("/s", env=SimEnv(), background=False, large_flush_bytes=4096) as store:
+        store.create_queue("q", kind="work")
+        store._manager.after_discard = lambda: None
+        for _ in range(50):
+            txn = store.transaction(large=True)
+            txn.put("q", b"x" * 10_000)
+            txn.rollback()
+        assert store.status()["large_transactions"]["removable"] == 50
+        store._manager.places.sweep(sliced=True)
+        assert ltds_files(store) == []
+
+
+@pytest.mark.promise(10)
+def test_a_late_reader_of_a_file_that_goes_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease is over, the messages are read: before, in the midst of and after the removal."""
+    monkeypatch.setattr("quire.engine.discarded.REMOVAL_SLICE_BYTES", 1 << 20)
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18) as store:
+        store.create_queue("q", kind="work")
+        with store.transaction(large=True) as txn:
+            for number in range(40):
+                txn.put_many("q", [b"%d" % number * 80_000])
+        lease = store.lease("q", 0, 40)
+        reader = PieceReader("/s", env=env)
+        batches = reader._slices(lease.pieces[0])
+        assert next(batches).block.payloads()[0] == b"0" * 80_000
+        store.release(lease.lease_id)
+        take(store, "q")
+        for _ in range(3):
+            store._manager.places.sweep(sliced=True)
+        with pytest.raises(PositionLost, match="not there any more"):
+            list(batches)
+        with pytest.raises(PositionLost, match="not there any more"):
+            list(reader.read(lease.pieces[0]))
+        reader.close()
 
 
 @pytest.mark.promise(11)
@@ -178,7 +223,7 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
     compression: str | None, direct: bool, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two queues each; one committed, one rolled back, one committed with reads: all or nothing."""
-    monkeypatch.setattr("quire.engine.discarded.REMOVAL_SLICE_BYTES", 4096)
+    monkeypatch.setattr("quire.engine.discarded.REMOVAL_SLICE_BYTES", 8192)
     options: dict[str, Any] = {
         "segment_bytes": 64 << 10,
         "grow_bytes": 64 << 10,
@@ -271,6 +316,23 @@ def test_large_arrow_data_is_put_in_slices_all_or_none(large: bool) -> None:
                 txn.put_many("q", pa.concat_arrays([array] * 8))
         assert take(store, "q") == [b"kept"]
         assert store.queue("q").used_bytes == 0
+        assert store.verify().ok
+
+
+@pytest.mark.promise(9)
+@pytest.mark.parametrize("when_full", ["spill", "large"])
+def test_slices_leave_a_full_write_buffer(when_full: str) -> None:
+    """A put that is larger than the write buffer goes through it, and comes back in order."""
+    rows = [b"%08d" % number * 10 for number in range(300_000)]
+    with Store.open(
+        "/s", env=SimEnv(), background=False, when_full=when_full, write_buffer_bytes=4 << 20,
+        large_limit_bytes=1 << 30,
+    ) as store:  # fmt: skip
+        store.create_queue("q", kind="work")
+        with store.transaction() as txn:
+            txn.put_many("q", pa.array(rows))
+            assert store.status()["write_buffer_bytes"] <= 12 << 20  # and a slice
+        assert take(store, "q") == rows
         assert store.verify().ok
 
 
