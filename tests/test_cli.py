@@ -50,6 +50,23 @@ def test_messages_go_in_and_come_out(quire: Terminal) -> None:
     assert quire("get", "w", "--wait", "0.01", status=3) == ""
 
 
+def test_data_files(store_path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """create-queue makes a store of several, and assigns a queue; status and queues show it."""
+    terminal = Terminal(store_path, capsys)
+    terminal("create-queue", "a", "--data-files", "3", "--data-file", "2")
+    terminal("create-queue", "b", "--data-file", "1")
+    assert [(q["name"], q["data_file"]) for q in json.loads(terminal("queues", "--json"))] == [
+        ("a", 2),
+        ("b", 1),
+    ]
+    assert len(json.loads(terminal("status", "--json"))["data"]["files"]) == 3
+    terminal("create-queue", "c", "--data-file", "3", status=1)
+    assert "give 0 to 2, or None" in terminal.errors
+    terminal("create-queue", "c", "--data-files", "2", status=1)
+    assert "this one has 3" in terminal.errors
+    assert terminal("verify")
+
+
 def test_put_reads_lines(quire: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without payloads as arguments, each line of standard input is one, byte for byte."""
     lines = io.TextIOWrapper(io.BytesIO(b"a\n\n\xff\x00b"))

@@ -567,3 +567,38 @@ def test_promise_11_space_that_cannot_be_given_back_fails_the_store(env: SimEnv)
     with open_store(env.crash(outcome="lost")) as recovered:
         assert recovered.queue("c").messages == 0
         assert recovered.verify().ok
+
+
+# Power failures while several files are being written ---------------------------------------------
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+@pytest.mark.parametrize("step", ["commit", "checkpoint"])
+def test_promise_1_2_power_failure_while_files_are_written_at_once(step: str, seed: int) -> None:
+    """At each call of a commit or a checkpoint whose I/O managers have threads, in any order.
+
+    The failure is raised in the thread that asked, and the transaction is whole or not at all.
+    """
+    for number in range(1, 60):
+        env = new_machine(seed)
+        with threaded(env) as store:
+            furnish(store)
+            put_to_all(store)
+            for name in NAMES:
+                store.put(name, b"small")
+            env.crash_at = env.calls.last_number + number
+            try:
+                put_to_all(store, b"l") if step == "commit" else store.checkpoint()
+            except SimulatedCrash:
+                pass
+            else:
+                assert number > (4 if step == "commit" else 10)
+                break
+        for n in range(3):
+            recovered = open_store(env.crash(seed=n))
+            counts = {len(take(recovered, name)) for name in NAMES}
+            assert counts in ([{3}, {5}] if step == "commit" else [{3}])
+            assert recovered.verify().ok
+    else:
+        pytest.fail("the last call was not reached")

@@ -20,7 +20,7 @@ AnyStore = Store | RemoteStore
 @pytest.fixture
 def owner(store_path: str) -> Iterator[Store]:
     """A store that this process owns and serves. It verifies at the end."""
-    with open_store(store_path, segment_bytes=SEGMENT_BYTES) as store:
+    with open_store(store_path, segment_bytes=SEGMENT_BYTES, data_files=2) as store:
         assert isinstance(store, Store)
         yield store
         with suppress(StoreClosed):  # a test may have closed it

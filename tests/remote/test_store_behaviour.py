@@ -57,6 +57,11 @@ def test_queues_are_made_listed_and_dropped(store: AnyStore) -> None:
     )
     assert store.queue("q") == info
     assert store.queues() == [info]
+    in_files = [store.create_queue(f"f{n}", data_file=n).data_file for n in (0, 1)]
+    assert in_files == [0, 1]
+    assert [len(store.status()["data"]["files"]), info.data_file] == [2, 0]
+    for n in (0, 1):
+        store.drop_queue(f"f{n}")
     with pytest.raises(QueueExists):
         store.create_queue("q")
     first = store.subscribe("q", "a", start="latest")
@@ -382,6 +387,8 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "queue name type": lambda store: store.create_queue(5),  # type: ignore[arg-type]
     "kind": lambda store: store.create_queue("b", kind="heap"),  # type: ignore[arg-type]
     "capacity": lambda store: store.create_queue("b", capacity=-1),
+    "data file": lambda store: store.create_queue("b", data_file=2),
+    "data file type": lambda store: store.create_queue("b", data_file="0"),  # type: ignore[arg-type]
     "start": lambda store: store.subscribe("topic", "b", start="middle"),  # type: ignore[arg-type]
     "subscription name": lambda store: store.subscribe("topic", ""),
     "subscribe to work": lambda store: store.subscribe("work", "b"),
