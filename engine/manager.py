@@ -332,7 +332,7 @@ class Manager:
                 if part.kind == format.INLINE:
                     page = pages[queue.data_file]
                     part = part._replace(kind=format.DATA, address=page * places.page_size)
-                    pages[queue.data_file] = page + places.extent_of(part).pages
+                    pages[queue.data_file] = page + places.pages_for(part.length)
                     parts[index] = part
         return extents.values()
 

@@ -54,6 +54,7 @@ class Places:
         self.managers = [IoManager(*pair) for pair in zip(data, spaces, strict=True)]
         self.parallel = False
         self.page_size = data.page_size
+        self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
         self._lock = threading.Lock()
         self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
         self._removable: list[int] = []
@@ -81,7 +82,10 @@ class Places:
             self.managers[file].data.sync()
 
         try:
-            self._at_once({file: partial(write, file) for file in sorted(pieces)})
+            if len(pieces) == 1:
+                write(*pieces)
+            else:
+                self._at_once({file: partial(write, file) for file in sorted(pieces)})
         except BaseException:
             self.abandon(written.values())
             raise
@@ -178,7 +182,7 @@ class Places:
 
     def base_of(self, file: int) -> int:
         """The number of a file's first page."""
-        return file * (MAX_DATA_FILE_BYTES // self.page_size)
+        return file * self._file_pages
 
     def stop(self) -> None:
         """End the threads; nothing may be under way or begin any more."""
@@ -188,6 +192,8 @@ class Places:
 
     def _located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
         """The I/O manager of an extent, and its pages as the file numbers them."""
+        if page < self._file_pages:
+            return self.managers[0], page, pages
         file, first = split_page(page, self.page_size)
         if file >= len(self.managers):
             raise StoreCorrupt(
