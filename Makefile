@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,demo,bench,test,check
+EXTRAS := spark,coordination,demo,bench,test,check
 
 SEED ?=
 ROUNDS ?= 500

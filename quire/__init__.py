@@ -15,6 +15,7 @@ from quire.engine import (
 )
 from quire.errors import (
     AlreadyCommitted,
+    CommitUnfinished,
     ConnectionLost,
     DiskFull,
     InvalidArgument,
@@ -48,6 +49,7 @@ from quire.opening import connect, open, serve
 __all__ = [
     "MESSAGE_SCHEMA",
     "AlreadyCommitted",
+    "CommitUnfinished",
     "ConnectionLost",
     "DiskFull",
     "InvalidArgument",

@@ -15,7 +15,8 @@
     │   ├── KeyHeld                       a prepared transaction holds the ledger key; try again later
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   ├── TransactionAborted            it was rolled back because somebody demanded it
-    │   └── AlreadyCommitted              the ledger holds this key with this or a later version
+    │   ├── AlreadyCommitted              the ledger holds this key with this or a later version
+    │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StoreError
     │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
@@ -28,6 +29,8 @@
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner died during a commit; it may have taken effect
+
+`quire.coordination` adds the exceptions of PEP 249 as a branch `Error`.
 
 Every message says what happened and what to do about it. An error raised by a call leaves the state
 as it was before the call, but for `OutcomeUnknown`, whose meaning is that this is not known.
@@ -104,6 +107,10 @@ class TransactionAborted(TransactionError):
 
 class AlreadyCommitted(TransactionError):
     """The ledger holds this key with this or a later version: the transaction's effect is there."""
+
+
+class CommitUnfinished(TransactionError):
+    """The commit is decided and stands; another system that takes part does not have it yet."""
 
 
 class PositionLost(QuireError):

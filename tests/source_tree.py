@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs")
+COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs", "coordination")
 PACKAGES = ("quire", "pyspark_quire")
 
 

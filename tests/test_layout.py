@@ -106,6 +106,7 @@ def test_importing_quire_stays_light() -> None:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     heavy = {"pyspark", "py4j", "pandas", "matplotlib", "quire.spark_graphs", "pyarrow.flight"}
+    heavy |= {"transaction", "psycopg", "sqlalchemy", "quire.coordination"}
     assert heavy & set(json.loads(output)) == set()
 
 

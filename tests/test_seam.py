@@ -124,6 +124,7 @@ def is_outside_the_engine(path: Path) -> bool:
         "testing.py",
         "remote",
         "spark_graphs",
+        "coordination",
     )
 
 

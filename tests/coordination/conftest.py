@@ -1,0 +1,32 @@
+"""Stores, and a PostgreSQL for all tests of this folder together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import quire
+from tests.coordination.postgres import Cluster, NotInstalled
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running PostgreSQL; skips, with the reason, where it is not installed."""
+    try:
+        cluster = Cluster()
+    except NotInstalled as reason:
+        pytest.skip(str(reason))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def store(store_path: str) -> Iterator[Any]:
+    """An open store with the work queue `work`; verified at the end."""
+    with quire.open(store_path, segment_bytes=4 << 20) as store:
+        store.create_queue("work", kind="work")
+        yield store
+        report = store.verify()
+        assert report.ok, report.findings
