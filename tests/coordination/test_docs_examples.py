@@ -1,0 +1,105 @@
+"""The examples of docs/two-phase-commit.md do what it says, also where it speaks of crashes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quire
+from tests.coordination.postgres import Cluster
+from tests.source_tree import ROOT
+
+DOCUMENT = ROOT / "docs" / "two-phase-commit.md"
+
+
+def example(heading: str) -> tuple[str, list[str]]:
+    """The program under a heading, and the lines that it prints."""
+    section = re.search(
+        rf"^## {re.escape(heading)}$(.*?)(?=^## |\Z)",
+        DOCUMENT.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert section is not None, f"no section {heading!r}"
+    block = re.search(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
+    printed = re.search(r"^It prints (.*?)\.$", section[1], re.MULTILINE)
+    assert block is not None
+    assert printed is not None, "the document does not say what the example prints"
+    return block[1], re.findall(r"`([^`]*)`", printed[1])
+
+
+def run(program: str, folder: Path, database: str = "") -> subprocess.CompletedProcess[str]:
+    """Run it in a folder."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, "DATABASE": database, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def check(heading: str, folder: Path, database: str = "") -> None:
+    """The example prints what the document says, and nothing else."""
+    program, printed = example(heading)
+    result = run(program, folder, database)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == printed
+
+
+def test_the_example_of_pep_249(tmp_path: Path) -> None:
+    """Prepared, closed, reopened, recovered."""
+    check("PEP 249", tmp_path)
+
+
+def test_the_example_with_sqlalchemy(tmp_path: Path) -> None:
+    """A row and a message in one commit."""
+    check("The package `transaction`, and SQLAlchemy", tmp_path)
+
+
+def test_the_example_with_postgresql(tmp_path: Path, cluster: Cluster) -> None:
+    """A message becomes a row."""
+    with cluster.connect() as connection:
+        connection.execute("DROP TABLE IF EXISTS orders")
+    check("PostgreSQL, and any other PEP 249 connection", tmp_path, cluster.conninfo)
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2)
+@pytest.mark.parametrize(
+    ("call", "key", "outcome"),
+    [
+        ("tpc_vote", "a", 0),  # Quire has
+        ("tpc_vote", "~~", 1),  # and the database, which has committed
+        ("tpc_finish", "a", 1),  # Quire was
+    ],
+)
+def test_promise_2_the_row_decides_after_a_crash(
+    tmp_path: Path, call: str, key: str, outcome: int
+) -> None:
+    """The process of the example is killed in its commit; its `recover` then makes both agree."""
+    program, _ = example("The package `transaction`, and SQLAlchemy")
+    join = "        join(store, xid)"
+    assert join in program
+    killer = f"        transaction.get().join(Killer({call!r}, {key!r}))\n"
+    killed = program.replace(join, killer + join)
+    killed = f"from tests.coordination.killer import Killer\n{killed}"
+    assert run(killed, tmp_path).returncode == -signal.SIGKILL
+    again = re.sub(
+        r"^    connection\.execute\(text\(\"CREATE.*?\n", "", program, flags=re.MULTILINE
+    )
+    again = again.replace('store.create_queue("parcels", kind="work")\n', "")
+    again = again.replace("engine.begin() as connection:", "engine.begin(): pass")
+    again = re.sub(r"^order\(.*\n", "", again, flags=re.MULTILINE)
+    again += "with engine.connect() as c: print(c.execute(text('SELECT what FROM orders')).all())\n"
+    result = run(again, tmp_path)
+    rows = "[('2 apples',)]" if outcome else "[]"
+    assert (result.stdout.splitlines(), result.stderr) == ([f"{outcome} []", rows], "")
+    with quire.open(str(tmp_path / "shop.quire")) as store:
+        assert store.verify().ok
