@@ -135,10 +135,12 @@ class Sequencer:
             leader = change if turn is None else turn
             try:
                 self._hand_over(leader)
-                _wake_follower(turn)
+                if turn is not None:
+                    _wake_follower(turn)
             except BaseException:
                 self._hand_over(leader)
-                _wake_follower(turn)
+                if turn is not None:
+                    _wake_follower(turn)
                 raise
         if turn.error is not None:
             raise turn.error
@@ -312,8 +314,8 @@ def _settle(group: list[_Turn]) -> None:
         turn.done = True
 
 
-def _wake_follower(turn: _Turn | None) -> None:
+def _wake_follower(turn: _Turn) -> None:
     """The next one of its group goes on; may be called again."""
-    if turn is not None and turn.follower is not None and turn.follower.gate.locked():
+    if turn.follower is not None and turn.follower.gate.locked():
         with suppress(RuntimeError):  # it was opened in between
             turn.follower.gate.release()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import io
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,24 @@ from bench.__main__ import BENCHMARKS, GROUPS
 from bench.figure import Figure, Plot, Result, Setting, Table, at_most
 
 
-def run(name: str, folder: Path) -> list[Result]:
-    """A quick run."""
-    return list(importlib.import_module(f"bench.{name}").run(Setting(folder, True, 1)))
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result]]:
+    """A quick run of a benchmark, once for all tests."""
+
+    @cache
+    def run_once(name: str) -> list[Result]:
+        setting = Setting(tmp_path_factory.mktemp(name), True, 1)
+        return list(importlib.import_module(f"bench.{name}").run(setting))
+
+    return run_once
 
 
 @pytest.mark.parametrize("name", ["fan_out", "concurrency", "strategies"])
-def test_a_quick_run_finds_figures_and_draws_them(name: str, tmp_path: Path) -> None:
+def test_a_quick_run_finds_figures_and_draws_them(
+    run: Callable[[str], list[Result]], name: str
+) -> None:
     """Every figure is a number, every row has a cell for each column, the plot is a picture."""
-    found = run(name, tmp_path)
+    found = run(name)
     assert name in GROUPS["commit-engine"]
     kinds = {type(item) for item in found}
     assert {Figure, Plot} <= kinds
@@ -45,18 +56,20 @@ def test_every_member_of_a_group_is_a_benchmark() -> None:
         assert callable(importlib.import_module(f"bench.{name}").run)
 
 
-def test_a_commit_over_a_thousand_queues_is_one_write(tmp_path: Path) -> None:
+def test_a_commit_over_a_thousand_queues_is_one_write(
+    run: Callable[[str], list[Result]],
+) -> None:
     """One write and one sync, as with one queue."""
-    found = run("fan_out", tmp_path)
+    found = run("fan_out")
     figures = {item.name: item.value for item in found if isinstance(item, Figure)}
     for queues in ("1 queue", "16 queues", "1,000 queues"):
         for calls in ("writes", "syncs"):
             assert figures[f"commit over {queues}: {calls}, most"] == 1
 
 
-def test_nothing_stays_reserved_under_contention(tmp_path: Path) -> None:
+def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Result]]) -> None:
     """T = R = 0 in every queue and under every strategy, once all threads have stopped."""
-    first = run("strategies", tmp_path)[0]
+    first = run("strategies")[0]
     assert isinstance(first, Figure)
     assert (first.name, first.value) == ("open or reserved in any queue, at rest", 0)
 
