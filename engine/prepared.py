@@ -1,7 +1,8 @@
 """Prepared transactions: durable, undecided, and kept until somebody decides (two-phase commit).
 
-Source: "Managing message queues" (JP 2008-547130), paragraphs 0063-0064: what can fail fails when a
-transaction is prepared; the decision then only has to be recorded.
+What can fail fails when a transaction is prepared; the decision then only has to be recorded. Its
+commit records in particular have their space from then on: "Managing message queues" (JP
+2008-547130), paragraph 0062, says what goes wrong when a promised commit finds none.
 
 - H1: a prepared transaction holds its queues' space, its commit records included, the pages and
   files of its messages, the messages that it has got, and its ledger keys. So its commit lacks

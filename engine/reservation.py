@@ -138,6 +138,7 @@ class Space:
         self.reserving -= 1
         self.pending_messages -= messages
         self.keep_prepared(charge, messages)
+        self._freed()
 
     def recovered_prepared(self, charge: int, messages: int) -> None:
         """A prepared transaction that is read from the journal."""
@@ -159,6 +160,7 @@ class Space:
         """A prepared transaction is rolled back."""
         self._decided(charge, messages)
         self.used -= charge
+        self._freed()
 
     def _decided(self, charge: int, messages: int) -> None:
         self.prepared -= 1

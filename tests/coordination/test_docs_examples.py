@@ -53,6 +53,11 @@ def check(heading: str, folder: Path, database: str = "") -> None:
     assert result.stdout.splitlines() == printed
 
 
+def test_the_example_of_the_stores_own_calls(tmp_path: Path) -> None:
+    """Prepared, closed, found and committed by its name."""
+    check("Prepare, recover, decide", tmp_path)
+
+
 def test_the_example_of_pep_249(tmp_path: Path) -> None:
     """Prepared, closed, reopened, recovered."""
     check("PEP 249", tmp_path)

@@ -27,7 +27,7 @@ from quire.errors import (
 from quire.limits import COMMIT_BYTES, MAX_XID_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import SimEnv
-from tests.engine.kit import take
+from tests.engine.kit import WAIT, take
 from tests.engine.workload import PATH, drain_all, new_machine, open_store
 
 CONTROL = OPEN_BYTES + COMMIT_BYTES
@@ -604,6 +604,53 @@ def test_blocks_go_to_the_data_file(machine: SimEnv) -> None:
     assert take(store, "work")[-1] == b"small"
     drain_all(store)
     store.close()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("after", ["live", "crash", "checkpoint"])
+def test_what_was_spilled_before(seed: int, commit: bool, after: str) -> None:
+    """Blocks that had left the write buffer, those behind them, and an untouched second queue."""
+    machine = new_machine(seed)
+    store = open_store(machine)
+    for name in ("spilled", "small"):
+        store.create_queue(name, kind="work")
+    transaction = store.transaction()
+    transaction.put_many("spilled", [b"%d" % n for n in range(50)])
+    assert transaction.leave(None)
+    store.put("spilled", b"of another, in between")
+    transaction.put("spilled", b"behind")
+    transaction.put("small", b"small")
+    transaction.prepare("x1")
+    sound(store)
+    if after == "checkpoint":
+        store.checkpoint()
+    if after != "live":
+        machine, store = crashed(machine)
+    sound(store)
+    (store.commit_prepared if commit else store.rollback_prepared)("x1")
+    expected = [b"%d" % n for n in range(50)] + [b"behind"] if commit else []
+    assert take(store, "spilled") == [b"of another, in between", *expected]
+    assert take(store, "small") == ([b"small"] if commit else [])
+    drain_all(store)
+    store.close()
+
+
+@pytest.mark.promise(4)
+def test_promise_4_a_rollback_wakes_commits_that_wait_for_space(os_store: Store) -> None:
+    """A commit that waits for the space that a prepared transaction holds goes on at once."""
+    os_store.create_queue("q", kind="work", capacity=8192)
+    prepare(os_store, "x1", queue="q", payloads=[b"x" * 2000])
+    filler = os_store.transaction()
+    filler.put("q", b"")
+    free = 8192 - os_store.queue("q").used_bytes
+    filler.put("q", bytes(free - MESSAGE_OVERHEAD_BYTES))
+    committing = threading.Thread(target=lambda: filler.commit(timeout=WAIT))
+    committing.start()
+    while filler._waits_for is None and committing.is_alive():
+        threading.Event().wait(0.001)
+    os_store.rollback_prepared("x1")
+    committing.join(WAIT / 2)
+    assert filler.state == "committed"
 
 
 @pytest.mark.parametrize("commit", [True, False])
