@@ -136,18 +136,20 @@ class Manager:
             if transaction.opened_us < before:
                 transaction.leave(None)
 
-    def relieve_buffer(self, buffer: WriteBuffer, asking: Transaction) -> None:
-        """The write buffer is full: the oldest transactions leave it."""
+    def relieve_buffer(
+        self, buffer: WriteBuffer, asking: int, leave: Callable[[WriteBuffer], bool]
+    ) -> None:
+        """The write buffer is full: the oldest transactions leave it, the asking one by `leave`."""
 
-        def leave(transaction_id: int) -> bool:
-            if transaction_id == asking.id:
-                return asking.leave_own(buffer)
+        def leaves(transaction_id: int) -> bool:
+            if transaction_id == asking:
+                return leave(buffer)
             other = self.open_transactions.get(transaction_id)
             with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
                 return other is not None and other.leave(buffer)
             return False
 
-        self.overflow.relieve(buffer, leave)
+        self.overflow.relieve(buffer, leaves)
 
     # Writing
 

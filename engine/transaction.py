@@ -33,12 +33,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from quire.block import Block, EncodedBlock
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
     QueueFull,
-    QueueNotFound,
     QuireError,
     StoreClosed,
     StoreFailed,
@@ -47,23 +45,21 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.ltds import is_foreign
+from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 from quire.writebuffer import WriteBuffer
 
-from .arrow_slices import measure, slices_of
 from .commit import Commit, committed
-from .commit_record import Entry, Read
+from .commit_record import Entry
+from .gets import Gets, check_limit, check_timeout
 from .info import TransactionInfo
 from .message_id import MessageId, MessageIds
 from .names import check_key, check_xid
 from .one_block import OneBlock
 from .prepared import Prepared
+from .puts import Puts
 from .queue import Queue
 from .spread import Spread
-from .subscription import Subscription
-from .written import Written
 
 if TYPE_CHECKING:
     from .manager import Manager
@@ -94,18 +90,14 @@ class Transaction:
         self.id = transaction_id
         self.opened_us = opened_us
         self.deadline = deadline
-        self.large = large
         self.owner = owner
         self._manager = manager
         self._lock = threading.Lock()
         self._state = TransactionState.OPEN
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
-        self._buffer = manager.write_buffers.open(transaction_id)
-        self._charge = self._messages = 0  # of all that was put
-        self._written: dict[str, Written] = {}
-        self._reads: list[tuple[Queue, Subscription, int, int]] = []
-        self._passed: list[tuple[Queue, Subscription, int]] = []
+        self._puts = Puts(manager, transaction_id, large, self._undo)
+        self._gets = Gets(manager)
         self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
         self.change: Commit | OneBlock | Spread | None = None  # what the journal was asked to hold
@@ -126,6 +118,11 @@ class Transaction:
         """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
         return self._state.value
 
+    @property
+    def large(self) -> bool:
+        """Whether its messages go to files as they arrive."""
+        return self._puts.large
+
     # Writing
 
     def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> MessageId:
@@ -141,11 +138,9 @@ class Transaction:
         if checked is not None:
             charge += checked.extra_bytes
         with self._lock:
-            written = self._claim(queue, charge, 1)
-            written.buffer.builder.add(content, checked)
-            index = written.count
-            self._note(written, charge, 1)
-        return MessageId(written, index)
+            if self._state is not TransactionState.OPEN:
+                self._check_open()
+            return self._puts.one(queue, content, checked, charge)
 
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
@@ -153,74 +148,15 @@ class Transaction:
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
         columns of `quire.MESSAGE_SCHEMA` that a put may set.
         """
-        is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
-        if is_arrow and len(parts := slices_of(payloads)) > 1:
-            return self._put_slices(queue, parts)
         with self._lock:
-            written = self._open_queue(queue)
-            self._make_room(written)
-            builder = written.buffer.builder
-            mark = builder.mark()
-            before = builder.charge_bytes
-            try:
-                if is_arrow:
-                    count = builder.add_arrow(payloads)
-                else:
-                    count = builder.add_many(payloads)
-            except BaseException:
-                self._leave_untouched(queue)
-                raise
-            charge = builder.charge_bytes - before
-            try:
-                self._claim(queue, charge, count)
-            except BaseException:
-                builder.undo(mark)
-                raise
-            index = written.count
-            if count:
-                self._note(written, charge, count)
-        return MessageIds(written, index, count)
-
-    def _put_slices(self, queue: str, parts: list[Any]) -> MessageIds:
-        """All are checked, and the queue's space is taken for all, before the first is put."""
-        with self._lock:
-            self._open_queue(queue)
-            try:
-                sizes = [measure(part) for part in parts]
-            except BaseException:
-                self._leave_untouched(queue)
-                raise
-            charge, count = (sum(size) for size in zip(*sizes, strict=True))
-            written = self._claim(queue, charge, count)
-            index = written.count
-            written.charge += charge
-            written.count += count
-            try:
-                for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
-                    self._make_room(written)
-                    written.buffer.builder.add_arrow(part)
-                    written.charge -= own_charge  # which is noted now
-                    written.count -= own_count
-                    self._note(written, own_charge, own_count)
-            except BaseException:
-                if self._state is TransactionState.OPEN:  # all of them or none
-                    self._undo()
-                raise
-        return MessageIds(written, index, count)
+            self._check_open()
+            return self._puts.many(queue, payloads)
 
     def put_block(self, queue: str, data: bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
-        block = Block.parse(data, "put_block")
-        if block.length != len(data) or block.is_packed:
-            raise InvalidArgument("put_block takes exactly one block, without ids and times")
-        charge = block.charge_bytes
-        encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
         with self._lock:
-            written = self._claim(queue, charge, block.count)
-            written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
-            index = written.count
-            self._note(written, charge, block.count)
-        return MessageIds(written, index, block.count)
+            self._check_open()
+            return self._puts.block(queue, data)
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put the messages of a finished large transaction's file that another process wrote.
@@ -228,23 +164,9 @@ class Transaction:
         The file is the store's once the commit has returned; a rollback leaves it to its writer.
         Raises InvalidArgument unless the id is one for such files, StoreCorrupt if it is damaged.
         """
-        if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
-            raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
         with self._lock:
             self._check_open()
-            self._manager.hold_fragment(ltds_id, self.id)
-            try:
-                info = self._manager.inspect_fragment(ltds_id)
-                written = self._claim(queue, info.charge_bytes, info.count)
-                index = written.count
-                written.count += info.count
-                written.charge += info.charge_bytes
-                with self._manager.writing_file():
-                    written.adopt(info, MAX_DATA_BLOCK_BYTES)
-            except BaseException:
-                self._manager.let_fragment_go(ltds_id)
-                raise
-        return MessageIds(written, index, info.count)
+            return self._puts.file(queue, ltds_id)
 
     # Reading
 
@@ -276,12 +198,7 @@ class Transaction:
         """Count everything below the position as read, when this transaction commits."""
         with self._lock:
             self._check_open()
-            queue, subscription = self._manager.state.source(source)
-            if type(position) is not int or not 0 <= position <= queue.end_position:
-                raise InvalidArgument(
-                    f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
-                )
-            self._passed.append((queue, subscription, position))
+            self._gets.read_to(source, position)
 
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
@@ -307,13 +224,13 @@ class Transaction:
         (in doubt: reopen the store).
         """
         if timeout is not None:
-            timeout = _check_timeout(timeout)
+            timeout = check_timeout(timeout)
         with self._lock:
             if self._state is TransactionState.PREPARED:
                 self._decide(commit=True)
                 return
             self._check_open()
-            if not (self._written or self._reads or self._passed or self._entries):
+            if not (self._puts or self._gets or self._entries):
                 self._end(TransactionState.COMMITTED)
                 return
             try:
@@ -360,9 +277,9 @@ class Transaction:
                 self._manager.two_phase.prepare(
                     self,
                     xid,
-                    list(self._written.values()),
-                    len(self._reads),
-                    self._read_records(),
+                    list(self._puts),
+                    self._gets.taken,
+                    self._gets.records(),
                     self._entry_records(),
                 )
             except AlreadyCommitted:
@@ -429,24 +346,9 @@ class Transaction:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            return self._state is TransactionState.OPEN and self.leave_own(buffer)
+            return self._state is TransactionState.OPEN and self._puts.leave(buffer)
         finally:
             self._lock.release()
-
-    def leave_own(self, buffer: WriteBuffer | None) -> bool:
-        """The same when the caller holds the lock. None: leave all buffers."""
-        leaving = [
-            written
-            for written in self._written.values()
-            if not written.buffer.empty and buffer in (None, written.buffer.account.shared)
-        ]
-        if self.large or self._manager.options.when_full == "large":
-            if leaving:
-                self._to_files(all_of_it=True)
-        else:
-            for written in leaving:
-                self._manager.overflow.spill(self.id, written)
-        return bool(leaving)
 
     def __enter__(self) -> Self:
         return self
@@ -470,10 +372,10 @@ class Transaction:
 
     def info(self) -> TransactionInfo:
         """What the store tells of an open transaction."""
-        parts = list(self._written.values())
+        parts = list(self._puts)
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
-        buffered = self._buffer.bytes
+        buffered = self._puts.buffered_bytes
         return TransactionInfo(
             id=self.id,
             state=self.state,
@@ -481,14 +383,14 @@ class Transaction:
             opened_us=self.opened_us,
             age_seconds=max(0.0, (self._manager.env.now_us() - self.opened_us) / 1e6),
             seconds_left=max(0.0, self.deadline - self._manager.env.monotonic()),
-            large=self.large,
+            large=self._puts.large,
             bytes=total,
             messages=sum(written.count for written in parts),
             buffered_bytes=buffered,
             spilled_bytes=spilled,
             file_bytes=max(0, total - buffered - spilled),
             queues=tuple(sorted(written.queue.name for written in parts)),
-            in_flight=sum(end - start for _, _, start, end in list(self._reads)),
+            in_flight=self._gets.messages,
         )
 
     def _owner_name(self) -> str:
@@ -513,103 +415,10 @@ class Transaction:
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
 
-    def _open_queue(self, queue: str) -> Written:
-        self._check_open()
-        try:
-            written = self._written.get(queue)
-        except TypeError:
-            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
-        if written is None:
-            written = self._manager.open_queue(queue, self._buffer)
-            self._written[queue] = written
-        elif written.queue.dropped:
-            raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
-        return written
-
-    def _claim(self, queue: str, charge: int, messages: int) -> Written:
-        """Take the queue's space for messages (rules S1 and S2)."""
-        try:
-            written = self._written.get(queue) if self._state is TransactionState.OPEN else None
-        except TypeError:
-            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
-        if written is None or written.queue.dropped:
-            written = self._open_queue(queue)
-        if written.buffer.account.shared.full:
-            self._make_room(written)
-        target = written.queue
-        try:
-            with target.admission:
-                target.space.write(charge, messages)
-        except QueueFull:
-            self._leave_untouched(queue)
-            raise
-        return written
-
-    def _make_room(self, written: Written) -> None:
-        """Before a message is added to a write buffer that is full."""
-        buffer = written.buffer.account.shared
-        if buffer.full:
-            try:
-                self._manager.relieve_buffer(buffer, self)
-            except QuireError:
-                if self._state is TransactionState.OPEN:
-                    self._leave_untouched(written.queue.name)
-                raise
-
-    def _leave_untouched(self, queue: str) -> None:
-        """A refused first put leaves the queue as if it had not been opened (X3)."""
-        written = self._written[queue]
-        if not written.count:
-            del self._written[queue]
-            with written.queue.lock:
-                written.queue.leave(self.id)
-
-    def _note(self, written: Written, charge: int, messages: int) -> None:
-        written.charge += charge
-        written.count += messages
-        self._charge += charge
-        self._messages += messages
-        account = written.buffer.account
-        account.grow(charge, messages)
-        options = self._manager.options
-        if self.large:
-            full = account.bytes >= options.large_flush_bytes
-        else:
-            full = (
-                self._charge > options.large_limit_bytes
-                or self._messages > options.large_limit_messages
-            )
-        if full:
-            self._to_files()
-
-    def _to_files(self, *, all_of_it: bool = False) -> None:
-        """Move what waits to files. If that fails the transaction is rolled back: part is lost.
-
-        What waits for a file's next write is memory too: `large_flush_bytes` of all files together,
-        or with `all_of_it` nothing.
-        """
-        self.large = True
-        written = self._written.values()
-        try:
-            with self._manager.sequencer.fail_stop("writing a large transaction's file"):
-                many = len(written) > LTDS_WRITERS
-                for part in written:
-                    part.flush(MAX_DATA_BLOCK_BYTES)
-                    if many:
-                        part.write_out(close=True)
-                limit = 0 if all_of_it else self._manager.options.large_flush_bytes
-                if sum(part.waiting_bytes for part in written) > limit:
-                    for part in written:
-                        part.write_out(close=False)
-        except BaseException:
-            self._undo()
-            raise
-
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
-        if type(limit) is not int or limit < 1:
-            raise InvalidArgument(f"max_messages {limit!r}: give an int of 1 or more")
+        check_limit(limit)
         if timeout != 0.0:
-            timeout = _check_timeout(timeout)
+            timeout = check_timeout(timeout)
         if self._state is not TransactionState.OPEN:
             self._check_open()
         manager = self._manager
@@ -624,21 +433,7 @@ class Transaction:
             self._check_open()
             return None
         with self._lock:
-            try:
-                self._check_open()
-                parts = manager.deliver(queue, subscription, runs)
-            except BaseException:
-                manager.give_back(
-                    queue, subscription, [(lo, hi) for lo, hi, _ in runs], counted=False
-                )
-                raise
-            reads = self._reads
-            for lo, hi, _ in runs:
-                if reads and reads[-1][1] is subscription and reads[-1][3] == lo:
-                    reads[-1] = (queue, subscription, reads[-1][2], hi)
-                else:
-                    reads.append((queue, subscription, lo, hi))
-        # None at all, when somebody's read_to or unsubscribe has released them in between.
+            parts = self._gets.deliver(queue, subscription, runs, self._check_open)
         return (queue.name, parts) if parts else None
 
     def _commit(self, timeout: float | None) -> None:
@@ -646,9 +441,8 @@ class Transaction:
         manager = self._manager
         deadline: float | None = None
         while True:
-            written = list(self._written.values())
             try:
-                manager.commit(self, written, self._read_records(), self._entry_records())
+                manager.commit(self, list(self._puts), self._gets.records(), self._entry_records())
                 return
             except QueueFull as full:
                 now = manager.env.monotonic()
@@ -672,19 +466,6 @@ class Transaction:
     def _is_open(self) -> bool:
         return self._state is TransactionState.OPEN
 
-    def _read_records(self) -> list[Read]:
-        records = [
-            Read(queue.queue_id, subscription.subscription_id, lo, hi)
-            for queue, subscription, lo, hi in self._reads
-        ]
-        for queue, subscription, position in self._passed:
-            with queue.lock:
-                records += [
-                    Read(queue.queue_id, subscription.subscription_id, lo, hi)
-                    for lo, hi in subscription.unread_below(position)
-                ]
-        return records
-
     def _entry_records(self) -> list[Entry]:
         return [Entry(key, version) for key, version in self._entries.items()]
 
@@ -697,15 +478,14 @@ class Transaction:
     def turn_decided(self, first_id: int | None) -> None:
         """Somebody has decided it; called likewise."""
         if first_id is not None:
-            committed(list(self._written.values()), first_id)
+            committed(list(self._puts), first_id)
         self._state = (
             TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
         )
 
     def _hand_over(self) -> None:
         """It is prepared, and may be decided already: nothing of it is this object's any more."""
-        for written in self._written.values():
-            written.forget()
+        self._puts.forget()
         self._let_go()
 
     def _decide(self, *, commit: bool) -> None:
@@ -723,25 +503,17 @@ class Transaction:
 
     def _settle(self) -> None:
         """The commit stands."""
-        while self._reads:
-            queue, subscription, lo, hi = self._reads.pop()
-            with queue.lock:
-                subscription.delivered -= hi - lo
+        self._gets.settle()
         if self.change is not None:
-            committed(list(self._written.values()), self.change.first_id)
+            committed(list(self._puts), self.change.first_id)
         self._end(TransactionState.COMMITTED)
 
     def _undo(self) -> None:
         if self.stands:  # an interrupt came between the commit and its end
             self._settle()
             return
-        manager = self._manager
-        for queue, subscription, lo, hi in self._reads:
-            manager.give_back(queue, subscription, [(lo, hi)], counted=True)
-        for written in self._written.values():
-            with written.queue.lock:
-                written.queue.space.abandon(written.charge, written.count)
-        manager.discard(self.id, list(self._written.values()))
+        self._gets.give_back()
+        self._puts.drop()
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
@@ -749,16 +521,10 @@ class Transaction:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._buffer.close()
-        self._reads = []
+        self._puts.close()
+        self._gets.close()
         self._manager.ended(self)
         queue = self._waits_for
         if queue is not None:  # another thread is in a get of this transaction
             with queue.lock:
                 queue.wake()
-
-
-def _check_timeout(timeout: float) -> float:
-    if type(timeout) not in (int, float) or not timeout >= 0:
-        raise InvalidArgument(f"timeout {timeout!r}: give seconds from 0 on")
-    return min(timeout, threading.TIMEOUT_MAX)

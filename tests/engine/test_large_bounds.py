@@ -136,7 +136,7 @@ def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatc
         txn = store.transaction(large=True)
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
-        txn._written["q"].write_out(close=True)
+        txn._puts.by_queue["q"].write_out(close=True)
         getattr(txn, way)()
         if way == "commit":
             assert len(take(store, "q")) == 10

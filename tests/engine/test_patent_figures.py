@@ -31,7 +31,7 @@ class Figure:
         self.transactions[name] = transaction = self.store.transaction(large=large)
         self._names[transaction.id] = name
         for queue in queues:
-            transaction._open_queue(queue)
+            transaction._puts._written(queue)
 
     def add(self, *messages: str, queue: str = "A") -> None:
         """ADD messages."""
@@ -45,7 +45,7 @@ class Figure:
         """What the write buffer holds of the queue, by transaction."""
         held = {}
         for name, transaction in self.transactions.items():
-            written = transaction._written.get(queue)
+            written = transaction._puts.by_queue.get(queue)
             if written is not None and transaction.state == "open" and not written.buffer.empty:
                 blocks = written.buffer.encode(1 << 20)
                 held[name] = [

@@ -111,8 +111,8 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
 def in_memory(store: Store) -> int:
     """What open transactions hold."""
     open_ones = store._manager.open_transactions.values()
-    files = sum(part.waiting_bytes for t in open_ones for part in t._written.values())
-    return files + sum(transaction._buffer.bytes for transaction in open_ones)
+    files = sum(part.waiting_bytes for t in open_ones for part in t._puts)
+    return files + sum(transaction._puts.buffered_bytes for transaction in open_ones)
 
 
 @pytest.mark.promise(9)

@@ -36,7 +36,7 @@ import sys, time
 from quire.engine import Transaction
 real = Transaction.commit
 def commit(self):
-    if self._written:
+    if self._puts:
         if sys.argv[2] == "after":
             real(self)
         print("committing", flush=True)
