@@ -197,7 +197,8 @@ class Store:
         max_messages: int | None = None,
         data_file: int | None = None,
     ) -> QueueInfo:
-        """Make a queue. `capacity` in bytes: payloads, attributes and 16 bytes a message.
+        """Make a queue. `capacity` in bytes: payloads, attributes and 16 bytes a message, as they
+        were put, also where a large transaction's file is compressed.
 
         `data_file`: the number of the data file that it keeps its blocks in; by default the store
         takes one by the queue's name. Raises QueueExists, InvalidArgument.
