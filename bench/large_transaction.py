@@ -36,7 +36,7 @@ MEMORY = at_most(300)  # MB
 def run(setting: Setting) -> list[Figure]:
     """Figures of the largest transaction, and how its commit and rollback compare to others'."""
     count = setting.scaled(50_000_000, 1_000_000)
-    sizes = {50_000: 7, count // 10: 3, count: 1}  # messages, and how often each is measured
+    sizes = {50_000: 7, count // 10: 5, count: 3}  # messages, and how often each is measured
     figures = []
     commits, rollbacks = {}, {}
     for size, rounds in sizes.items():
