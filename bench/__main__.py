@@ -26,12 +26,15 @@ BENCHMARKS = {
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",
     "strategies": "the four commit strategies under contention",
+    "messner": "messages of 100 bytes to 1 MB, against SQLite, PostgreSQL and a thesis of 1999",
     "io_managers": "transactions over one, two and four data files, and checkpoints",
 }
 # Names for several of them.
 GROUPS = {
-    "commit-engine": ("fan_out", "concurrency", "strategies", "large_transaction", "io_managers")
-}
+    "commit-engine": (
+        "fan_out", "concurrency", "strategies", "messner", "large_transaction", "io_managers",
+    ),
+}  # fmt: skip
 
 
 def parse() -> argparse.Namespace:

@@ -13,6 +13,7 @@ import pytest
 from bench import results
 from bench.__main__ import BENCHMARKS, GROUPS
 from bench.figure import Figure, Plot, Result, Setting, Table, at_most
+from bench.thesis import SIZES
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result
     return run_once
 
 
-@pytest.mark.parametrize("name", ["fan_out", "concurrency", "strategies"])
+@pytest.mark.parametrize("name", ["fan_out", "concurrency", "strategies", "messner"])
 def test_a_quick_run_finds_figures_and_draws_them(
     run: Callable[[str], list[Result]], name: str
 ) -> None:
@@ -72,6 +73,18 @@ def test_nothing_stays_reserved_under_contention(run: Callable[[str], list[Resul
     first = run("strategies")[0]
     assert isinstance(first, Figure)
     assert (first.name, first.value) == ("open or reserved in any queue, at rest", 0)
+
+
+def test_the_thesis_is_quoted_beside_what_is_measured(
+    run: Callable[[str], list[Result]],
+) -> None:
+    """All its sizes; the average of its own implementation, say, for putting 1 MB: 4,311 ms."""
+    put, get = (item for item in run("messner") if isinstance(item, Table))
+    assert [row[0] for row in put.rows] == [f"{size:,}" for size in SIZES]
+    own = put.columns.index("thesis: own storage (C.5)")
+    assert put.rows[-1][own] == "4311 (4263 to 4491)"
+    assert get.rows[0][get.columns.index("thesis: own storage (C.6)")] == "145 (134 to 197)"
+    assert {"Quire", "SQLite"} <= set(put.columns)
 
 
 def test_tables_and_plots_are_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

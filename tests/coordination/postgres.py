@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,12 +38,16 @@ class NotInstalled(Exception):
 
 
 class Cluster:
-    """A running cluster, from `Cluster()` to `stop()`."""
+    """A running cluster, from `Cluster()` to `stop()`.
 
-    def __init__(self) -> None:
+    Its directory is made in `parent`, by default where temporary files go.
+    """
+
+    def __init__(self, settings: Mapping[str, str] = SETTINGS, parent: Path | None = None) -> None:
+        self._settings = settings
         self._programs = programs()
         self._identity = identity()
-        self.directory = Path(tempfile.mkdtemp(prefix="quire-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="quire-postgres-", dir=parent))
         try:
             if "user" in self._identity:
                 os.chown(self.directory, self._identity["user"], self._identity["group"])
@@ -92,7 +97,9 @@ class Cluster:
         return (self.directory / "log").read_text(errors="replace")[-2000:]
 
     def _start(self) -> subprocess.Popen[Any]:
-        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        settings = [
+            part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")
+        ]
         program, folder = str(self._programs / "postgres"), str(self.directory)
         with (self.directory / "log").open("wb") as log:
             process = subprocess.Popen(
