@@ -23,7 +23,8 @@ KEY = "committing"
 OPTIONS: dict[str, Any] = {
     "checkpoint_bytes": 1 << 20,
     "segment_bytes": 4 << 20,
-}  # many checkpoints and segments
+    "data_files": 3,
+}  # many checkpoints and segments, and files that are written at the same time
 
 MIDDLE_EVERY, LARGE_EVERY = 17, 29
 

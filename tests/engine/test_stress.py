@@ -25,6 +25,7 @@ OPTIONS: dict[str, Any] = {
     "large_flush_bytes": 16_384,
     "checkpoint_bytes": 400_000,
     "grow_bytes": 256 << 10,
+    "data_files": 3,
 }
 
 
