@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import quire
+from quire.engine import Store
+from quire.testing import SimEnv
 from tests.coordination.postgres import Cluster, NotInstalled
 
 
@@ -26,6 +28,16 @@ def cluster() -> Iterator[Cluster]:
 def store(store_path: str) -> Iterator[Any]:
     """An open store with the work queue `work`; verified at the end."""
     with quire.open(store_path, segment_bytes=4 << 20) as store:
+        store.create_queue("work", kind="work")
+        yield store
+        report = store.verify()
+        assert report.ok, report.findings
+
+
+@pytest.fixture
+def sim_store() -> Iterator[Store]:
+    """The same on a simulated machine, which is quicker."""
+    with Store.open("/store", env=SimEnv(), background=False, segment_bytes=1 << 20) as store:
         store.create_queue("work", kind="work")
         yield store
         report = store.verify()

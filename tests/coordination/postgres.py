@@ -77,7 +77,7 @@ class Cluster:
                 return psycopg.connect(self.conninfo, **options)
             except psycopg.OperationalError:
                 if self.process.poll() is not None:
-                    raise RuntimeError(f"PostgreSQL ended: {self.log()}") from None
+                    raise RuntimeError(f"PostgreSQL ended: {self.log()[-2000:]}") from None
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
@@ -93,8 +93,8 @@ class Cluster:
         shutil.rmtree(self.directory)
 
     def log(self) -> str:
-        """The end of what the server wrote."""
-        return (self.directory / "log").read_text(errors="replace")[-2000:]
+        """What the server wrote."""
+        return (self.directory / "log").read_text(errors="replace")
 
     def _start(self) -> subprocess.Popen[Any]:
         settings = [

@@ -39,6 +39,7 @@ DIRECTIONS = ("to-table", "to-queue")
 ALL_CASES = tuple(itertools.product((*STEPS, *REFUSED_STEPS), DIRECTIONS, ("queue", "table")))
 FEW, MANY = 2 * len(ALL_CASES), 200
 PATIENCE_SECONDS = 60.0
+CRASHED = "all server processes terminated; reinitializing"  # in PostgreSQL's log
 
 
 @dataclass
@@ -158,24 +159,34 @@ def test_promise_1_2_fifty_kills_at_any_moment(bank: Bank, rng: random.Random) -
     killing_at_any_moment(bank, 50, rng)
 
 
-def with_a_dying_session(bank: Bank, steps: list[str], rng: random.Random) -> None:
+def with_a_dying_session(
+    bank: Bank, cluster: Cluster, steps: list[str], rng: random.Random
+) -> None:
     """PostgreSQL's server process dies at a step, as in a crash, and all of PostgreSQL recovers."""
     for step in steps:
         direction, first = rng.choice(DIRECTIONS), rng.choice(["queue", "table"])
+        crashes = cluster.log().count(CRASHED)
         status, said = kill_at(bank, step, direction, first, "--victim", "session")
         assert status in (0, 1), said
         assert bank.look() >= (status == 0), said
+        assert cluster.log().count(CRASHED) == crashes + 1, f"{step} was not reached"
 
 
-def test_a_postgresql_that_crashes_at_a_step(bank: Bank, rng: random.Random) -> None:
+def test_a_postgresql_that_crashes_at_a_step(
+    bank: Bank, cluster: Cluster, rng: random.Random
+) -> None:
     """The coordinator fails, or had PostgreSQL's answer already; then both sides agree."""
-    with_a_dying_session(bank, [rng.choice(["table changed", "table prepared", "decided"])], rng)
+    with_a_dying_session(
+        bank, cluster, [rng.choice(["table changed", "table prepared", "decided"])], rng
+    )
 
 
 @pytest.mark.slow
-def test_a_postgresql_that_crashes_at_every_step(bank: Bank, rng: random.Random) -> None:
+def test_a_postgresql_that_crashes_at_every_step(
+    bank: Bank, cluster: Cluster, rng: random.Random
+) -> None:
     """The same at each of them."""
-    with_a_dying_session(bank, list(STEPS), rng)
+    with_a_dying_session(bank, cluster, list(STEPS), rng)
 
 
 def with_a_dying_owner(bank: Bank, steps: list[str], rng: random.Random) -> None:
