@@ -35,10 +35,11 @@ def example(heading: str) -> tuple[str, list[str]]:
 
 def run(program: str, folder: Path, database: str = "") -> subprocess.CompletedProcess[str]:
     """Run it in a folder."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     return subprocess.run(
         [sys.executable, "-c", program],
         cwd=folder,
-        env={**os.environ, "DATABASE": database, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "DATABASE": database, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
