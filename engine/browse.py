@@ -34,7 +34,7 @@ def browse(
             stop = next(done.gaps(position, min(position + max_messages, queue.end_position)))[1]
             pointers = queue.pointers(position, stop)
         for pointer in pointers:
-            parts += manager.fetch(queue, pointer, 1)
+            parts += manager.delivery.fetch(queue, pointer, 1)
         stop = pointers[-1].end_position
         max_messages -= stop - position
         position = stop

@@ -23,14 +23,14 @@ def sweep_fragments(env: Env, manager: Manager) -> int:
         try:
             if modified_us(env, manager.ltds_directory, ltds_id) >= limit_us:
                 continue
-            manager.hold_fragment(ltds_id, 0)  # so that no transaction adopts it meanwhile
+            manager.adoptions.hold(ltds_id, 0)  # so that no transaction adopts it meanwhile
         except (FileNotFoundError, PositionLost):
             continue
         try:
             with manager.sequencer.fail_stop("removing a file"):
                 removed += remove(env, manager.ltds_directory, ltds_id)
         finally:
-            manager.let_fragment_go(ltds_id)
+            manager.adoptions.let_go(ltds_id)
     return removed
 
 

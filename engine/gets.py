@@ -45,9 +45,9 @@ class Gets:
         """
         try:
             check_open()
-            parts = self._manager.deliver(queue, subscription, runs)
+            parts = self._manager.delivery.deliver(queue, subscription, runs)
         except BaseException:
-            self._manager.give_back(
+            self._manager.delivery.give_back(
                 queue, subscription, [(lo, hi) for lo, hi, _ in runs], counted=False
             )
             raise
@@ -102,7 +102,7 @@ class Gets:
     def give_back(self) -> None:
         """The transaction is rolled back."""
         for queue, subscription, lo, hi in self._in_flight:
-            self._manager.give_back(queue, subscription, [(lo, hi)], counted=True)
+            self._manager.delivery.give_back(queue, subscription, [(lo, hi)], counted=True)
 
     def close(self) -> None:
         """The transaction has ended, or was prepared."""

@@ -129,17 +129,17 @@ class Puts:
         if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
             raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
         manager = self._manager
-        manager.hold_fragment(ltds_id, self._transaction_id)
+        manager.adoptions.hold(ltds_id, self._transaction_id)
         try:
-            info = manager.inspect_fragment(ltds_id)
+            info = manager.adoptions.inspect(ltds_id)
             written = self._claim(queue, info.charge_bytes, info.count)
             index = written.count
             written.count += info.count
             written.charge += info.charge_bytes
-            with manager.writing_file():
+            with manager.sequencer.writing_file():
                 written.adopt(info, MAX_DATA_BLOCK_BYTES)
         except BaseException:
-            manager.let_fragment_go(ltds_id)
+            manager.adoptions.let_go(ltds_id)
             raise
         return MessageIds(written, index, info.count)
 
@@ -230,7 +230,7 @@ class Puts:
         self.large = True
         written = self.by_queue.values()
         try:
-            with self._manager.writing_file():
+            with self._manager.sequencer.writing_file():
                 many = len(written) > LTDS_WRITERS
                 for part in written:
                     part.flush(MAX_DATA_BLOCK_BYTES)

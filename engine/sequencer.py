@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar, cast
 
@@ -292,6 +292,10 @@ class Sequencer:
                 f"{doing} failed ({error!r}); the store refuses commits: close it and open it "
                 "again to recover"
             ) from error
+
+    def writing_file(self) -> AbstractContextManager[None]:
+        """Work on a large transaction's file: a failed write or sync fails the store (C7)."""
+        return self.fail_stop("writing a large transaction's file")
 
     def _failed(self) -> StoreFailed:
         return StoreFailed(

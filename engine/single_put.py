@@ -21,7 +21,7 @@ class SinglePut:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self.limit_bytes = manager.inline_limit - 1024
+        self.limit_bytes = manager.committer.inline_limit - 1024
 
     def __call__(self, name: str, payload: bytes) -> int:
         manager = self._manager
@@ -45,5 +45,5 @@ class SinglePut:
                 space.unreserve()
                 space.abandon(charge, 1)
             raise
-        manager.after_commit()
+        manager.committer.after_commit()
         return change.first_id

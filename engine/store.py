@@ -92,7 +92,7 @@ class Store:
         self._maintenance = Maintenance(
             opened.env, self._manager, opened.journal, self._checkpointer, self._leases
         )
-        self._manager.after_commit = self._maintenance.after_commit
+        self._manager.committer.after_commit = self._maintenance.after_commit
         self._manager.after_discard = self._maintenance.after_discard
         self._single_put = SinglePut(self._manager)
         self._definitions = threading.Lock()

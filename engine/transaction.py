@@ -426,7 +426,7 @@ class Transaction:
         if timeout:
             self._waits_for = queue
         try:
-            runs = manager.take(queue, subscription, limit, timeout, self._is_open)
+            runs = manager.delivery.take(queue, subscription, limit, timeout, self._is_open)
         finally:
             self._waits_for = None
         if not runs:
@@ -442,7 +442,9 @@ class Transaction:
         deadline: float | None = None
         while True:
             try:
-                manager.commit(self, list(self._puts), self._gets.records(), self._entry_records())
+                manager.committer.commit(
+                    self, list(self._puts), self._gets.records(), self._entry_records()
+                )
                 return
             except QueueFull as full:
                 now = manager.env.monotonic()

@@ -111,13 +111,13 @@ class TwoPhase:
         StoreFailed. `reads` begins with the `taken` ones, which are in flight.
         """
         with ExitStack() as held:
-            self._manager.lock_all(written, held)
+            self._manager.committer.lock_all(written, held)
             try:
                 self._prepare(transaction, xid, written, taken, reads, entries)
             finally:
                 if transaction.is_prepared:
-                    self._manager.leave_unused(transaction.id, written)
-        self._manager.after_commit()
+                    self._manager.committer.leave_unused(transaction.id, written)
+        self._manager.committer.after_commit()
 
     def _prepare(
         self,
@@ -129,12 +129,12 @@ class TwoPhase:
         entries: list[Entry],
     ) -> None:
         manager = self._manager
-        groups, pieces = manager.pieces_of(written)
+        groups, pieces = manager.committer.pieces_of(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         try:
-            manager.reserve(groups, reserved)
-            extents = manager.write_data(groups, pieces, inline_limit=0)
+            manager.committer.reserve(groups, reserved)
+            extents = manager.committer.write_data(groups, pieces, inline_limit=0)
             record = PrepareRecord(
                 xid,
                 taken,
@@ -149,11 +149,11 @@ class TwoPhase:
         except BaseException:
             if not transaction.is_prepared:
                 transaction.prepared = None
-                manager.undo(reserved, extents)
+                manager.committer.undo(reserved, extents)
             raise
 
     def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound."""
         manager = self._manager
         manager.sequencer.submit(Decision(manager.state, xid, expected, commit=commit))
-        manager.after_commit()
+        manager.committer.after_commit()

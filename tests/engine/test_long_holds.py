@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.engine import PieceReader, Store
-from quire.engine.manager import Manager
+from quire.engine.delivery import Delivery
 from quire.engine.pace import Pace
 from quire.engine.queue import Queue
 from quire.errors import PositionLost, QueueNotFound
@@ -111,15 +111,15 @@ def test_a_large_transaction_that_is_read_amid_a_browse(
     os_store.create_queue("work", kind="work")
     with os_store.transaction(large=True) as txn:
         txn.put_many("work", [b"x" * 1000] * 5000)
-    fetch = Manager.fetch
+    fetch = Delivery.fetch
 
-    def late(manager: Manager, *arguments: Any) -> Any:
-        monkeypatch.setattr(Manager, "fetch", fetch)
+    def late(delivery: Delivery, *arguments: Any) -> Any:
+        monkeypatch.setattr(Delivery, "fetch", fetch)
         take(os_store, "work")
-        manager.places.sweep()
-        return fetch(manager, *arguments)
+        os_store._manager.places.sweep()
+        return fetch(delivery, *arguments)
 
-    monkeypatch.setattr(Manager, "fetch", late)
+    monkeypatch.setattr(Delivery, "fetch", late)
     assert os_store.browse("work").payloads() == []
     assert os_store.status()["large_transactions"] == {"files": 0, "removable": 0}
 

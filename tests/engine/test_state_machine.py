@@ -19,7 +19,8 @@ from hypothesis.stateful import (
 )
 
 from quire.engine import Store, Transaction
-from quire.engine.manager import Manager
+from quire.engine.committer import Committer
+from quire.engine.delivery import Delivery
 from quire.errors import (
     AlreadyCommitted,
     KeyHeld,
@@ -443,16 +444,16 @@ def test_the_store_does_what_the_model_does(rounds: int) -> None:
 def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     """The canary: a store that forgets what was read, or gives back in the wrong place."""
     if broken == "lost reads":
-        whole = Manager.commit
+        whole = Committer.commit
 
         def commit(
-            self: Manager, transaction: Transaction, written: Any, reads: Any, entries: Any
+            self: Committer, transaction: Transaction, written: Any, reads: Any, entries: Any
         ) -> None:
             whole(self, transaction, written, reads[1:], entries)
 
-        monkeypatch.setattr(Manager, "commit", commit)
+        monkeypatch.setattr(Committer, "commit", commit)
     else:
-        monkeypatch.setattr(Manager, "give_back", lambda *args, **kwargs: None)
+        monkeypatch.setattr(Delivery, "give_back", lambda *args, **kwargs: None)
     with pytest.raises((AssertionError, QueueInUse)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught
 
