@@ -28,11 +28,13 @@ BENCHMARKS = {
     "strategies": "the four commit strategies under contention",
     "messner": "messages of 100 bytes to 1 MB, against SQLite, PostgreSQL and a thesis of 1999",
     "io_managers": "transactions over one, two and four data files, and checkpoints",
+    "un_interleaving": "pages and records for each message, by the size of the write buffer",
 }
 # Names for several of them.
 GROUPS = {
     "commit-engine": (
         "fan_out", "concurrency", "strategies", "messner", "large_transaction", "io_managers",
+        "un_interleaving",
     ),
 }  # fmt: skip
 

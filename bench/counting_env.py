@@ -1,4 +1,4 @@
-"""An environment that counts what each thread asks it to write and sync."""
+"""An environment that counts what each thread asks it to write, sync and read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from quire.env import OsEnv
 __all__ = ["CountingEnv"]
 
 COUNTED = ("write", "sync", "allocate", "truncate", "punch")
+PAGED = ("write", "read", "view")  # whose pages are counted
+PAGE_BYTES = 4096
 
 
 class CountingFile:
@@ -21,18 +23,27 @@ class CountingFile:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._file, name)
-        if name not in COUNTED:
+        if name not in COUNTED and name not in PAGED:
             return member
 
         def counted(*arguments: Any, **options: Any) -> Any:
-            self._env.counts[name] += 1
+            if name in COUNTED:
+                self._env.counts[name] += 1
+            if name in PAGED:
+                self._env.pages[name] += _pages(*arguments)
             return member(*arguments, **options)
 
         return counted
 
 
+def _pages(offset: int, what: Any) -> int:
+    """How many pages a length, or data, at the offset touches."""
+    length = what if isinstance(what, int) else len(what)
+    return -(-(offset + length) // PAGE_BYTES) - offset // PAGE_BYTES if length else 0
+
+
 class CountingEnv(OsEnv):
-    """The real machine, with the number of calls that change files."""
+    """The real machine, with the number of calls that change files, and of pages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,10 +52,19 @@ class CountingEnv(OsEnv):
     @property
     def counts(self) -> Counter[str]:
         """The calling thread's own calls."""
+        return self._own("counts")
+
+    @property
+    def pages(self) -> Counter[str]:
+        """The pages that its own writes, reads and views named, each as often as it was named."""
+        return self._own("pages")
+
+    def _own(self, name: str) -> Counter[str]:
         try:
-            found: Counter[str] = self._threads.counts
+            found: Counter[str] = getattr(self._threads, name)
         except AttributeError:
-            found = self._threads.counts = Counter()
+            found = Counter()
+            setattr(self._threads, name, found)
         return found
 
     def open_file(self, path: str, **options: bool) -> Any:

@@ -28,7 +28,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Result
     return run_once
 
 
-@pytest.mark.parametrize("name", ["fan_out", "concurrency", "strategies", "messner"])
+@pytest.mark.parametrize(
+    "name", ["fan_out", "concurrency", "strategies", "messner", "un_interleaving"]
+)
 def test_a_quick_run_finds_figures_and_draws_them(
     run: Callable[[str], list[Result]], name: str
 ) -> None:
@@ -85,6 +87,17 @@ def test_the_thesis_is_quoted_beside_what_is_measured(
     assert put.rows[-1][own] == "4311 (4263 to 4491)"
     assert get.rows[0][get.columns.index("thesis: own storage (C.6)")] == "145 (134 to 197)"
     assert {"Quire", "SQLite"} <= set(put.columns)
+
+
+def test_a_write_buffer_saves_pages_and_records(run: Callable[[str], list[Result]]) -> None:
+    """Without it every message is a page and a record of its own; with it they share them."""
+    measured, ratios = (item for item in run("un_interleaving") if isinstance(item, Table))
+    for first in range(0, len(measured.rows), 5):  # for each number of transactions
+        (_, written, read, scanned, *_), *_, default = measured.rows[first : first + 5]
+        assert min(float(written), float(read)) >= 1
+        assert scanned == 1
+        assert max(float(cell) for cell in default[2:4]) < 0.25
+        assert min(float(cell) for cell in ratios.rows[first + 4][2:4]) > 4
 
 
 def test_tables_and_plots_are_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
