@@ -4,6 +4,10 @@ Every number of threads gets its turn in each round, so that all see the same di
 median of the rounds. Threads of one process share the interpreter's lock, and a commit hands it
 over at least once: on several processors this costs more than on one, since the next thread has to
 be woken up on another. So the most threads run a second time, held on one processor.
+
+How many times the rate of one thread they reach depends on the disk: one thread waits for it all
+the time, many share it. So the ratio is shown also for a disk that takes longer for each sync,
+which is this one with a delay added at the environment's seam.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import quire
+from bench.delayed_env import DelayedEnv
 from bench.drawing import COLOURS, INK, PALE, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, Table, at_least
 from bench.payloads import as_list
@@ -25,6 +30,7 @@ __all__ = ["run"]
 
 THREADS = (1, 2, 4, 8, 16, 32)
 TARGET = 8.0  # times the rate of one thread
+DELAYS_US = (250, 1000)  # added to a sync
 OWN, SHARED, WHOLE = "a queue each", "one queue", "a queue each, transaction()"
 PINNED = f"{OWN}, one processor"
 
@@ -55,7 +61,28 @@ def run(setting: Setting) -> list[Result]:
         key: Rate(median(r.commits for r in each), median(r.share for r in each))
         for key, each in found.items()
     }
-    return [*_figures(rates, max(threads)), _table(rates, threads), _plot(rates, threads)]
+    return [
+        *_figures(rates, max(threads)),
+        *_slower(setting, payload, max(threads), seconds),
+        _table(rates, threads),
+        _plot(rates, threads),
+    ]
+
+
+def _slower(setting: Setting, payload: bytes, most: int, seconds: float) -> list[Figure]:
+    """One thread and the most of them on slower disks."""
+    figures = []
+    for delay_us in DELAYS_US:
+        path = str(setting.folder / f"store-{delay_us}")
+        with quire.open(path, env=DelayedEnv(delay_us / 1e6)) as store:
+            for at in range(most):
+                store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
+            one, many = (
+                _together(store, count, _puts(store, payload, OWN), seconds) for count in (1, most)
+            )
+        name = f"{most} threads to 1, each sync {delay_us:,} us longer"
+        figures.append(Figure(name, many.commits / one.commits, "times"))
+    return figures
 
 
 def _plan(threads: tuple[int, ...]) -> list[tuple[str, int]]:

@@ -27,7 +27,9 @@ States (`TransactionState`):
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -234,7 +236,7 @@ class Transaction:
                 self._end(TransactionState.COMMITTED)
                 return
             try:
-                self._commit(timeout)
+                self._when_there_is_room(self._commit, timeout)
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -261,27 +263,22 @@ class Transaction:
             if self._state is TransactionState.OPEN:
                 self._undo()
 
-    def prepare(self, xid: str) -> None:
+    def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make everything durable and leave it undecided, under a name: two-phase commit.
 
         What can fail fails here; `commit` and `rollback`, or the store's `commit_prepared` and
         `rollback_prepared` with the xid, also after a crash, decide it. Until then nothing of it is
-        visible, and nothing ends it. Raises QueueFull, DiskFull, XidExists, KeyHeld (the
-        transaction stays open), AlreadyCommitted (rolled back), StoreFailed (in doubt: reopen the
-        store, and look at `recover`), InvalidArgument.
+        visible, and nothing ends it. `timeout`: as for `commit`. Raises QueueFull, DiskFull,
+        XidExists, KeyHeld (the transaction stays open), AlreadyCommitted (rolled back), StoreFailed
+        (in doubt: reopen the store, and look at `recover`), InvalidArgument.
         """
         check_xid(xid)
+        if timeout is not None:
+            timeout = check_timeout(timeout)
         with self._lock:
             self._check_open()
             try:
-                self._manager.two_phase.prepare(
-                    self,
-                    xid,
-                    list(self._puts),
-                    self._gets.taken,
-                    self._gets.records(),
-                    self._entry_records(),
-                )
+                self._when_there_is_room(partial(self._prepare, xid), timeout)
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -436,15 +433,28 @@ class Transaction:
             parts = self._gets.deliver(queue, subscription, runs, self._check_open)
         return (queue.name, parts) if parts else None
 
-    def _commit(self, timeout: float | None) -> None:
-        """Commit, and wait for space where there is none."""
+    def _commit(self) -> None:
+        self._manager.committer.commit(
+            self, list(self._puts), self._gets.records(), self._entry_records()
+        )
+
+    def _prepare(self, xid: str) -> None:
+        self._manager.two_phase.prepare(
+            self,
+            xid,
+            list(self._puts),
+            self._gets.taken,
+            self._gets.records(),
+            self._entry_records(),
+        )
+
+    def _when_there_is_room(self, action: Callable[[], None], timeout: float | None) -> None:
+        """Do it; where a queue lacks space for it, wait, and do it again."""
         manager = self._manager
         deadline: float | None = None
         while True:
             try:
-                manager.committer.commit(
-                    self, list(self._puts), self._gets.records(), self._entry_records()
-                )
+                action()
                 return
             except QueueFull as full:
                 now = manager.env.monotonic()

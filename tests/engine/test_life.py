@@ -89,6 +89,22 @@ def test_promise_5_a_commit_waits_for_space(store_path: str) -> None:
 
 
 @pytest.mark.promise(5)
+def test_promise_5_a_prepare_waits_for_space(store_path: str) -> None:
+    """As a commit does; its decision needs no space any more."""
+    with Store.open(store_path) as store:
+        first, second = nearly_full(store)
+        thread, errors = in_a_thread(lambda: first.prepare("x", timeout=WAIT))
+        waits(first)
+        assert take(store, "q") == [b"old" * 1000]
+        thread.join(WAIT)
+        assert not errors
+        assert first.state == "prepared"
+        store.commit_prepared("x")
+        second.rollback()
+        assert take(store, "q") == [b"1"]
+
+
+@pytest.mark.promise(5)
 def test_promise_5_a_commit_gives_up_waiting(store_path: str) -> None:
     """After the time-out the transaction is open: it can be tried again, or rolled back."""
     with Store.open(store_path, commit_timeout=0.05) as store:
