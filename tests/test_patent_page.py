@@ -19,24 +19,8 @@ from tests.source_tree import ROOT
 
 TEXT = (ROOT / "docs" / "patent.md").read_text()
 FIGURES = [
-    "1A",
-    "1B",
-    "2A",
-    "2B",
-    "2C",
-    "2D",
-    "2E",
-    "3A",
-    "3B",
-    "4",
-    "5",
-    "6",
-    "7",
-    "8A",
-    "8B",
-    "8C",
-    "9A",
-    "9B",
+    *("1A", "1B", "2A", "2B", "2C", "2D", "2E", "3A", "3B"),
+    *("4", "5", "6", "7", "8A", "8B", "8C", "9A", "9B"),
 ]
 CALLS: dict[str, Callable[..., Any]] = {
     "create_queue": Store.create_queue,
