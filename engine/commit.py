@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from . import format
 from .block_reader import BlockReader
 from .commit_record import ID_AND_TIME_OFFSET, Entry, Part, Read
@@ -73,7 +75,7 @@ class Commit:
         )
 
 
-def committed(written: list[Written], first_id: int) -> None:
+def committed(written: Iterable[Written], first_id: int) -> None:
     """Tell each queue's messages their ids: they count up in part order."""
     for part in written:
         part.first_id = first_id

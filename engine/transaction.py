@@ -490,7 +490,7 @@ class Transaction:
     def turn_decided(self, first_id: int | None) -> None:
         """Somebody has decided it; called likewise."""
         if first_id is not None:
-            committed(list(self._puts), first_id)
+            committed(self._puts.by_queue.values(), first_id)
         self._state = (
             TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
         )
@@ -517,7 +517,7 @@ class Transaction:
         """The commit stands."""
         self._gets.settle()
         if self.change is not None:
-            committed(list(self._puts), self.change.first_id)
+            committed(self._puts.by_queue.values(), self.change.first_id)
         self._end(TransactionState.COMMITTED)
 
     def _undo(self) -> None:

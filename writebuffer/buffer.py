@@ -143,32 +143,36 @@ class QueueBuffer:
 class TransactionBuffer:
     """One transaction's part of the write buffers. The transaction's lock covers it."""
 
-    __slots__ = ("_accounts", "_buffers", "queues", "transaction_id")
+    __slots__ = ("_accounts", "_buffers", "_shared", "queues", "transaction_id")
 
     def __init__(self, buffers: WriteBuffers, transaction_id: int) -> None:
         self._buffers = buffers
-        self._accounts: dict[WriteBuffer, Account] = {}
+        self._shared: Account | None = None  # the one of the buffer of all queues
+        self._accounts: list[Account] = []
         self.transaction_id = transaction_id
         self.queues: dict[int, QueueBuffer] = {}
 
     def queue(self, queue_id: int) -> QueueBuffer:
         buffer = self.queues.get(queue_id)
         if buffer is None:
-            shared = self._buffers.of(queue_id)
-            account = self._accounts.get(shared)
-            if account is None:
-                account = self._accounts[shared] = Account(shared, self.transaction_id)
-            buffer = self.queues[queue_id] = QueueBuffer(account)
+            buffer = self.queues[queue_id] = QueueBuffer(self._shared or self._account(queue_id))
         return buffer
+
+    def _account(self, queue_id: int) -> Account:
+        account = Account(self._buffers.of(queue_id), self.transaction_id)
+        self._accounts.append(account)
+        if not self._buffers.per_queue:
+            self._shared = account
+        return account
 
     @property
     def bytes(self) -> int:
         """What waits in memory, as charged."""
-        return sum(account.bytes for account in self._accounts.values())
+        return sum(account.bytes for account in self._accounts)
 
     def close(self) -> None:
         """The transaction has ended."""
-        for account in self._accounts.values():
+        for account in self._accounts:
             account.close()
         self.queues.clear()
 
@@ -177,6 +181,7 @@ class WriteBuffers:
     """The store's write buffer, or those of its queues (W3). Thread-safe."""
 
     def __init__(self, limit_bytes: int, limit_messages: int, *, per_queue: bool) -> None:
+        self.per_queue = per_queue
         self._limits = limit_bytes, limit_messages
         self._shared = None if per_queue else WriteBuffer(*self._limits)
         self._by_queue: dict[int, WriteBuffer] = {}
