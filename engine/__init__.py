@@ -1,7 +1,16 @@
 """The queue manager: queues, transactions, subscriptions, space, recovery."""
 
 from .direct_read import PieceReader
-from .info import Lease, Piece, PreparedInfo, QueueInfo, Report, SubscriptionInfo
+from .info import (
+    Lease,
+    Piece,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from .message_id import MessageId, MessageIds
 from .options import Options
 from .store import Store
@@ -16,8 +25,10 @@ __all__ = [
     "PieceReader",
     "PreparedInfo",
     "QueueInfo",
+    "QueueRecord",
     "Report",
     "Store",
     "SubscriptionInfo",
     "Transaction",
+    "TransactionInfo",
 ]

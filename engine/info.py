@@ -58,7 +58,7 @@ class TransactionInfo:
     owner: str  # who began it: a process and a thread, or a client
     opened_us: int  # microseconds since the epoch
     age_seconds: float
-    seconds_left: float  # until it is rolled back
+    seconds_left: float | None  # until it is rolled back; None: it may stay open for ever
     large: bool
     bytes: int  # of its queues' capacity
     messages: int
@@ -67,6 +67,18 @@ class TransactionInfo:
     file_bytes: int  # in files of a large transaction
     queues: tuple[str, ...]
     in_flight: int  # messages it has got
+
+
+class QueueRecord(NamedTuple):
+    """A record of a queue that no checkpoint has sealed, in words."""
+
+    kind: str  # "OPEN", "MESSAGES", "INDIRECT", "COMMIT" or "ROLLBACK"
+    transaction_id: int | None  # None: not known any more, or a put of its own
+    messages: int = 0
+    position: int | None = None  # of its first message; None: it has none before the commit
+    where: str = ""  # "journal", "data" or "ltds"; "" for control records
+    address: int = 0  # as in a Piece
+    length: int = 0
 
 
 class Piece(NamedTuple):

@@ -23,8 +23,8 @@ from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 
 from .block_ref import BlockRef
-from .info import QueueInfo, SubscriptionInfo
-from .queue_log import COMMIT, ROLLBACK, Entry, QueueLog, QueueRecord
+from .info import QueueInfo, QueueRecord, SubscriptionInfo
+from .queue_log import COMMIT, ROLLBACK, Entry, QueueLog
 from .read_structure import Pointer, ReadStructure
 from .record_list import PageEntry, RecordList
 from .record_page import RecordPages
@@ -229,10 +229,12 @@ class Queue:
             count = self.log.begin_sealing()
         return count, self.log.without((COMMIT, ROLLBACK), count, position)
 
-    def listing(self) -> list[QueueRecord]:
-        """The queue's records that no checkpoint has sealed, in queue order."""
-        with self.lock:
-            return list(self.log.records(self.records.tail))
+    def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
+        """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
+        with self.lock:  # for no longer than a copy takes
+            log, committed = self.log.copy(), list(self.records.tail)
+        stop = None if limit is None else start + limit
+        return list(log.records(committed))[start:stop]
 
     # Reading
 

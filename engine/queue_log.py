@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from . import format
 from .block_ref import KIND_NAMES, BlockRef
 from .commit_record import Part
+from .info import QueueRecord
 
 OPEN: Final = "OPEN"
 MESSAGES: Final = "MESSAGES"
@@ -50,18 +51,6 @@ class Entry(NamedTuple):
     part: Part | None = None
     opened: Place | None = None
     start: int = 0  # COMMIT: the position of the transaction's first message
-
-
-class QueueRecord(NamedTuple):
-    """A record of the queue in words. `position` is None while its transaction is open."""
-
-    kind: str
-    transaction_id: int | None  # None: not known any more, or a put of its own
-    messages: int = 0
-    position: int | None = None
-    where: str = ""  # "journal", "data" or "ltds"; "" for control records
-    address: int = 0
-    length: int = 0
 
 
 class QueueLog:
@@ -145,32 +134,51 @@ class QueueLog:
             if entry.transaction_id == transaction_id and entry.part is not None
         ]
 
+    def copy(self) -> QueueLog:
+        """What `records` needs, to be looked at without the queue's lock."""
+        other = QueueLog()
+        other.entries = list(self.entries)
+        other.opened = dict(self.opened)
+        return other
+
     def records(self, committed: list[BlockRef]) -> Iterator[QueueRecord]:
         """All records of the queue in queue order; `committed` are those of its record list."""
-        apart = {entry.part.address for entry in self.entries if entry.part is not None}
-        positions = {ref.address: ref.position for ref in committed if ref.address in apart}
+        apart = {(e.transaction_id, e.part.address) for e in self.entries if e.part is not None}
+        owned = list(self._owned(committed))
+        positions = {  # of what left the buffer before; not by the place alone, which is used again
+            (owner, ref.address): ref.position
+            for ref, owner in owned
+            if ref.kind == format.DATA and (owner, ref.address) in apart
+        }
         events = deque(sorted(self._events(positions), key=lambda event: event[0]))
-        owners = deque(entry for entry in self.entries if entry.kind == COMMIT)
-        for ref in committed:
+        for ref, owner in owned:
             while events and events[0][0].position <= ref.position:
                 yield events.popleft()[1]
-            if ref.address in apart and ref.kind == format.DATA:
-                continue
-            while owners and owners[0].place.position <= ref.position:
-                owners.popleft()
-            owned = owners and owners[0].start <= ref.position
-            yield _record(ref, ref.position, owners[0].transaction_id if owned else None)
+            if ref.kind != format.DATA or (owner, ref.address) not in apart:
+                yield _record(ref, ref.position, owner)
         for _, record in events:
             yield record
 
-    def _events(self, positions: dict[int, int]) -> Iterator[tuple[Place, QueueRecord]]:
+    def _owned(self, committed: list[BlockRef]) -> Iterator[tuple[BlockRef, int | None]]:
+        """Each record with the transaction that committed it, as far as that is known."""
+        owners = deque(entry for entry in self.entries if entry.kind == COMMIT)
+        for ref in committed:
+            while owners and owners[0].place.position <= ref.position:
+                owners.popleft()
+            owned = owners and owners[0].start <= ref.position
+            yield ref, owners[0].transaction_id if owned else None
+
+    def _events(
+        self, positions: dict[tuple[int | None, int], int]
+    ) -> Iterator[tuple[Place, QueueRecord]]:
         for transaction_id, place in self.opened.items():
             yield place, QueueRecord(OPEN, transaction_id)
         for place, kind, transaction_id, part, opened, _ in self.entries:
             if opened is not None:
                 yield opened, QueueRecord(OPEN, transaction_id)
             if part is not None:
-                yield place, _record(part, positions.get(part.address), transaction_id)
+                position = positions.get((transaction_id, part.address))
+                yield place, _record(part, position, transaction_id)
             else:
                 yield place, QueueRecord(kind, transaction_id)
 

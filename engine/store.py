@@ -37,7 +37,15 @@ from .checkpoint import Checkpointer
 from .data_files import file_for
 from .definition import Definition
 from .fragments import discard_unfinished
-from .info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo, TransactionInfo
+from .info import (
+    Lease,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
@@ -62,6 +70,7 @@ class Store:
         self.path = opened.layout.path
         self.store_id = opened.store_id
         self.recovered = opened.recovered
+        self.commit_timeout = opened.options.commit_timeout  # seconds
         self._env = opened.env
         self._lock = lock
         self._opened = opened
@@ -149,7 +158,7 @@ class Store:
         self._closed = "the store was closed: open it again"
         self._maintenance.stop()
         for transaction in list(self._manager.open_transactions.values()):
-            transaction.give_up()
+            transaction.close(self._closed)
         self._manager.state.prepared.abandon(self._closed)
         opened = self._opened
         for queue in list(opened.state.queues.values()):
@@ -293,6 +302,19 @@ class Store:
         queue = self._state().queue(name)
         with queue.lock:
             return queue.released.first_gap(0), queue.end_position
+
+    def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        """The queue's records since the last checkpoint, in queue order (paragraphs 0047-0053).
+
+        OPEN, MESSAGES, INDIRECT, COMMIT and ROLLBACK, with those of open transactions. What a
+        checkpoint has sealed is committed and in order; `quire dump` lists it too. `limit` of them,
+        after the first `start`; a checkpoint in between takes the oldest away.
+        """
+        if not _is_int(start) or start < 0:
+            raise InvalidArgument(f"start {start!r}: give how many to pass over, from 0 on")
+        if not _is_int(limit) or limit < 1:
+            raise InvalidArgument(f"limit {limit!r}: give an int of 1 or more")
+        return self._state().queue(name).listing(start, limit)
 
     # Subscriptions
 

@@ -26,6 +26,7 @@ States (`TransactionState`):
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from enum import Enum
@@ -308,13 +309,22 @@ class Transaction:
             wait=True,
         )
 
-    def _end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+    def close(self, reason: str) -> None:
+        """Roll back because the store is closed; a commit that waits for space gives up."""
+        self._demand_end(StoreClosed, reason)
+        self.give_up()
+
+    def _demand_end(self, kind: type[QuireError], text: str) -> None:
+        """Of a commit that waits for space, as it holds the lock meanwhile."""
+        self._shall_end = kind, text
         queue = self._waits_for
-        if wait or queue is not None:
-            self._shall_end = kind, text
-            if queue is not None:  # a commit waits for space, and holds the lock meanwhile
-                with queue.lock:
-                    queue.wake_all()
+        if queue is not None:
+            with queue.lock:
+                queue.wake_all()
+
+    def _end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        if wait or self._waits_for is not None:
+            self._demand_end(kind, text)
         if not self._lock.acquire(blocking=wait):
             return False
         try:
@@ -373,13 +383,14 @@ class Transaction:
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
         buffered = self._puts.buffered_bytes
+        left = self.deadline - self._manager.env.monotonic()
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
             opened_us=self.opened_us,
             age_seconds=max(0.0, (self._manager.env.now_us() - self.opened_us) / 1e6),
-            seconds_left=max(0.0, self.deadline - self._manager.env.monotonic()),
+            seconds_left=None if left == math.inf else max(0.0, left),
             large=self._puts.large,
             bytes=total,
             messages=sum(written.count for written in parts),

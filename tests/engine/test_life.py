@@ -163,6 +163,7 @@ def test_open_transactions_are_listed_with_what_they_hold() -> None:
         assert (first.spilled_bytes, first.buffered_bytes, first.file_bytes) == (533, 0, 0)
         assert second.owner == "thread MainThread of the store's process"
         assert (second.file_bytes, second.in_flight, second.large) == (5016, 1, True)
+        assert second.seconds_left is not None
         assert second.seconds_left <= 60
         assert second.age_seconds >= 0
         spilled.commit()
@@ -233,10 +234,10 @@ def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
         store.put("q", b"another")
         with pytest.raises(TransactionTimeout):
             txn.commit()
-        kinds = [record.kind for record in store._manager.state.queue("q").listing()]
+        kinds = [record.kind for record in store.records("q")]
         assert kinds == ["OPEN", *["MESSAGES"] * 9, "MESSAGES", "ROLLBACK"]
         store.checkpoint()
-        assert store._manager.state.queue("q").listing() == []
+        assert store.records("q") == []
         assert take(store, "q") == [b"another"]
         assert store.verify().ok
         assert store.queue("q").used_bytes == 0
@@ -258,6 +259,32 @@ def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
         log = store._manager.state.queue("q").log
         assert len(log.entries) <= 2 * 1025
         assert not log.opened
+
+
+@pytest.mark.parametrize("end", ["rollback", "read"])
+def test_records_are_told_apart_though_their_pages_are_used_again(end: str) -> None:
+    """What is at the same place now belongs to another transaction."""
+    with open_sim(write_buffer_messages=2) as store:
+        store.create_queue("q", kind="work")
+        numbers = []
+        for _ in range(2):
+            txn = store.transaction()
+            txn.put_many("q", [b"1", b"2"])
+            txn.put("q", b"3")
+            numbers.append(txn.id)
+            if len(numbers) == 1 and end == "rollback":
+                txn.rollback()
+            else:
+                txn.commit()
+                if len(numbers) == 1:
+                    take(store, "q")
+        spilled = [r for r in store.records("q") if r.kind == "MESSAGES" and r.where == "data"]
+        assert len({record.address for record in spilled}) == 1
+        first = None if end == "rollback" else 0
+        second = 0 if end == "rollback" else 3
+        assert [(r.transaction_id, r.position) for r in spilled] == [
+            (numbers[0], first), (numbers[1], second),
+        ]  # fmt: skip
 
 
 def test_transactions_leave_the_buffer_after_a_time() -> None:
