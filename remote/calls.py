@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from quire.errors import InvalidArgument, RemoteError
 
 from .delivery import Answer, messages_answers
-from .results import info_json, lease_json, report_json
+from .results import info_json, lease_json, records_json, report_json
 
 
 class Call(NamedTuple):
@@ -47,6 +47,9 @@ CALLS: Final[Mapping[str, Call]] = dict(
         _call("subscribe", "queue subscription start", info_json),
         _call("unsubscribe", "queue subscription", _nothing),
         _call("subscriptions", "queue", _infos),
+        _call("records", "name start limit", records_json),
+        _call("transactions", "", _infos),
+        _call("abort", "transaction_id", _nothing),
         _call("recover", "", _infos),
         _call("ledger", "key", _itself),
         _call("positions", "name", list),

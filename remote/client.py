@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from quire.engine.info import Lease, PreparedInfo, QueueInfo, Report, SubscriptionInfo
+from quire.engine.info import (
+    Lease,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from quire.engine.names import check_xid
 from quire.errors import InvalidArgument, QueueNotFound
 from quire.message import Messages
@@ -22,7 +30,15 @@ from .deciding import COMMIT, ROLLBACK, decide
 from .delivery import read_messages
 from .protocol import Bytes, Frame
 from .remote_transaction import RemoteTransaction, check_seconds
-from .results import read_lease, read_prepared, read_queue, read_report, read_subscription
+from .results import (
+    read_lease,
+    read_prepared,
+    read_queue,
+    read_records,
+    read_report,
+    read_subscription,
+    read_transaction,
+)
 
 _LONG: Final = frozenset({"browse", "checkpoint", "verify"})  # worth being interruptible
 
@@ -89,6 +105,9 @@ class RemoteStore:
         self._known_queues.discard(name)
         self._call("drop_queue", name=name)
 
+    def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        return read_records(self._call("records", name=name, start=start, limit=limit))
+
     def subscribe(
         self, queue: str, subscription: str, start: str | int = "earliest"
     ) -> SubscriptionInfo:
@@ -104,11 +123,25 @@ class RemoteStore:
 
     # Messages
 
-    def transaction(self, timeout: float | None = None, large: bool = False) -> RemoteTransaction:
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> RemoteTransaction:
+        """See `quire.engine.Store`. `owner`: by default this process, by its number."""
         if timeout is not None and check_seconds(timeout) == 0:
             raise InvalidArgument("timeout is 0: give seconds above 0, or None")
+        if owner is not None and not isinstance(owner, str):
+            raise InvalidArgument(f"owner {owner!r}: give a name, or None")
         self.connection.check()
-        return RemoteTransaction(self, next(self._numbers), timeout=timeout, large=bool(large))
+        return RemoteTransaction(
+            self, next(self._numbers), timeout=timeout, large=bool(large), owner=owner
+        )
+
+    def transactions(self) -> list[TransactionInfo]:
+        """Those that have reached the owner, whosever they are; the ids are the owner's."""
+        return [read_transaction(value) for value in self._call("transactions")]
+
+    def abort(self, transaction_id: int) -> None:
+        self._call("abort", transaction_id=transaction_id)
 
     def recover(self) -> list[PreparedInfo]:
         return [read_prepared(value) for value in self._call("recover")]

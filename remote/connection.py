@@ -155,7 +155,12 @@ class Connection:
     _watcher: threading.Thread
 
     def _hello(self, role: str) -> dict[str, Any]:
-        return {"op": "hello", "role": role, "epoch": self._expected_epoch}
+        return {
+            "op": "hello",
+            "role": role,
+            "epoch": self._expected_epoch,
+            "process_id": self._process_id,
+        }
 
     def _start_watch(self) -> Frame:
         """Open the watch stream, and wait for the owner's hello but not for ever."""

@@ -2,8 +2,9 @@
 
 The transport is an Arrow Flight `DoExchange` stream. Each frame is the application metadata of one
 Flight message without data. A client opens a stream with a hello frame as the command of its
-descriptor, and the owner answers with a hello of its own. From then on the client sends a request
-and reads its answer: one frame, or several of which all but the last have `"more": true`.
+descriptor, and the owner answers with a hello of its own; each tells its process id. From then on
+the client sends a request and reads its answer: one frame, or several of which all but the last
+have `"more": true`.
 
 | bytes | field | meaning |
 |---|---|---|

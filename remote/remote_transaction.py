@@ -3,14 +3,15 @@
 Puts wait at the client and travel with the commit, which is one round trip; when much waits, it is
 sent ahead into the transaction at the owner. So, unlike in an embedded store, an error of a put
 that only the owner can see (QueueFull) may come with a later put or with the commit, and then ends
-the transaction: nothing of it took effect.
+the transaction: nothing of it took effect. Nor does the owner know a transaction that has only put
+a little: it is not in `transactions` before its first get or its commit.
 
 | state | how |
 |---|---|
 | open | from the beginning |
 | prepared | `prepare` returned: it belongs to the owner, the connection's end does nothing to it |
 | committed | `commit` returned |
-| rolled back | by `rollback`, by a failed commit, by its timeout, or by loss of the connection |
+| rolled back | by `rollback`, a failed commit, its timeout, `abort`, or loss of the connection |
 | in doubt | the owner died during the commit (OutcomeUnknown), or its disk failed (StoreFailed) |
 
 A commit or prepare that raised for a reason that can go away (DiskFull) leaves it open.
@@ -33,6 +34,7 @@ from quire.errors import (
     InvalidArgument,
     OutcomeUnknown,
     QuireError,
+    TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
 )
@@ -48,6 +50,8 @@ from .put_buffer import PutBuffer
 if TYPE_CHECKING:
     from .client import RemoteStore
 
+_FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -56,7 +60,13 @@ class RemoteTransaction:
     """The same methods as `quire.engine.Transaction`; see there. Made by `RemoteStore`."""
 
     def __init__(
-        self, store: RemoteStore, number: int, *, timeout: float | None, large: bool
+        self,
+        store: RemoteStore,
+        number: int,
+        *,
+        timeout: float | None,
+        large: bool,
+        owner: str | None = None,
     ) -> None:
         self.id: Final = number
         self.state = "open"
@@ -65,12 +75,13 @@ class RemoteTransaction:
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._large = large
+        self._owner = owner
         self._lock = threading.Lock()
         self._channel: Channel | None = None
         self._name: dict[str, Any] = {}
         self._puts = PutBuffer()
         self._records: list[tuple[str, int]] = []
-        self._timed_out = False
+        self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
 
     def __enter__(self) -> RemoteTransaction:
@@ -86,7 +97,7 @@ class RemoteTransaction:
             return
         if kind is not None:
             self.rollback()
-        elif self.state == "open" or self._timed_out:
+        elif self.state == "open" or self._cause is not None:
             try:
                 self.commit()
             except BaseException:
@@ -200,11 +211,13 @@ class RemoteTransaction:
         self.decided(result)
         return result.get("committed") is True
 
-    def commit(self) -> None:
+    def commit(self, timeout: float | None = None) -> None:
         """Make everything durable and visible, in one round trip.
 
-        Raises OutcomeUnknown if the owner dies before it answers.
+        `timeout`: seconds to wait when a queue has no room for the commit's record; by default the
+        owner's `commit_timeout`. Raises OutcomeUnknown if the owner dies before it answers.
         """
+        wait = None if timeout is None else check_seconds(timeout)
         with self._lock:
             if self.state == "prepared":
                 if not self._decide(COMMIT):
@@ -214,7 +227,9 @@ class RemoteTransaction:
             if self._channel is None and self._puts.is_empty and not self._records:
                 self.state = "committed"
                 return
-            answer = self._ended_by({"op": "commit"}, _commit_unknown)
+            answer = self._ended_by(
+                {"op": "commit", "wait": wait}, _commit_unknown, may_block=bool(wait)
+            )
             self.state = "committed"
             self._puts.set_ids(field(answer[-1].header, "first_ids", dict))
 
@@ -227,12 +242,16 @@ class RemoteTransaction:
                 self._roll_back()
 
     def _ended_by(
-        self, request: dict[str, Any], unknown: Callable[[StreamEnded], QuireError]
+        self,
+        request: dict[str, Any],
+        unknown: Callable[[StreamEnded], QuireError],
+        *,
+        may_block: bool = False,
     ) -> list[Frame]:
         """Send the request that ends the transaction here, unless it is refused."""
         self.state = "in doubt"  # unless the owner answers
         try:
-            return self._last_request(request)
+            return self._last_request(request, may_block)
         except StreamEnded as error:
             raise self._lost_at_the_end(error, unknown) from None
         except QuireError as error:
@@ -242,7 +261,7 @@ class RemoteTransaction:
             if self.state != "open":
                 self._leave()
 
-    def _last_request(self, request: dict[str, Any]) -> list[Frame]:
+    def _last_request(self, request: dict[str, Any], may_block: bool) -> list[Frame]:
         channel = self._enter()
         queues: list[str] = []
         bodies: list[Bytes] = []
@@ -250,7 +269,7 @@ class RemoteTransaction:
             queues += more[0]
             bodies += more[1]
         request = {**self._name, **request, "puts": queues, "records": self._records}
-        return channel.request(request, bodies)
+        return channel.request(request, bodies, may_block=may_block)
 
     def _request(
         self,
@@ -316,6 +335,7 @@ class RemoteTransaction:
                 "epoch": self._connection.epoch,
                 "timeout": timeout,
                 "large": self._large,
+                "owner": self._owner,
             }
         return self._channel
 
@@ -333,7 +353,7 @@ class RemoteTransaction:
 
     def _take_state(self, error: QuireError) -> None:
         """The transaction's state after an error: what the owner says, if it knows it."""
-        self._timed_out = isinstance(error, TransactionTimeout)
+        self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
         state = None if self._channel is None else self._channel.transaction_state
         if state == "open":
             self.state = state
@@ -368,13 +388,13 @@ class RemoteTransaction:
                 self._end()
                 raise
             if self._deadline is not None and time.monotonic() > self._deadline:
-                self._timed_out = True
+                self._cause = TransactionTimeout(
+                    f"transaction {self.id} was open for too long and has been rolled back: begin"
+                    " anew, or give transaction(timeout=...) more seconds"
+                )
                 self._roll_back()
-        if self._timed_out:
-            raise TransactionTimeout(
-                f"transaction {self.id} was open for too long and has been rolled back: begin anew,"
-                " or give transaction(timeout=...) more seconds"
-            )
+        if self._cause is not None:
+            raise type(self._cause)(str(self._cause))
         if self.state == "prepared":
             raise TransactionClosed(
                 f"the transaction is prepared as {self._prepared[0]!r}: only commit() and "

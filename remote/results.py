@@ -6,15 +6,31 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from quire.engine.info import Lease, Piece, PreparedInfo, QueueInfo, Report, SubscriptionInfo
+from quire.engine.info import (
+    Lease,
+    Piece,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from quire.errors import RemoteError
 
 T = TypeVar("T")
 
 
-def info_json(info: QueueInfo | SubscriptionInfo | PreparedInfo) -> dict[str, Any]:
-    """A queue, a subscription or a prepared transaction."""
+def info_json(
+    info: QueueInfo | SubscriptionInfo | PreparedInfo | TransactionInfo,
+) -> dict[str, Any]:
+    """A queue, a subscription, a prepared or an open transaction."""
     return asdict(info)
+
+
+def records_json(records: list[QueueRecord]) -> list[list[Any]]:
+    """Records of a queue; without names, as there may be many."""
+    return [list(record) for record in records]
 
 
 def lease_json(lease: Lease) -> dict[str, Any]:
@@ -46,6 +62,16 @@ def read_subscription(value: Any) -> SubscriptionInfo:
 def read_prepared(value: Any) -> PreparedInfo:
     """A prepared transaction."""
     return _read(lambda v: PreparedInfo(**{**v, "queues": tuple(v["queues"])}), value)
+
+
+def read_transaction(value: Any) -> TransactionInfo:
+    """An open transaction."""
+    return _read(lambda v: TransactionInfo(**{**v, "queues": tuple(v["queues"])}), value)
+
+
+def read_records(value: Any) -> list[QueueRecord]:
+    """Records of a queue."""
+    return _read(lambda v: [QueueRecord(*record) for record in v], value)
 
 
 def read_lease(value: Any) -> Lease:

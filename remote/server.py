@@ -171,7 +171,7 @@ class StoreServer:
                 if hello["role"] == "watch":
                     _read_to_end(reader)
                 else:
-                    self._serve(context, reader, writer)
+                    self._serve(context, reader, writer, _client_name(hello))
         except QuireError as error:
             writer.write_metadata(encode_frame(describe_error(error)))
         except (pa.ArrowException, StopIteration):
@@ -194,9 +194,14 @@ class StoreServer:
             "process_id": os.getpid(),
         }
 
-    def _serve(self, context: Any, reader: Any, writer: Any) -> None:
+    def _serve(self, context: Any, reader: Any, writer: Any, client: str) -> None:
         session = Session(
-            self._store, self.epoch, self._undecided, context.is_cancelled, lambda: self._closing
+            self._store,
+            self.epoch,
+            self._undecided,
+            client,
+            context.is_cancelled,
+            lambda: self._closing,
         )
         try:
             while True:
@@ -237,6 +242,13 @@ class StoreServer:
             with self._changed:
                 self._requests -= 1
                 self._changed.notify_all()
+
+
+def _client_name(hello: dict[str, Any]) -> str:
+    """Whose transactions those of a stream are; earlier releases did not tell it."""
+    process_id = hello.get("process_id")
+    who = f"process {process_id}" if type(process_id) is int else "a process"
+    return f"{who} over the socket"
 
 
 def _read_to_end(reader: Any) -> None:

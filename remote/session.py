@@ -17,6 +17,7 @@ from typing import Any, Final
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
+    QueueFull,
     QuireError,
     RemoteError,
     StoreClosed,
@@ -29,7 +30,7 @@ from .failures import describe_error
 from .protocol import Frame, decode_frame, encode_frame, field
 from .undecided import DECISIONS, Undecided
 
-WAIT_SECONDS: Final = 0.25  # between two looks whether the client of a waiting get is still there
+WAIT_SECONDS: Final = 0.25  # between two looks whether the client of a waiting request is there
 
 
 class Session:
@@ -40,11 +41,13 @@ class Session:
         store: Any,
         epoch: str,
         undecided: Undecided,
+        client: str,
         is_gone: Callable[[], bool],
         is_closing: Callable[[], bool],
     ) -> None:
         self._store = store
         self._undecided = undecided
+        self._client = client
         self._epoch = epoch
         self._is_gone = is_gone
         self._is_closing = is_closing
@@ -118,7 +121,9 @@ class Session:
         if self._transaction is not None:
             raise RemoteError(f"transaction {self._number} of this stream has not ended")
         transaction = self._store.transaction(
-            timeout=header.get("timeout"), large=header.get("large") is True
+            timeout=header.get("timeout"),
+            large=header.get("large") is True,
+            owner=self._client if header.get("owner") is None else header["owner"],
         )
         self._number = number
         self._transaction = transaction
@@ -155,14 +160,17 @@ class Session:
 
     def _get(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
         source = frame.header.get("source")
-        message = self._wait(frame, lambda seconds: transaction.get(source, timeout=seconds))
+        message = self._wait(
+            _seconds(frame, 0), lambda seconds: transaction.get(source, timeout=seconds)
+        )
         self._delivering = True
         yield message_answer(message)
 
     def _get_many(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
         source, count = frame.header.get("source"), frame.header.get("max_messages")
         messages = self._wait(
-            frame, lambda seconds: transaction.get_many(source, count, timeout=seconds)
+            _seconds(frame, 0),
+            lambda seconds: transaction.get_many(source, count, timeout=seconds),
         )
         self._delivering = True
         yield from messages_answers(messages)
@@ -188,22 +196,35 @@ class Session:
         yield {"number": number}, ()
 
     def _commit(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+        seconds = _seconds(frame, self._store.commit_timeout)
         self._take_rest(transaction, frame)
-        transaction.commit()
+        self._commit_within(transaction, seconds)
         first_ids = {queue: int(ids[0]) for queue, ids in self._ids.items()}
         self._transaction, self._ids = None, {}
         yield {"first_ids": first_ids}, ()
+
+    def _commit_within(self, transaction: Any, seconds: float) -> None:
+        """Commit; while a queue has no room for that, wait for it, as long as the client does."""
+        full: list[QueueFull] = []
+
+        def commit(seconds: float) -> bool:
+            try:
+                transaction.commit(timeout=seconds)
+            except QueueFull as error:
+                full[:] = [error]
+                return False
+            return True
+
+        if not self._wait(seconds, commit):
+            raise full[0]
 
     def _rollback(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
         self._transaction, self._ids = None, {}
         transaction.rollback()
         yield {}, ()
 
-    def _wait(self, frame: Frame, get: Callable[[float], Any]) -> Any:
-        """What `get` finds within the request's timeout, while the client is there to want it."""
-        timeout = frame.header.get("wait", 0)
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0:
-            raise InvalidArgument(f"timeout is {timeout!r}: give seconds, 0 or more")
+    def _wait(self, timeout: float, get: Callable[[float], Any]) -> Any:
+        """What `get` finds within so many seconds, while the client is there to want it."""
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -214,3 +235,13 @@ class Session:
                 raise ConnectionLost("the client is gone")
             if self._is_closing():
                 raise StoreClosed("the owner has closed the store: open it again")
+
+
+def _seconds(frame: Frame, default: float) -> float:
+    """How long a request may wait."""
+    timeout = frame.header.get("wait")
+    if timeout is None:
+        return default
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0:
+        raise InvalidArgument(f"timeout is {timeout!r}: give seconds, 0 or more")
+    return timeout

@@ -43,7 +43,7 @@ class PlainTransaction:
         messages = self.get_many(source, 1, timeout)
         return messages[0] if messages else None
 
-    def commit(self) -> None:
+    def commit(self, timeout: float | None = None) -> None:
         """Make the puts visible."""
         if self.state != "open":
             raise TransactionClosed(self.state)
@@ -69,20 +69,23 @@ class PlainStore:
     """Queues as lists."""
 
     store_id = 7
+    commit_timeout = 0.0
 
     def __init__(self, *queues: str) -> None:
         self.content: dict[str, list[Delivered]] = {name: [] for name in queues}
         self.changed = threading.Condition()
         self.next_id = 1
         self.transactions: list[PlainTransaction] = []
+        self.owners: list[str] = []
 
     def check(self, name: str) -> None:
         """Whether there is such a queue."""
         if name not in self.content:
             raise QueueNotFound(f"there is no queue {name!r}")
 
-    def transaction(self, timeout: float | None, large: bool) -> PlainTransaction:
+    def transaction(self, timeout: float | None, large: bool, owner: str) -> PlainTransaction:
         """Begin one."""
+        self.owners.append(owner)
         self.transactions.append(PlainTransaction(self))
         return self.transactions[-1]
 

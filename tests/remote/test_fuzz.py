@@ -44,6 +44,9 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "large": [False, True],
     "xid": ["x1", "x2"],
     "number": [None, 1, 2],
+    "transaction_id": [1, 2, 3, 40],
+    "limit": [1, 100],
+    "owner": [None, "the importer"],
     "records": [[], [["k", 1]], [["k", 9]]],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
@@ -53,7 +56,7 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "get": ["source", "wait"],
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["source", "position"],
-    "commit": ["records"],
+    "commit": ["records", "wait"],
     "prepare": ["records", "xid"],
     "rollback": [],
 }
@@ -86,7 +89,7 @@ def random_request(rng: random.Random, epoch: str, number: int) -> bytes:
         header["arguments"] = random_fields(rng, CALLS_AND_BROWSE[header["op"]])
     else:
         header["op"] = rng.choice(list(IN_TRANSACTIONS))
-        header |= random_fields(rng, [*IN_TRANSACTIONS[header["op"]], "timeout", "large"])
+        header |= random_fields(rng, [*IN_TRANSACTIONS[header["op"]], "timeout", "large", "owner"])
         if header["op"] in ("send", "commit", "prepare", "put_block"):
             header["puts"] = [random_value(rng, "queue") for _ in range(rng.randint(0, 3))]
             bodies = [bytes(encode_one(b"payload"))] * max(1, len(header["puts"]))

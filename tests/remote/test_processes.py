@@ -35,13 +35,13 @@ HANGING_OWNER = (
 import sys, time
 from quire.engine import Transaction
 real = Transaction.commit
-def commit(self):
+def commit(self, timeout=None):
     if self._puts:
         if sys.argv[2] == "after":
-            real(self)
+            real(self, timeout)
         print("committing", flush=True)
         time.sleep(1000)
-    real(self)
+    real(self, timeout)
 Transaction.commit = commit
 """
     + OWNER
