@@ -157,6 +157,38 @@ def _browse(options: argparse.Namespace) -> None:
                 _print_payload(message.payload)
 
 
+def _transactions(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        transactions = store.transactions()
+    if options.json:
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(info) for info in transactions]))
+        return
+    rows = [("ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN FLIGHT")]
+    for info in transactions:
+        left = "-" if info.seconds_left is None else f"{info.seconds_left:.0f}s"
+        rows.append(
+            (
+                str(info.id),
+                f"{info.age_seconds:.0f}s",
+                left,
+                info.owner,
+                ", ".join(info.queues) or "-",
+                str(info.messages),
+                str(info.bytes),
+                str(info.spilled_bytes + info.file_bytes),
+                str(info.in_flight),
+            )
+        )
+    _print_table(rows)
+
+
+def _abort(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.abort(options.id)
+
+
 def _recover(options: argparse.Namespace) -> None:
     with _open(options) as store:
         prepared = store.recover()
@@ -325,6 +357,11 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
+        (
+            "transactions",
+            _transactions,
+            "list the open transactions: whose, how old, what they hold",
+        ),
         ("recover", _recover, "list the prepared transactions that wait for a decision"),
     ):
         command(name, run, help=text).add_argument("--json", action="store_true", help="as JSON")
@@ -366,6 +403,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--offline", action="store_true", help="ask no owner for what is open")
     sub.add_argument("--json", action="store_true", help="one JSON object a line")
 
+    sub = command("abort", _abort, help="roll back an open transaction, whosever it is")
+    sub.add_argument("id", type=int, metavar="ID", help="as `transactions` lists it")
     command("commit-prepared", _commit_prepared, "xid", help="commit a prepared transaction")
     command("rollback-prepared", _rollback_prepared, "xid", help="roll back a prepared transaction")
 

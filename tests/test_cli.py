@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from quire.cli import main
 from quire.engine import Store
+from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.source_tree import ROOT
 
@@ -186,6 +188,29 @@ def test_dump_lists_what_the_files_hold(quire: Terminal) -> None:
         values = {"version": 1, "url": address, "epoch": "e", "process_id": 1}
         Path(quire.path, "run", "address").write_text(json.dumps(values))
         assert "open:" not in quire("dump")
+
+
+def test_transactions_are_listed_and_aborted(quire: Terminal) -> None:
+    """Whose they are and what they hold; one that was aborted can do nothing more."""
+    assert quire("transactions").split() == [
+        "ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN", "FLIGHT",
+    ]  # fmt: skip
+    with open_store(quire.path) as store:
+        txn = store.transaction(owner="the importer", timeout=math.inf)
+        txn.put("w", b"12345")
+        head, row = quire("transactions").splitlines()
+        for name, value in (
+            ("ID", str(txn.id)), ("LEFT", "-"), ("OWNER", "the importer"), ("QUEUES", "w"),
+            ("MESSAGES", "1"), ("BYTES", "21"), ("SPILLED", "0"), ("IN FLIGHT", "0"),
+        ):  # fmt: skip
+            assert row[head.index(name) :].startswith(value)
+        (told,) = json.loads(quire("transactions", "--json"))
+        assert (told["id"], told["queues"], told["seconds_left"]) == (txn.id, ["w"], None)
+        assert quire("abort", str(txn.id)) == ""
+        with pytest.raises(TransactionAborted):
+            txn.commit()
+        quire("abort", str(txn.id), status=1)
+        assert "quire: TransactionNotFound: there is no open transaction " in quire.errors
 
 
 def test_dump_of_a_damaged_store(quire: Terminal) -> None:
