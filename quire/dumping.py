@@ -1,21 +1,25 @@
 """What a store's files say, in words: for people and programs, whatever state the store is in.
 
 - D1: the owner, where there is one that can be reached, is asked for what is not in the files:
-  where its journal ends, so that a group that it is just writing is not taken for a torn one, and
-  which transactions are open. Without it the files alone are told.
+  where its journal ends, so that a group that it is just writing is not taken for a torn one,
+  which transactions are open, and how their records stand in a queue. Without it the files alone
+  are told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quire.env import Env, OsEnv
-from quire.errors import QuireError
+from quire.errors import QueueNotFound, QuireError, RemoteError
 
 if TYPE_CHECKING:
-    from quire.engine.dump import Item
+    from quire.engine import QueueRecord
+    from quire.engine.dump import Choices, Item, Owner
+    from quire.remote import RemoteStore
 
 
 def dump(
@@ -58,20 +62,16 @@ def dump(
         limit=limit,
         start=start,
     )
-    status = _ask_owner(machine, path) if not offline and isinstance(machine, OsEnv) else None
-    if status is not None:
-        choices = replace(
-            choices,
-            until_lsn=status["journal"]["end_lsn"],
-            open_transactions=tuple(status["transactions"]),
-        )
+    if not offline and isinstance(machine, OsEnv):
+        choices = replace(choices, owner=_ask_owner(machine, path, choices))
     return dump_files(machine, path, choices)
 
 
-def _ask_owner(env: Env, path: str) -> dict[str, Any] | None:
-    """The owner's status; None if there is none, or none that answers."""
+def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
+    """What the owner tells; None if there is none, or none that answers."""
     from pyarrow import ArrowException
 
+    from quire.engine.dump import Owner
     from quire.opening import join
 
     try:
@@ -79,6 +79,26 @@ def _ask_owner(env: Env, path: str) -> dict[str, Any] | None:
         if store is None:
             return None
         with store:
-            return store.status()
+            records = _ask_for_records(store, choices)
+            status = store.status()  # after them: what has ended in between is known to have ended
     except (QuireError, OSError, ValueError, ArrowException):  # an address may be damaged, too
         return None
+    return Owner(status["journal"]["end_lsn"], tuple(status["transactions"]), records)
+
+
+def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[QueueRecord]]:
+    """Of the queue that is asked for, and of those in whose pages open transactions have some."""
+    from quire.engine.dump import MOST_RECORDS
+
+    names: set[str] = set()
+    if choices.queue is not None:
+        every = choices.queue.startswith("#")  # the owner does not tell their numbers
+        names |= {queue.name for queue in store.queues()} if every else {choices.queue}
+    if choices.pages:
+        for told in store.status()["transactions"]:
+            names |= set(told["queues"]) if told["spilled_bytes"] else set()
+    records: dict[str, list[QueueRecord]] = {}
+    for name in names:
+        with suppress(QueueNotFound, RemoteError):  # it may be of an older release
+            records[name] = store.records(name, limit=MOST_RECORDS)
+    return records

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from .dump import Choices, dump_files
 from .items import Finding, Item, as_json
+from .told import MOST_RECORDS, Owner
 from .words import in_words
 
-__all__ = ["Choices", "Finding", "Item", "as_json", "dump_files", "in_words"]
+__all__ = [
+    "MOST_RECORDS",
+    "Choices",
+    "Finding",
+    "Item",
+    "Owner",
+    "as_json",
+    "dump_files",
+    "in_words",
+]

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 from quire.engine.layout import Layout
 from quire.env import Env
@@ -39,9 +38,18 @@ from .log import Log
 from .messages import list_messages
 from .pages import list_files, list_pages
 from .queue_state import QueueState
-from .records import INDIRECT, check_large_file, find_directories, list_records, prepared_records
+from .records import (
+    INDIRECT,
+    Listed,
+    check_large_file,
+    find_directories,
+    list_sealed,
+    list_tail,
+    prepared_records,
+)
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
+from .told import Owner, list_in_order
 
 _TRIES = 10  # while an owner makes one checkpoint after the other
 
@@ -57,9 +65,7 @@ class Choices:
     checkpoint: bool = False
     limit: int | None = None  # of each list
     start: int = 0  # an LSN for the journal, a position for the queue
-    # What the owner says, where there is one:
-    until_lsn: int | None = None  # where its journal ends
-    open_transactions: tuple[dict[str, Any], ...] = ()  # as its status has them
+    owner: Owner | None = None  # what it says, where there is one
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("start", 0)):
@@ -139,7 +145,8 @@ class _Dump:
             yield from self._limited(self._queue(queue, history))
             yield from self._open(queue.name)
         if chosen.pages:
-            yield from self._limited(list_pages(self._source, self._saved, history))
+            pages = list_pages(self._source, self._saved, history, chosen.owner)
+            yield from self._limited(pages)
             yield from self._limited(list_files(self._source, history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
@@ -168,7 +175,8 @@ class _Dump:
     def _queue(self, queue: QueueState, history: History) -> Iterator[Item]:
         chosen = self._choices
         for found in chain(
-            list_records(self._source, queue, chosen.start),
+            list_sealed(self._source, queue, chosen.start),
+            self._unsealed(queue),
             prepared_records(self._source, queue, history.prepared.values()),
         ):
             if isinstance(found, Finding):
@@ -186,9 +194,17 @@ class _Dump:
             if chosen.messages:
                 yield from list_messages(self._source, queue, ref, chosen.start, self._moved_on)
 
+    def _unsealed(self, queue: QueueState) -> Iterator[Listed | Finding]:
+        """As the journal has it, or in the order that the owner tells."""
+        source, start, owner = self._source, self._choices.start, self._choices.owner
+        if owner is None:
+            return list_tail(source, queue, queue.tail_from(start))
+        return list_in_order(source, queue, owner, start)
+
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
-        for told in self._choices.open_transactions:
+        owner = self._choices.owner
+        for told in () if owner is None else owner.transactions:
             if queue is None or queue in told["queues"]:
                 yield OpenItem(
                     told["id"], told["opened_us"], tuple(told["queues"]), told["messages"],
@@ -223,7 +239,7 @@ class _Dump:
         yield from (history.prepared_item(xid) for xid in history.prepared)
         yield from self._open()
         yield from list_files(source, history)
-        for item in list_pages(source, self._saved, history):
+        for item in list_pages(source, self._saved, history, self._choices.owner):
             if isinstance(item, Finding):
                 yield item
         for key, version in islice(history.ledger.items(), self._choices.limit):
@@ -232,7 +248,8 @@ class _Dump:
     # Reading
 
     def _new_log(self) -> Log:
-        return Log(self._source, self._saved, self._choices.until_lsn)
+        owner = self._choices.owner
+        return Log(self._source, self._saved, None if owner is None else owner.end_lsn)
 
     def _fold(self) -> Generator[Item, None, History]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
@@ -280,7 +297,7 @@ def _queue_items(queue: QueueState) -> Iterator[Item]:
     yield QueueItem(
         queue.queue_id, queue.name, queue.kind, queue.capacity, queue.max_messages,
         queue.created_us, queue.end_position, queue.released.total, len(queue.directory),
-        queue.certain,
+        queue.certain, queue.data_file,
     )  # fmt: skip
     for subscription in queue.subscriptions.values():
         yield SubscriptionItem(

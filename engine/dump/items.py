@@ -150,6 +150,7 @@ class QueueItem:
     released: int  # messages that every subscription has read
     record_pages: int
     certain: bool  # False: damage hides how many messages came before
+    data_file: int | None = None  # its number: where the queue's blocks and record pages go
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class QueueRecord:
     name: str  # OPEN, MESSAGES, INDIRECT, COMMIT, ROLLBACK, PREPARE
     transaction: int | None = None  # None: not known (any more)
     lsn: int | None = None  # of the COMMIT record that tells it
-    position: int | None = None  # None: its transaction is open
+    position: int | None = None  # None: its transaction has not committed
     messages: int = 0
     released: int = 0  # of them, by all subscriptions
     first_id: int | None = None
@@ -198,6 +199,7 @@ class QueueRecord:
     record_page: int | None = None
     certain: bool = True  # False: the position may be a later one
     xid: str | None = None  # of a prepared transaction
+    open: bool = False  # its transaction is open, as the owner says
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +226,12 @@ class PagesItem:
     file: str
     first: int
     pages: int
-    use: str  # header, records, block, free, other
+    use: str  # header, records, block, open, free, other
     queue_id: int | None = None
     queue: str | None = None
-    position: int | None = None  # of the first message
+    position: int | None = None  # of the first message; None: its transaction has not committed
     messages: int | None = None
+    transaction: int | None = None  # the open one that holds them, as the owner says
 
 
 @dataclass(frozen=True, slots=True)

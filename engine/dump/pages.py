@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from quire.engine import format
 from quire.engine.data_files import split_address, split_page
+from quire.intervals import IntervalSet
 from quire.ltds import LtdsReader, list_ids
 
 from .history import History
@@ -19,6 +20,7 @@ from .queue_state import QueueState
 from .records import list_records
 from .saved import Saved
 from .source import UNREADABLE, Source
+from .told import Owner
 
 
 class _Use(NamedTuple):
@@ -26,8 +28,9 @@ class _Use(NamedTuple):
     pages: int
     use: str
     queue: QueueState
-    position: int
+    position: int | None
     messages: int
+    transaction: int | None = None
 
 
 def _place(use: _Use) -> tuple[int, int]:
@@ -35,12 +38,17 @@ def _place(use: _Use) -> tuple[int, int]:
 
 
 def list_pages(
-    source: Source, saved: Saved | None, history: History
+    source: Source, saved: Saved | None, history: History, owner: Owner | None
 ) -> Iterator[PagesItem | Finding]:
-    """All pages of all data files, in order; consecutive ones of one use in one item."""
+    """All pages of all data files, in order; consecutive ones of one use in one item.
+
+    With an owner those of open transactions, too (of the queues that it was asked of).
+    """
     uses: dict[int, list[_Use]] = {}
     for queue in history.queues.values():
         yield from _uses(source, queue, uses)
+    if owner is not None:
+        _add_open(source, history, owner, uses)
     numbers = set(source.data_files()) | set(uses)
     if saved is not None:
         numbers |= set(range(len(saved.spaces)))
@@ -64,6 +72,31 @@ def _uses(source: Source, queue: QueueState, uses: dict[int, list[_Use]]) -> Ite
             pages = -(-ref.length // size)
             use = _Use(offset // size, pages, "block", queue, ref.position, ref.count)
             uses.setdefault(number, []).append(use)
+
+
+def _add_open(source: Source, history: History, owner: Owner, uses: dict[int, list[_Use]]) -> None:
+    """Pages of open transactions, but for those that somebody else has got meanwhile."""
+    size = source.geometry.page_size
+    taken = {
+        number: IntervalSet.from_list(sorted((u.first, u.first + u.pages) for u in known))
+        for number, known in uses.items()
+    }
+    for queue in history.queues.values():
+        for transaction, part in owner.spilled(queue):
+            number, offset = split_address(part.address)
+            first, pages = offset // size, -(-part.length // size)
+            held = taken.setdefault(number, IntervalSet())
+            if not held.overlaps(first, first + pages) and _is_there(source, number, first + pages):
+                use = _Use(first, pages, "open", queue, None, part.count, transaction)
+                uses.setdefault(number, []).append(use)
+                held.add(first, first + pages)
+
+
+def _is_there(source: Source, number: int, end: int) -> bool:
+    try:
+        return end <= source.data_pages(number)
+    except UNREADABLE:
+        return False
 
 
 def _of_file(
@@ -91,11 +124,11 @@ def _of_file(
                 f"the file has {total} pages: pages {use.first} to {use.first + use.pages - 1} are"
                 " not in it",
                 f"messages of queue {use.queue.title!r} at positions {use.position} to"
-                f" {use.position + use.messages - 1}",
+                f" {(use.position or 0) + use.messages - 1}",
             )  # fmt: skip
         yield PagesItem(
             file, use.first, use.pages, use.use, use.queue.queue_id, use.queue.name,
-            use.position, use.messages,
+            use.position, use.messages, use.transaction,
         )  # fmt: skip
         page = max(page, use.first + use.pages)
     if page < total:

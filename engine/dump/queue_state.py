@@ -50,6 +50,7 @@ class QueueState:
     capacity: int | None = None
     max_messages: int | None = None
     created_us: int | None = None
+    data_file: int | None = None
     end_position: int = 0
     certain: bool = True
     directory: list[PageEntry] = field(default_factory=list)
@@ -64,6 +65,7 @@ class QueueState:
         queue = cls(
             int(body["queue_id"]), str(body["name"]), str(body["kind"]), int(body["capacity"]),
             None if most is None else int(most), int(body["created_us"]),
+            int(body.get("data_file", 0)),
         )  # fmt: skip
         if queue.kind == WORK:
             number = int(body["subscription_id"])

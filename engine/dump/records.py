@@ -25,12 +25,11 @@ COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
 Listed = tuple[QueueRecord, BlockRef | None]
 
 
-def list_records(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
-    """All records from the position on; with those of messages, where they are."""
+def list_sealed(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
+    """What record pages list, from the position on; with records of messages, where they are."""
     for entry in queue.directory:
         if entry.end > start:
             yield from _sealed(source, queue, entry, start)
-    yield from _tail(source, queue, start)
 
 
 def _sealed(
@@ -48,21 +47,28 @@ def _sealed(
             yield message_record(source, queue, ref, record_page=entry.page), ref
 
 
-def _tail(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
+def list_records(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
+    """All that the files know, from the position on."""
+    yield from list_sealed(source, queue, start)
+    yield from list_tail(source, queue, queue.tail_from(start))
+
+
+def list_tail(source: Source, queue: QueueState, records: Iterable[TailRecord]) -> Iterator[Listed]:
     """What the journal tells: each transaction with the records that it entered and ended with."""
     before: TailRecord | None = None
-    for record in queue.tail_from(start):
+    for record in records:
         if before is None or record.lsn != before.lsn:
             if before is not None:
-                yield _control(queue, COMMIT, before), None
-            yield _control(queue, OPEN, record), None
+                yield control(queue, COMMIT, before), None
+            yield control(queue, OPEN, record), None
         yield message_record(source, queue, record.ref, record), record.ref
         before = record
     if before is not None:
-        yield _control(queue, COMMIT, before), None
+        yield control(queue, COMMIT, before), None
 
 
-def _control(queue: QueueState, name: str, record: TailRecord) -> QueueRecord:
+def control(queue: QueueState, name: str, record: TailRecord) -> QueueRecord:
+    """The OPEN or COMMIT of the transaction that a record belongs to."""
     return QueueRecord(
         queue.queue_id, queue.name, name, record.transaction, record.lsn, time_us=record.ref.time_us
     )

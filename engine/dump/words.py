@@ -185,6 +185,8 @@ def _queue(item: QueueItem) -> Iterator[str]:
     words.append(f"{least}{count(item.end_position, 'message')} committed")
     words.append(f"{number(item.released)} of them read by all")
     words.append(count(item.record_pages, "record page"))
+    if item.data_file is not None:
+        words.append(f"in data file {item.data_file}")
     if item.created_us is not None:
         words.append(f"made {time(item.created_us)}")
     yield ", ".join(words)
@@ -234,7 +236,7 @@ def _queue_record(item: QueueRecord) -> Iterator[str]:
 
 def _position(item: QueueRecord) -> str:
     if item.position is None:
-        return "no position yet"
+        return "no position yet" if item.open or item.xid is not None else "no position"
     where = span("position", item.position, item.messages)
     return where if item.certain else f"{where} or later"
 
@@ -263,6 +265,8 @@ def _told(item: QueueRecord) -> Iterator[str]:
         yield f"listed in {item.record_file} page {item.record_page}"
     elif item.lsn is not None and not item.messages:
         yield f"told by the record at LSN {item.lsn:#x}"
+    elif item.open and not item.messages:
+        yield "still open"
 
 
 @_lines.register
@@ -282,15 +286,17 @@ def _pages(item: PagesItem) -> Iterator[str]:
         "header": "the file's header",
         "records": "record page",
         "block": "block",
+        "open": f"messages of the open transaction {item.transaction}",
         "free": "free",
         "other": "in no queue: held by an open transaction or a checkpoint, or not yet given back",
     }
     words = f"{item.file} {span('page', item.first, item.pages)}: {uses[item.use]}"
-    if item.queue_id is not None and item.position is not None:
-        words += (
-            f" of {queue_name(item.queue_id, item.queue)},"
-            f" {span('position', item.position, item.messages or 1)}"
-        )
+    if item.queue_id is not None:
+        words += f" of {queue_name(item.queue_id, item.queue)},"
+        if item.position is None:
+            words += f" {count(item.messages or 0, 'message')}"
+        else:
+            words += f" {span('position', item.position, item.messages or 1)}"
     yield words
 
 
