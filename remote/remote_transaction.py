@@ -183,17 +183,20 @@ class RemoteTransaction:
             self._check_open()
             self._records.append((key, version))
 
-    def prepare(self, xid: str) -> None:
+    def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make everything durable and leave it undecided, in one round trip.
 
-        Raises OutcomeUnknown if the owner dies before it answers: `recover` of the store, opened
-        again, lists the xid or does not.
+        `timeout`: as for `commit`. Raises OutcomeUnknown if the owner dies before it answers:
+        `recover` of the store, opened again, lists the xid or does not.
         """
         check_xid(xid)
+        wait = None if timeout is None else check_seconds(timeout)
         with self._lock:
             self._check_open()
             answer = self._ended_by(
-                {"op": "prepare", "xid": xid}, lambda error: outcome_unknown("prepare", xid, error)
+                {"op": "prepare", "xid": xid, "wait": wait},
+                lambda error: outcome_unknown("prepare", xid, error),
+                may_block=bool(wait),
             )
             self._prepared = xid, field(answer[-1].header, "number", int)
             self.state = "prepared"

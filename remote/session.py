@@ -188,9 +188,10 @@ class Session:
             transaction.record(entry[0], entry[1])
 
     def _prepare(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+        seconds = _seconds(frame, self._store.commit_timeout)
         self._take_rest(transaction, frame)
         xid = field(frame.header, "xid", str)
-        transaction.prepare(xid)
+        self._when_there_is_room(seconds, lambda seconds: transaction.prepare(xid, timeout=seconds))
         number = self._undecided.add(xid, transaction, self._ids)
         self._transaction, self._ids = None, {}
         yield {"number": number}, ()
@@ -198,24 +199,24 @@ class Session:
     def _commit(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
         seconds = _seconds(frame, self._store.commit_timeout)
         self._take_rest(transaction, frame)
-        self._commit_within(transaction, seconds)
+        self._when_there_is_room(seconds, lambda seconds: transaction.commit(timeout=seconds))
         first_ids = {queue: int(ids[0]) for queue, ids in self._ids.items()}
         self._transaction, self._ids = None, {}
         yield {"first_ids": first_ids}, ()
 
-    def _commit_within(self, transaction: Any, seconds: float) -> None:
-        """Commit; while a queue has no room for that, wait for it, as long as the client does."""
+    def _when_there_is_room(self, seconds: float, end: Callable[[float], None]) -> None:
+        """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
         full: list[QueueFull] = []
 
-        def commit(seconds: float) -> bool:
+        def attempt(seconds: float) -> bool:
             try:
-                transaction.commit(timeout=seconds)
+                end(seconds)
             except QueueFull as error:
                 full[:] = [error]
                 return False
             return True
 
-        if not self._wait(seconds, commit):
+        if not self._wait(seconds, attempt):
             raise full[0]
 
     def _rollback(self, transaction: Any, frame: Frame) -> Iterator[Answer]:

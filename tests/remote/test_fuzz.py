@@ -57,7 +57,7 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["source", "position"],
     "commit": ["records", "wait"],
-    "prepare": ["records", "xid"],
+    "prepare": ["records", "xid", "wait"],
     "rollback": [],
 }
 CALLS_AND_BROWSE = {

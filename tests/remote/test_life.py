@@ -253,6 +253,21 @@ def test_promise_5_a_commit_gives_up_waiting(store: AnyStore, timeout: float) ->
     assert take(store, "small") == [b"old" * 1000, b"1"]
 
 
+def test_a_prepare_waits_for_space(owner: Store, store: AnyStore) -> None:
+    """As a commit does; what is prepared then is the store's."""
+    first, second = nearly_full(store)
+    with pytest.raises(QueueFull):
+        first.prepare("x1", timeout=0)
+    thread, errors = beside(lambda: first.prepare("x1", timeout=1000))
+    waits(owner)
+    second.rollback()
+    thread.join(SECONDS)
+    assert not errors
+    assert (first.state, [info.xid for info in store.recover()]) == ("prepared", ["x1"])
+    first.commit()
+    assert take(store, "small") == [b"old" * 1000, b"1"]
+
+
 def test_the_owners_default_holds_for_its_clients(store_path: str) -> None:
     """Its option commit_timeout."""
     with open_store(store_path, commit_timeout=0.05) as owner, join(store_path) as store:
