@@ -24,7 +24,7 @@ from quire.limits import POINTERS_AT_ONCE
 
 from .block_ref import BlockRef
 from .info import QueueInfo, QueueRecord, SubscriptionInfo
-from .queue_log import COMMIT, ROLLBACK, Entry, QueueLog
+from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import PageEntry, RecordList
 from .record_page import RecordPages
@@ -197,14 +197,13 @@ class Queue:
         replaced: PageEntry | None,
         entries: list[PageEntry],
         moved: list[tuple[list[BlockRef], BlockRef]],
-        logged: tuple[int, list[Entry]],
+        logged: Sealing,
     ) -> list[BlockRef]:
         """A checkpoint sealed the first `count` records of the tail into new record pages.
 
         `replaced` is the last page of before, written anew; `moved` pairs old records with the one
-        in their stead; `logged`: so many first entries of the log come down to these. Returns the
-        new blocks that were released meanwhile. Keeps Q3: the charge of partly released messages is
-        taken anew.
+        in their stead; `logged`: what goes from the log. Returns the new blocks that were released
+        meanwhile. Keeps Q3: the charge of partly released messages is taken anew.
         """
         freed = []
         for old, new in moved:
@@ -218,16 +217,16 @@ class Queue:
             if covered == new.count:
                 freed.append(new)
         self.records.seal(count, replaced, entries, self.released)
-        self.log.drop(*logged)
+        self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()
         return freed
 
-    def log_to_keep(self, position: int) -> tuple[int, list[Entry]]:
+    def log_to_keep(self, position: int) -> Sealing:
         """For `seal`: how the log looks without what ended below the position."""
         with self.lock:
-            count = self.log.begin_sealing()
-        return count, self.log.without((COMMIT, ROLLBACK), count, position)
+            there = self.log.begin_sealing()
+        return self.log.to_seal(*there, position)
 
     def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
         """The queue's records that no checkpoint has sealed, in queue order: so many of them."""

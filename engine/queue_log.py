@@ -17,9 +17,12 @@ transaction: no control record is needed there, and nothing interleaves any more
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from . import format
 from .block_ref import KIND_NAMES, BlockRef
@@ -43,32 +46,57 @@ class Place(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record that is not in the record list; COMMIT and ROLLBACK stand for their OPEN too."""
+    """Messages that left the write buffer, or a ROLLBACK, which stands for its OPEN too."""
 
     place: Place
     kind: str
     transaction_id: int
     part: Part | None = None
-    opened: Place | None = None
-    start: int = 0  # COMMIT: the position of the transaction's first message
+    opened: tuple[int, int] | None = None  # as a Place
+
+
+class Commit(NamedTuple):
+    """A COMMIT record, which stands for its OPEN too; the messages are those of [start, end)."""
+
+    number: int
+    start: int
+    end: int
+    transaction_id: int
+    opened_number: int
+    opened_position: int
+
+
+# Most transactions leave nothing here but this: it is kept small, and away from the collector.
+_COMMIT: Final = struct.Struct("6q")
+_END: Final = Commit._fields.index("end")
+_ID: Final = Commit._fields.index("transaction_id")
+
+
+class Sealing(NamedTuple):
+    """What a checkpoint drops: of the first entries all but the kept ones, the first commits."""
+
+    entries: int
+    kept: list[Entry]
+    commits: int
 
 
 class QueueLog:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_apart", "_number", "_rolled_back", "entries", "opened", "sealing")
+    __slots__ = ("_apart", "_commits", "_number", "_rolled_back", "entries", "opened", "sealing")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.opened: dict[int, Place] = {}  # by transaction
+        self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a Place
         self.sealing = False  # a checkpoint has looked at the entries
+        self._commits = bytearray()
         self._apart: set[int] = set()  # open transactions with messages here (G3)
         self._number = 0
         self._rolled_back = 0
 
     def open(self, transaction_id: int, position: int) -> None:
         self._number = number = self._number + 1
-        self.opened[transaction_id] = Place(number, position)
+        self.opened[transaction_id] = (number, position)
 
     def spilled(self, transaction_id: int, position: int, parts: Iterable[Part]) -> None:
         """Messages left the write buffer before their transaction's end."""
@@ -82,11 +110,10 @@ class QueueLog:
         """The transaction's messages have the positions [start, end)."""
         opened = self.opened.pop(transaction_id, None)
         if opened is not None:
-            self._apart.discard(transaction_id)
+            if self._apart:
+                self._apart.discard(transaction_id)
             self._number = number = self._number + 1
-            self.entries.append(
-                Entry(Place(number, end), COMMIT, transaction_id, None, opened, start)
-            )
+            self._commits += _COMMIT.pack(number, start, end, transaction_id, *opened)
 
     def rollback(self, transaction_id: int, position: int) -> None:
         """Without messages in the queue there is nothing to be marked as rolled back."""
@@ -99,30 +126,37 @@ class QueueLog:
         self.entries.append(Entry(place, ROLLBACK, transaction_id, None, opened))
         self._rolled_back += 1
         if self._rolled_back > _ROLLED_BACK and not self.sealing:
-            self.drop(len(self.entries), self.without((ROLLBACK,), len(self.entries), position))
+            self.drop(Sealing(len(self.entries), self._without(self.entries, set()), 0))
 
     # Sealing (G2)
 
-    def begin_sealing(self) -> int:
-        """How many entries there are; they stay where they are until `drop`."""
+    def begin_sealing(self) -> tuple[int, int]:
+        """How much there is, for `to_seal`; it stays where it is until `drop`."""
         self.sealing = True
-        return len(self.entries)
+        return len(self.entries), len(self._commits)
 
-    def without(self, kinds: tuple[str, ...], count: int, position: int) -> list[Entry]:
-        """The first `count` entries but those of transactions that ended in one of the ways."""
-        first = self.entries[:count]
-        ended = {
-            entry.transaction_id
-            for entry in first
-            if entry.kind in kinds and entry.place.position <= position
-        }
-        return [entry for entry in first if entry.transaction_id not in ended]
+    def to_seal(self, entries: int, commits: int, position: int) -> Sealing:
+        """What goes when all below the position is sealed. Needs no lock until `drop`."""
+        table = np.frombuffer(bytes(self._commits[:commits]), np.int64).reshape(
+            -1, len(Commit._fields)
+        )
+        sealed = table[: np.searchsorted(table[:, _END], position, side="right")]
+        first = self.entries[:entries]
+        apart = np.array([*{entry.transaction_id for entry in first}], np.int64)
+        ended = set(np.intersect1d(apart, sealed[:, _ID]).tolist())
+        return Sealing(entries, self._without(first, ended), len(sealed) * _COMMIT.size)
 
-    def drop(self, count: int, kept: list[Entry]) -> None:
-        """Keep these of the first `count`."""
-        self.entries[:count] = kept
+    def drop(self, sealing: Sealing) -> None:
+        """It is sealed."""
+        self.entries[: sealing.entries] = sealing.kept
+        del self._commits[: sealing.commits]
         self._rolled_back = sum(1 for entry in self.entries if entry.kind == ROLLBACK)
         self.sealing = False
+
+    def _without(self, entries: list[Entry], ended: set[int]) -> list[Entry]:
+        """The entries but those of transactions that were rolled back, or have `ended`."""
+        gone = ended | {e.transaction_id for e in entries if e.kind == ROLLBACK}
+        return [entry for entry in entries if entry.transaction_id not in gone]
 
     # Looking
 
@@ -139,6 +173,7 @@ class QueueLog:
         other = QueueLog()
         other.entries = list(self.entries)
         other.opened = dict(self.opened)
+        other._commits = self._commits[:]
         return other
 
     def records(self, committed: list[BlockRef]) -> Iterator[QueueRecord]:
@@ -161,21 +196,28 @@ class QueueLog:
 
     def _owned(self, committed: list[BlockRef]) -> Iterator[tuple[BlockRef, int | None]]:
         """Each record with the transaction that committed it, as far as that is known."""
-        owners = deque(entry for entry in self.entries if entry.kind == COMMIT)
+        owners = deque(self._committed())
         for ref in committed:
-            while owners and owners[0].place.position <= ref.position:
+            while owners and owners[0].end <= ref.position:
                 owners.popleft()
             owned = owners and owners[0].start <= ref.position
             yield ref, owners[0].transaction_id if owned else None
+
+    def _committed(self) -> Iterator[Commit]:
+        return (Commit(*fields) for fields in _COMMIT.iter_unpack(self._commits))
 
     def _events(
         self, positions: dict[tuple[int | None, int], int]
     ) -> Iterator[tuple[Place, QueueRecord]]:
         for transaction_id, place in self.opened.items():
-            yield place, QueueRecord(OPEN, transaction_id)
-        for place, kind, transaction_id, part, opened, _ in self.entries:
-            if opened is not None:
-                yield opened, QueueRecord(OPEN, transaction_id)
+            yield Place(*place), QueueRecord(OPEN, transaction_id)
+        for commit in self._committed():
+            opened = Place(commit.opened_number, commit.opened_position)
+            yield opened, QueueRecord(OPEN, commit.transaction_id)
+            yield Place(commit.number, commit.end), QueueRecord(COMMIT, commit.transaction_id)
+        for place, kind, transaction_id, part, began in self.entries:
+            if began is not None:
+                yield Place(*began), QueueRecord(OPEN, transaction_id)
             if part is not None:
                 position = positions.get((transaction_id, part.address))
                 yield place, _record(part, position, transaction_id)
