@@ -84,7 +84,6 @@ class Maintenance:
         """Do what is due."""
         options = self._manager.options
         self._manager.expire()
-        self._manager.empty_buffers()
         self._leases.expire()
         with self._manager.sequencer.fail_stop("removing a file"):
             self._manager.places.sweep(sliced=self._thread is not None)
@@ -96,6 +95,7 @@ class Maintenance:
             with self._manager.sequencer.fail_stop("giving space back"):
                 self._manager.places.trim()
             self._trimmed = self._env.monotonic()
+        self._manager.empty_buffers()  # takes space, which may fail: after all that gives it back
         self._due = min(
             self._checkpointer.last_lsn + options.checkpoint_bytes,
             self._journal.end_lsn + (options.segment_bytes >> 2),

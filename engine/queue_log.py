@@ -11,7 +11,7 @@ transaction: no control record is needed there, and nothing interleaves any more
 
 - G1: places are the queue's end position at the time, and a number that counts up.
 - G2: what a finished transaction left here goes with the checkpoint that seals it, and what was
-  rolled back after `_ROLLED_BACK` more of its kind at the latest (promise 9).
+  rolled back as soon as that is more than `_ROLLED_BACK` records and half of all (promise 9).
 - G3: messages here are those of transactions that left the buffer (the sublists of the figures).
 """
 
@@ -90,7 +90,7 @@ class QueueLog:
         self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a Place
         self.sealing = False  # a checkpoint has looked at the entries
         self._commits = bytearray()
-        self._apart: set[int] = set()  # open transactions with messages here (G3)
+        self._apart: dict[int, int] = {}  # open transactions with messages here (G3), in records
         self._number = 0
         self._rolled_back = 0
 
@@ -100,8 +100,8 @@ class QueueLog:
 
     def spilled(self, transaction_id: int, position: int, parts: Iterable[Part]) -> None:
         """Messages left the write buffer before their transaction's end."""
-        self._apart.add(transaction_id)
         for part in parts:
+            self._apart[transaction_id] = self._apart.get(transaction_id, 0) + 1
             self._number += 1
             place = Place(self._number, position)
             self.entries.append(Entry(place, MESSAGES, transaction_id, part))
@@ -111,7 +111,7 @@ class QueueLog:
         opened = self.opened.pop(transaction_id, None)
         if opened is not None:
             if self._apart:
-                self._apart.discard(transaction_id)
+                self._apart.pop(transaction_id, None)
             self._number = number = self._number + 1
             self._commits += _COMMIT.pack(number, start, end, transaction_id, *opened)
 
@@ -120,13 +120,13 @@ class QueueLog:
         opened = self.opened.pop(transaction_id, None)
         if opened is None or transaction_id not in self._apart:
             return
-        self._apart.remove(transaction_id)
+        self._rolled_back += self._apart.pop(transaction_id) + 1
         self._number += 1
         place = Place(self._number, position)
         self.entries.append(Entry(place, ROLLBACK, transaction_id, None, opened))
-        self._rolled_back += 1
-        if self._rolled_back > _ROLLED_BACK and not self.sealing:
-            self.drop(Sealing(len(self.entries), self._without(self.entries, set()), 0))
+        count = len(self.entries)
+        if self._rolled_back > max(_ROLLED_BACK, count >> 1) and not self.sealing:
+            self.drop(Sealing(count, self._without(self.entries, set()), 0))
 
     # Sealing (G2)
 
@@ -150,7 +150,8 @@ class QueueLog:
         """It is sealed."""
         self.entries[: sealing.entries] = sealing.kept
         del self._commits[: sealing.commits]
-        self._rolled_back = sum(1 for entry in self.entries if entry.kind == ROLLBACK)
+        ended = {entry.transaction_id for entry in self.entries if entry.kind == ROLLBACK}
+        self._rolled_back = sum(1 for entry in self.entries if entry.transaction_id in ended)
         self.sealing = False
 
     def _without(self, entries: list[Entry], ended: set[int]) -> list[Entry]:
