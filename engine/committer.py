@@ -60,6 +60,11 @@ class Committer:
         self.after_commit: Callable[[], None] = lambda: None
         self._adoptions = adoptions
 
+    @property
+    def failed(self) -> bool:
+        """Whether what was submitted may be in the journal though it was not applied."""
+        return self.journal.failed or self.sequencer.failure is not None
+
     def commit(
         self,
         transaction: Transaction,
@@ -282,5 +287,5 @@ class Committer:
         for queue in reserved:
             with queue.lock:
                 queue.space.unreserve()
-        if extents and not self.journal.failed:
+        if extents and not self.failed:
             self.places.abandon(extents)

@@ -222,8 +222,17 @@ class Puts:
                 self._to_files(0)
         else:
             for written in leaving:
-                self._manager.overflow.spill(self._transaction_id, written)
+                self._spill(written)
         return bool(leaving)
+
+    def _spill(self, written: Written) -> None:
+        try:
+            self._manager.overflow.spill(self._transaction_id, written)
+        except QuireError:  # nothing has left
+            raise
+        except BaseException:  # an interrupt: what has left is not known (W3)
+            self._lost()
+            raise
 
     def _to_files(self, may_wait_bytes: int) -> None:
         """Move what waits to files (W3). So much of all files together may wait for a write."""

@@ -6,7 +6,7 @@ States (`TransactionState`):
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
                            the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
-    OPEN -> IN_DOUBT       the journal's write failed: reopening the store tells
+    OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
                            object or by the xid (store.commit_prepared, rollback_prepared)
     OPEN -> OPEN           prepare() raised for such a reason (also XidExists, KeyHeld)
@@ -18,7 +18,8 @@ States (`TransactionState`):
 - X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
   available again at its place in the order by its rollback.
 - X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
-  a file of a large transaction could not be written (DiskFull), it can only be rolled back.
+  a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
+  from then on, also at the end of its with block: that may have been another thread's doing.
 - X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
   of its queues' capacity and of the write buffer, and its time.
 - X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
@@ -99,7 +100,7 @@ class Transaction:
         self._state = TransactionState.OPEN
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
-        self._puts = Puts(manager, transaction_id, large, self._undo)
+        self._puts = Puts(manager, transaction_id, large, self._lose)
         self._gets = Gets(manager)
         self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
@@ -247,6 +248,8 @@ class Transaction:
             except BaseException:
                 if self.stands:
                     self._settle()
+                elif self._manager.committer.failed:  # an interrupt, in the journal's write
+                    self._end(TransactionState.IN_DOUBT)
                 raise
             self._settle()
 
@@ -263,6 +266,10 @@ class Transaction:
         with self._lock:
             if self._state is TransactionState.OPEN:
                 self._undo()
+
+    def close(self, reason: str) -> None:
+        """Roll back because the store is closed; a commit that waits for space gives up."""
+        self._end_by(StoreClosed, reason, wait=True)
 
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make everything durable and leave it undecided, under a name: two-phase commit.
@@ -283,8 +290,8 @@ class Transaction:
             except AlreadyCommitted:
                 self._undo()
                 raise
-            except StoreFailed:
-                if not self.is_prepared:
+            except BaseException:
+                if self._manager.committer.failed and not self.is_prepared:
                     self._end(TransactionState.IN_DOUBT)
                 raise
             finally:
@@ -309,15 +316,10 @@ class Transaction:
             wait=True,
         )
 
-    def close(self, reason: str) -> None:
-        """Roll back because the store is closed; a commit that waits for space gives up."""
-        self._demand_end(StoreClosed, reason)
-        self.give_up()
-
     def _demand_end(self, kind: type[QuireError], text: str) -> None:
         """Of a commit that waits for space, as it holds the lock meanwhile."""
         self._shall_end = kind, text
-        queue = self._waits_for
+        queue = self._waits_for  # looked at after that: who begins to wait now will see it
         if queue is not None:
             with queue.lock:
                 queue.wake_all()
@@ -471,7 +473,7 @@ class Transaction:
                 now = manager.env.monotonic()
                 if deadline is None:
                     seconds = manager.options.commit_timeout if timeout is None else timeout
-                    deadline = now + seconds
+                    deadline = now + check_timeout(seconds)
                 if now >= deadline or full.queue is None:
                     raise
                 self._waits_for = queue = manager.state.queue(full.queue)
@@ -530,6 +532,12 @@ class Transaction:
         if self.change is not None:
             committed(self._puts.by_queue.values(), self.change.first_id)
         self._end(TransactionState.COMMITTED)
+
+    def _lose(self) -> None:
+        """Part of what was put is lost, perhaps while another thread made room in the buffer."""
+        text = "part of what was put was lost on its way to the disk; it has been rolled back"
+        self._ended_by = TransactionClosed, f"{text}: begin a new transaction"
+        self._undo()
 
     def _undo(self) -> None:
         if self.stands:  # an interrupt came between the commit and its end

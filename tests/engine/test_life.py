@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any
@@ -13,7 +14,9 @@ from quire.errors import (
     DiskFull,
     InvalidArgument,
     QueueFull,
+    StoreClosed,
     TransactionAborted,
+    TransactionClosed,
     TransactionNotFound,
     TransactionTimeout,
 )
@@ -129,6 +132,70 @@ def test_a_commit_that_waits_can_be_aborted(store_path: str) -> None:
         assert [type(error) for error in errors] == [TransactionAborted]
         second.rollback()
         assert take(store, "q") == [b"old" * 1000]
+
+
+def test_an_abort_that_comes_as_a_commit_begins_to_wait(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the two looks first, the commit does not wait for its whole time."""
+    with Store.open(store_path) as store:
+        first, second = nearly_full(store)
+        looked, go_on = threading.Event(), threading.Event()
+        waiting: dict[str, Any] = {"for": None}
+
+        def look(_: Transaction) -> Any:
+            found = waiting["for"]
+            if threading.current_thread().name == "another" and not looked.is_set():
+                looked.set()
+                go_on.wait(WAIT)
+            return found
+
+        def wait(_: Transaction, queue: Any) -> None:
+            waiting["for"] = queue
+
+        monkeypatch.setattr(Transaction, "_waits_for", property(look, wait), raising=False)
+        aborting, no_errors = in_a_thread(lambda: store.abort(first.id))
+        assert looked.wait(WAIT)
+        threading.Timer(0.1, go_on.set).start()
+        began = time.monotonic()
+        with pytest.raises(TransactionAborted):
+            first.commit(timeout=2 * WAIT)
+        aborting.join(WAIT)
+        monkeypatch.undo()
+        assert not no_errors
+        assert time.monotonic() - began < WAIT
+        second.rollback()
+
+
+@pytest.mark.promise(7)
+def test_closing_the_store_ends_a_commit_that_waits(store_path: str) -> None:
+    """However long it may wait, and there is no limit at all here."""
+    store = Store.open(store_path, commit_timeout=math.inf)
+    first, _ = nearly_full(store)
+    thread, errors = in_a_thread(first.commit)
+    waits(first)
+    began = time.monotonic()
+    store.close()
+    assert time.monotonic() - began < WAIT
+    thread.join(WAIT)
+    assert [type(error) for error in errors] == [StoreClosed]
+    with Store.open(store_path) as store:
+        assert take(store, "q") == [b"old" * 1000]
+
+
+@pytest.mark.promise(2)
+def test_promise_2_a_with_block_whose_store_was_closed_raises(store_path: str) -> None:
+    """Nobody may think that it was committed."""
+    store = Store.open(store_path)
+    store.create_queue("q")
+
+    def closed() -> None:
+        with store.transaction() as txn:
+            txn.put("q", b"x")
+            store.close()
+
+    with pytest.raises(StoreClosed):
+        closed()
 
 
 @pytest.mark.promise(13)
@@ -287,6 +354,25 @@ def test_records_are_told_apart_though_their_pages_are_used_again(end: str) -> N
         ]  # fmt: skip
 
 
+@pytest.mark.promise(9)
+def test_promise_9_rolled_back_records_are_counted_one_by_one() -> None:
+    """Not by transaction: one of them may leave many. What others hold stays."""
+    with open_sim(write_buffer_messages=1) as store:
+        store.create_queue("q", kind="work")
+        kept = store.transaction()
+        for number in range(600):
+            kept.put("q", b"%d" % number)
+        log = store._manager.state.queue("q").log
+        for _ in range(20):
+            txn = store.transaction()
+            for _ in range(200):
+                txn.put("q", b"x")
+            txn.rollback()
+            assert len(log.entries) <= 600 + 1024 + 2 * 201
+        kept.commit()
+        assert take(store, "q") == [b"%d" % number for number in range(600)]
+
+
 def test_transactions_leave_the_buffer_after_a_time() -> None:
     """[0042] With `write_buffer_seconds`, full or not; and commit as ever."""
     env = SimEnv()
@@ -328,6 +414,63 @@ def test_promise_13_a_full_disk_leaves_the_buffer_as_it_is() -> None:
         txn.commit()
         assert take(store, "q") == [b"1" * 40_000, b"2" * 40_000, b"3"]
         assert store.verify().ok
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("by_time", [False, True])
+def test_promise_2_a_with_block_that_lost_messages_to_a_full_disk_raises(*, by_time: bool) -> None:
+    """They were to leave the buffer for a file, for another transaction or after their time."""
+    env = SimEnv()
+    with Store.open(
+        "/s",
+        env=env,
+        background=False,
+        write_buffer_bytes=100_000,
+        write_buffer_seconds=10,
+        when_full="large",
+    ) as store:
+        store.create_queue("q")
+
+        def lost() -> None:
+            with store.transaction() as oldest:
+                oldest.put("q", b"1" * 90_000)
+                env.capacity_bytes = env.used_bytes()
+                if by_time:
+                    env.advance(11)
+                    with pytest.raises(DiskFull):
+                        store._maintenance.step()
+                else:
+                    other = store.transaction()
+                    other.put("q", b"2" * 90_000)
+                    other.put("q", b"2" * 90_000)
+                    with pytest.raises(DiskFull):  # the other one cannot leave either
+                        other.put("q", b"2" * 90_000)
+                assert oldest.state == "rolled back"
+
+        with pytest.raises(TransactionClosed, match="lost"):
+            lost()
+        assert (store.queue("q").messages, store.queue("q").used_bytes) == (0, 0)
+
+
+def test_space_is_given_back_before_transactions_leave_the_buffer() -> None:
+    """On a full disk a file that was read is removed, whose room is what the oldest one needs."""
+    env = SimEnv()
+    options: dict[str, Any] = {"large_flush_bytes": 1 << 20, "grow_bytes": 1 << 16}
+    with Store.open("/s", env=env, background=False, write_buffer_seconds=10, **options) as store:
+        store.create_queue("q", kind="work")
+        with store.transaction(large=True) as txn:
+            txn.put("q", b"x" * 3_000_000)
+        oldest = store.transaction()
+        oldest.put("q", b"y" * 200_000)
+        store._maintenance._due = 1 << 60  # the next commit leaves that to the step below
+        assert take(store, "q") == [b"x" * 3_000_000]
+        assert store._manager.places.removable
+        env.advance(11)
+        env.capacity_bytes = env.used_bytes()
+        store._maintenance.step()
+        assert store.transactions()[0].spilled_bytes
+        oldest.commit()
+        assert take(store, "q") == [b"y" * 200_000]
 
 
 @pytest.mark.promise(3)
