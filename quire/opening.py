@@ -40,11 +40,16 @@ def open(
     runs checkpoints, moves and time-outs in threads of the store. The options (see
     `quire.engine.Options`) are those of the owner: a process that joins takes the store as it is.
 
-    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
+    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument, and
+    RemoteError for `share` in a process that was forked from one which had a store open so.
     """
     path = checked_path(path)
     machine = OsEnv() if env is None else env
     share = share and isinstance(machine, OsEnv)  # nobody else can reach a simulated disk
+    if share:
+        from quire.remote import check_flight
+
+        check_flight()
     deadline = machine.monotonic() + JOIN_SECONDS
     while True:
         try:
@@ -103,9 +108,10 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     """
     from quire.engine.layout import Layout
     from quire.engine.opened import prepare_directory
-    from quire.remote import OwnerProcess
+    from quire.remote import OwnerProcess, check_flight
 
     path = checked_path(path)
+    check_flight()
     env = OsEnv()
     prepare_directory(env, Layout(path), create)
     deadline = env.monotonic() + START_SECONDS

@@ -17,7 +17,7 @@ from typing import Any, Final
 from quire.errors import ConnectionLost, RemoteError, StoreClosed
 
 from .channel import Channel, StreamEnded
-from .fork_guard import guard
+from .fork_guard import check_flight, guard
 from .protocol import MAX_IDLE_STREAMS, Frame, field
 
 HELLO_SECONDS: Final = 5.0
@@ -34,8 +34,9 @@ class Connection:
     def __init__(self, url: str, *, epoch: str | None = None) -> None:
         """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
 
-        Raises ConnectionLost if nobody answers there.
+        Raises ConnectionLost if nobody answers there, RemoteError in a process whose parent did so.
         """
+        check_flight()
         from pyarrow import flight
 
         self.url = url
@@ -77,7 +78,7 @@ class Connection:
         if self._process_id != os.getpid():
             raise StoreClosed(
                 f"this store object was opened by process {self._process_id}, from which this one"
-                " was forked: open the store here again"
+                " was forked: open the store in a process that was started anew"
             )
         if self._lost is not None:
             raise ConnectionLost(

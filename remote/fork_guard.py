@@ -2,6 +2,9 @@
 
 The threads behind Flight's objects are not there in the child, so that destroying such an object
 would wait for ever. The child leaves them alone: each gets a reference that nobody gives back.
+
+Nor can the child begin anew: a stream would not connect, a server's end would abort the process,
+and the import of Flight, if the fork came in its midst, would wait for ever. So it is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from quire.errors import RemoteError
+
 
 class Holder(Protocol):
     """Something that holds objects of Flight."""
@@ -20,7 +25,27 @@ class Holder(Protocol):
         """All of them."""
 
 
+class _Flight:
+    """Whether this process has used Flight, and the parent that had before it forked this one."""
+
+    used = False
+    parent = 0
+
+
+_flight: Final = _Flight()
 _holders: Final[weakref.WeakSet[Holder]] = weakref.WeakSet()
+
+
+def check_flight() -> None:
+    """Flight is about to be used. Raises RemoteError where it cannot, as a parent has used it."""
+    if _flight.parent:
+        raise RemoteError(
+            f"this process was forked from process {_flight.parent}, which had shared or joined a "
+            "store, and cannot do so itself: start processes anew "
+            "(multiprocessing.set_start_method('spawn')); open(share=False) owns a store that "
+            "nobody else has open"
+        )
+    _flight.used = True
 
 
 def guard(holder: Holder) -> None:
@@ -35,6 +60,8 @@ def _keep_for_ever() -> None:
             for reference in weakref.getweakrefs(value):
                 if isinstance(reference.__callback__, weakref.finalize):
                     reference.__callback__.detach()  # Flight shuts its servers down at exit
+    if _flight.used:
+        _flight.parent = os.getppid()
 
 
 os.register_at_fork(after_in_child=_keep_for_ever)

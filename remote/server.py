@@ -29,7 +29,7 @@ from .address import (
     write_address,
 )
 from .failures import describe_error
-from .fork_guard import guard
+from .fork_guard import check_flight, guard
 from .protocol import MAX_STREAMS, decode_frame, encode_frame
 from .session import Session
 from .sockets import cut_connections
@@ -67,6 +67,7 @@ class StoreServer:
 
     def start(self, url: str | None = None) -> str:
         """Listen at the store's socket, or at `url`; the URL for clients."""
+        check_flight()
         if url is None:
             self._socket_path = choose_socket_path(self._env, self._path)
             self._listener = self._socket_path
@@ -94,6 +95,7 @@ class StoreServer:
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
+        check_flight()
         self._starter = threading.Thread(target=self._try_start, name="quire-serve", daemon=True)
         self._starter.start()
 

@@ -282,8 +282,8 @@ def test_many_clients_at_once(owner: Child, store_path: str) -> None:
 
 FORKING = """
 import os, signal, sys
-from quire.errors import StoreClosed
-from quire.opening import open
+from quire.errors import RemoteError, StoreClosed
+from quire.opening import open, open_or_serve
 owner = open(sys.argv[1])
 joined = open(sys.argv[1])
 owner.create_queue("work", kind="work")
@@ -298,6 +298,17 @@ if child == 0:
         except StoreClosed as error:
             assert "forked" in str(error), error
         store.close()
+    for path in (sys.argv[1], sys.argv[1] + ".other"):
+        for use in (open, open_or_serve):
+            try:
+                use(path)
+                os._exit(2)
+            except RemoteError as error:
+                assert "forked" in str(error) and "spawn" in str(error), error
+        assert path == sys.argv[1] or not os.path.exists(path)
+    with open(path, share=False) as own:
+        own.create_queue("q", kind="work")
+        own.put("q", b"x")
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 joined.put("work", b"y")
@@ -306,10 +317,33 @@ print(owner.queue("work").messages, flush=True)
 
 
 def test_a_fork_leaves_the_store_to_its_parent(store_path: str) -> None:
-    """The child is told to open the store itself, and its end harms nobody."""
+    """The child is told to start a process anew, at once; its end harms nobody."""
     with child(FORKING, store_path) as process:
         assert process.line() == "7"
         assert process.line() == "2"
+        assert process.wait() == 0
+
+
+FORKING_AT_ONCE = """
+import os, signal, sys
+from quire.errors import RemoteError
+from quire.opening import open
+with open(sys.argv[1]) as store:
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            open(sys.argv[1])
+        except RemoteError:
+            os._exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_fork_while_the_server_starts(store_path: str) -> None:
+    """A thread of the parent is importing Flight: the child does not wait for that import's lock."""
+    with child(FORKING_AT_ONCE, store_path) as process:
+        assert process.line() == "7"
         assert process.wait() == 0
 
 
