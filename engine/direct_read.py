@@ -24,7 +24,7 @@ from quire.message import Delivered
 from .checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from .data_files import split_address
 from .info import Piece
-from .layout import Layout
+from .layout import Layout, no_store
 
 BATCH_ROWS: Final = 65536
 _BATCH_BYTES: Final = 32 << 20
@@ -125,14 +125,14 @@ class PieceReader:
             try:
                 newest = list_checkpoints(self._env, self._layout.checkpoints)
                 if not newest:
-                    raise StoreNotFound(f"there is no store at {self._layout.path}")
+                    raise no_store(self._layout)
                 return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
             except StoreNotFound:
                 raise
             except FileNotFoundError:  # the owner has made a newer one meanwhile
                 tries += 1
                 if tries == _CHECKPOINT_TRIES:
-                    raise StoreNotFound(f"there is no store at {self._layout.path}") from None
+                    raise no_store(self._layout) from None
 
     def _file(self, path: str) -> File:
         file = self._files.get(path)

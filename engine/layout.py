@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StoreNotFound
 
 KNOWN_NAMES: Final = frozenset({"LOCK", "checkpoint", "journal", "data", "ltds", "run"})
 
@@ -26,3 +26,11 @@ class Layout:
 
     def data_file(self, number: int) -> str:
         return f"{self.data}/{number}.dat"
+
+
+def no_store(layout: Layout) -> StoreNotFound:
+    """The error for a path where no store is."""
+    return StoreNotFound(
+        f"there is no store at {layout.path}: correct the path, or make a store there (by "
+        "quire.open, or `quire create-queue`)"
+    )

@@ -1,4 +1,7 @@
-"""Names of queues and subscriptions, and sources written as "queue" or "queue/subscription"."""
+"""Names of queues and subscriptions, and sources written as "queue" or "queue/subscription".
+
+What is no name is shown in the error as far as a line has room for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def check_name(name: object, what: str) -> str:
     """The name itself, or `InvalidArgument`."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidArgument(
-            f"{what} name {name!r}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with a dot"
+            f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
+            "a dot"
         )
     return name
 
@@ -30,7 +34,7 @@ def check_key(key: object) -> str:
         if 0 < size <= MAX_LEDGER_KEY_BYTES:
             return key
     raise InvalidArgument(
-        f"ledger key {key!r}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes in UTF-8"
+        f"ledger key {key!r:.100}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes in UTF-8"
     )
 
 
@@ -44,14 +48,15 @@ def check_xid(xid: object) -> str:
     ):
         return xid
     raise InvalidArgument(
-        f"xid {xid!r}: give a string of printable characters, 1 to {MAX_XID_BYTES} bytes in UTF-8"
+        f"xid {xid!r:.100}: give a string of printable characters, 1 to {MAX_XID_BYTES} bytes in "
+        "UTF-8"
     )
 
 
 def split_source(source: object) -> tuple[str, str | None]:
     """("queue", None) or ("queue", "subscription")."""
     if not isinstance(source, str):
-        raise InvalidArgument(f'source {source!r}: give "queue" or "queue/subscription"')
+        raise InvalidArgument(f'source {source!r:.100}: give "queue" or "queue/subscription"')
     queue, slash, subscription = source.partition("/")
     if not slash:
         return check_name(queue, "queue"), None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.env import Env
-from quire.errors import InvalidArgument, StoreCorrupt, StoreNotFound
+from quire.errors import InvalidArgument, StoreCorrupt
 from quire.journal import Journal
 
 from .block_reader import BlockReader
@@ -22,7 +22,7 @@ from .checkpoint_file import (
 )
 from .data_files import open_data_files
 from .free_space import FreeSpace
-from .layout import KNOWN_NAMES, Layout
+from .layout import KNOWN_NAMES, Layout, no_store
 from .options import FIXED, Options
 from .places import Places
 from .record_page import RecordPages
@@ -63,7 +63,7 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
     """Make sure that the path can be a store's. Raises `StoreNotFound`, `InvalidArgument`."""
     if not env.exists(layout.path):
         if not create:
-            raise StoreNotFound(f"there is no store at {layout.path}")
+            raise no_store(layout)
         env.make_directory(layout.path)
         return
     try:
@@ -72,7 +72,7 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
         raise InvalidArgument(f"{layout.path} is a file: give a directory") from None
     if "checkpoint" not in names:
         if not create:
-            raise StoreNotFound(f"there is no store at {layout.path}")
+            raise no_store(layout)
         foreign = sorted(names - KNOWN_NAMES)
         if foreign:
             raise InvalidArgument(
@@ -85,7 +85,7 @@ def open_files(env: Env, layout: Layout, options: Options, given: set[str], crea
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
         if not create:
-            raise StoreNotFound(f"there is no store at {layout.path}")
+            raise no_store(layout)
         _create(env, layout, options)
         lsns = list_checkpoints(env, layout.checkpoints)
     return _recover(env, layout, options, given, lsns[-1])

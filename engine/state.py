@@ -16,7 +16,7 @@ from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, Store
 from . import format
 from .block_ref import BlockRef
 from .commit_record import CommitRecord, Entry, Part, Read
-from .names import split_source
+from .names import check_name, split_source
 from .places import Places
 from .prepared import Prepared, PreparedTransactions
 from .prepared_record import DecisionRecord
@@ -50,10 +50,11 @@ class State:
     # Look-ups
 
     def queue(self, name: str) -> Queue:
-        """By name. Raises `QueueNotFound`."""
+        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
         try:
             return self.names[name]
         except KeyError:
+            check_name(name, "queue")  # "queue/subscription", bytes, ...
             raise QueueNotFound(
                 f"there is no queue {name!r}: create it with create_queue({name!r})"
             ) from None

@@ -26,8 +26,6 @@ from quire.errors import (
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     DEFAULT_LEASE_SECONDS,
-    MAX_CAPACITY_BYTES,
-    MIN_CAPACITY_BYTES,
 )
 from quire.message import Messages
 
@@ -51,6 +49,7 @@ from .lease import Leases
 from .maintenance import Maintenance
 from .manager import Manager
 from .names import check_key, check_name, check_xid
+from .new_queue import check_data_file, check_queue, is_int
 from .opened import Opened, open_files
 from .options import Options
 from .queue import TOPIC, WORK, Queue
@@ -212,24 +211,12 @@ class Store:
         `data_file`: the number of the data file that it keeps its blocks in; by default the store
         takes one by the queue's name. Raises QueueExists, InvalidArgument.
         """
-        check_name(name, "queue")
-        if kind not in (TOPIC, WORK):
-            raise InvalidArgument(f'kind {kind!r}: give "topic" or "work"')
-        if not _is_int(capacity) or not MIN_CAPACITY_BYTES <= capacity <= MAX_CAPACITY_BYTES:
-            raise InvalidArgument(
-                f"capacity {capacity!r}: give bytes from {MIN_CAPACITY_BYTES} to "
-                f"{MAX_CAPACITY_BYTES}"
-            )
-        if max_messages is not None and (not _is_int(max_messages) or max_messages < 1):
-            raise InvalidArgument(f"max_messages {max_messages!r}: give 1 or more, or None")
+        check_queue(name, kind, capacity, max_messages)
         state = self._state()
         files = len(self._opened.places.managers)
         if data_file is None:
             data_file = file_for(name, files)
-        elif not _is_int(data_file) or not 0 <= data_file < files:
-            raise InvalidArgument(
-                f"data_file {data_file!r}: this store has {files}, give 0 to {files - 1}, or None"
-            )
+        check_data_file(data_file, files)
 
         def prepare() -> dict[str, Any]:
             if name in state.names:
@@ -264,7 +251,7 @@ class Store:
                 if queue.space.open_transactions:
                     raise QueueInUse(
                         f"queue {name!r} has {queue.space.open_transactions} open transactions: "
-                        "end them first"
+                        "end them first (transactions() lists them)"
                     )
                 if queue.space.prepared:
                     raise QueueInUse(
@@ -328,7 +315,7 @@ class Store:
         check_name(subscription, "subscription")
         state = self._state()
         _check_topic(state.queue(queue))
-        if start not in ("earliest", "latest") and not (_is_int(start) and int(start) >= 0):
+        if start not in ("earliest", "latest") and not (is_int(start) and int(start) >= 0):
             raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
 
         def prepare() -> dict[str, Any]:
@@ -469,7 +456,7 @@ class Store:
     ) -> Lease:
         """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
         found = self._state().queue(queue)
-        if not _is_int(start) or not _is_int(end):
+        if not is_int(start) or not is_int(end):
             raise InvalidArgument(f"range [{start!r}, {end!r}): give positions")
         return self._leases.take(found, start, end, _check_seconds(seconds))
 
@@ -562,12 +549,8 @@ def _check_topic(queue: Queue) -> None:
         )
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_number(value: object) -> bool:
-    return _is_int(value) or isinstance(value, float)
+    return is_int(value) or isinstance(value, float)
 
 
 def _check_seconds(seconds: float) -> float:
@@ -577,13 +560,13 @@ def _check_seconds(seconds: float) -> float:
 
 
 def _check_id(transaction_id: int) -> int:
-    if not _is_int(transaction_id):
+    if not is_int(transaction_id):
         raise InvalidArgument(f"transaction {transaction_id!r}: give the id of a TransactionInfo")
     return transaction_id
 
 
 def _check_lease(lease_id: int) -> int:
-    if not _is_int(lease_id):
+    if not is_int(lease_id):
         raise InvalidArgument(f"lease {lease_id!r}: give the lease_id of a Lease")
     return lease_id
 
@@ -611,4 +594,8 @@ _PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLO
 
 
 def _not_opened(layout: Layout, error: OSError) -> StoreFailed:
-    return StoreFailed(f"the store at {layout.path} cannot be opened: {error}")
+    advice = {
+        errno.EACCES: "; a store is its user's alone: run this as that user",
+        errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
+    }.get(error.errno or 0, "")
+    return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")

@@ -99,6 +99,7 @@ def _queues(options: argparse.Namespace) -> None:
 
 
 def _create_queue(options: argparse.Namespace) -> None:
+    from quire.engine import check_queue
     from quire.opening import open as open_store
 
     given = {
@@ -106,6 +107,10 @@ def _create_queue(options: argparse.Namespace) -> None:
         "max_messages": options.max_messages,
         "data_file": options.data_file,
     }
+    check_queue(
+        options.name,
+        **{name: given[name] for name in ("capacity", "max_messages") if given[name] is not None},
+    )  # first, or a store would be made for nothing
     with open_store(options.path, **_creation(options)) as store:
         store.create_queue(
             options.name,
@@ -375,7 +380,9 @@ def _parser() -> argparse.ArgumentParser:
     command("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
 
     sub = command("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
-    sub.add_argument("--start", default="latest", help="earliest, latest or a position")
+    sub.add_argument(
+        "--start", default="earliest", help="earliest (the default), latest or a position"
+    )
     command("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
 
     sub = command("put", _put, "queue", help="put messages in one transaction")

@@ -43,6 +43,19 @@ MESSAGE_SCHEMA = pa.schema(
 )
 """The columns of a batch of messages. Their queue is the schema's metadata `queue`."""
 
+SETTABLE = (
+    "priority",
+    "group",
+    "sender",
+    "correlation_id",
+    "reply_to",
+    "content_type",
+    "expires_at",
+    "deliver_at",
+    "attributes",
+)
+"""What a put may set besides the payload."""
+
 NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -242,10 +255,10 @@ class Fields:
         """The fields given, or None when none differs from its absent value."""
         try:
             fields = cls(**values)
-        except TypeError as error:
+        except TypeError:
+            unknown = ", ".join(repr(name) for name in values if name not in SETTABLE)
             raise InvalidArgument(
-                f"{error}; a put may set priority, group, sender, correlation_id, reply_to, "
-                "content_type, expires_at, deliver_at and attributes"
+                f"a put cannot set {unknown}: it may set {', '.join(SETTABLE)}"
             ) from None
         return fields if fields.columns else None
 

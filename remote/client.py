@@ -160,7 +160,8 @@ class RemoteStore:
             transaction.decided(result)
 
     def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
-        self._known_queues.add(queue)  # the commit, which follows at once, finds out
+        if isinstance(queue, str):  # else the transaction refuses it
+            self._known_queues.add(queue)  # the commit, which follows at once, finds out
         try:
             with self.transaction() as txn:
                 message_id = txn.put(queue, payload, **fields)

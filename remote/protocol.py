@@ -63,12 +63,20 @@ class Frame:
     bodies: list[memoryview]
 
 
+def _number(value: object) -> int:
+    """numpy's integers, for example. Raises TypeError."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{value!r:.100} is neither text nor a number") from None
+
+
 def encode_frame(header: dict[str, Any], bodies: Sequence[Bytes] = ()) -> bytes:
     """The bytes of one frame. Raises InvalidArgument if it is too large for one."""
     if bodies:
         header = {**header, "bodies": [len(body) for body in bodies]}
     try:
-        text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=index).encode()
+        text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=_number).encode()
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"an argument cannot be sent to the store's owner: {error}") from None
     size = HEAD.size + len(text) + sum(map(len, bodies))

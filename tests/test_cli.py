@@ -261,7 +261,8 @@ def test_commands_join_the_owner(quire: Terminal) -> None:
     ("command", "error"),
     [
         (["get", "nowhere"], "QueueNotFound"),
-        (["put", "a/b", "x"], "QueueNotFound"),
+        (["put", "nowhere", "x"], "QueueNotFound"),
+        (["put", "t/a", "x"], "InvalidArgument"),
         (["create-queue", "w"], "QueueExists"),
         (["subscribe", "t", "b", "--start", "middle"], "InvalidArgument"),
         (["get", "w", "-n", "0"], "InvalidArgument"),
@@ -273,6 +274,30 @@ def test_an_error_is_one_line(quire: Terminal, command: list[str], error: str) -
     assert quire(command[0], *command[1:], status=1) == ""
     assert quire.errors.startswith(f"quire: {error}: ")
     assert quire.errors.count("\n") == 1
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize(
+    "wrong",
+    [["a/b"], ["q", "--capacity", "1"], ["q", "--max-messages", "0"], ["q", "--data-files", "17"]],
+)
+def test_no_store_is_made_for_a_queue_that_cannot_be(
+    store_path: str, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    """What create-queue refuses leaves nothing behind."""
+    terminal = Terminal(store_path, capsys)
+    terminal("create-queue", *wrong, status=1)
+    assert terminal.errors.startswith("quire: InvalidArgument: ")
+    assert not Path(store_path).exists()
+
+
+def test_a_subscription_begins_where_that_of_a_program_does(quire: Terminal) -> None:
+    """With the earliest message, unless --start says otherwise."""
+    quire("put", "t", "one")
+    quire("subscribe", "t", "all")
+    quire("subscribe", "t", "new", "--start", "latest")
+    assert quire("browse", "t/all") == "one\n"
+    assert quire("browse", "t/new") == ""
 
 
 def test_no_command_makes_a_store_by_mistake(

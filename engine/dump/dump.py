@@ -18,9 +18,9 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from quire.engine.layout import Layout
+from quire.engine.layout import Layout, no_store
 from quire.env import Env
-from quire.errors import InvalidArgument, QuireError, StoreNotFound
+from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import Geometry, geometry_of
 
 from .history import Fold, History
@@ -77,7 +77,7 @@ class Choices:
 
 
 def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
-    """What the files say. Raises StoreNotFound, InvalidArgument, and QueueNotFound."""
+    """What the files say. Raises StoreNotFound, StoreFailed, InvalidArgument, QueueNotFound."""
     layout = Layout(path)
     _check_store(env, layout)
     return _unique(_dump(env, layout, choices))
@@ -95,9 +95,16 @@ def _unique(items: Iterable[Item]) -> Iterator[Item]:
 
 
 def _check_store(env: Env, layout: Layout) -> None:
-    parts = (layout.checkpoints, layout.journal, layout.data)
-    if not any(env.exists(part) for part in parts):
-        raise StoreNotFound(f"there is no store at {layout.path}")
+    try:
+        names = env.list_directory(layout.path)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as error:
+        raise StoreFailed(
+            f"the store at {layout.path} cannot be read: {error}; run this as its user"
+        ) from error
+    if not {"checkpoint", "journal", "data"} & set(names):
+        raise no_store(layout)
 
 
 def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:

@@ -35,7 +35,7 @@ WRONG_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"attributes": {1: "a"}}, "key of an attribute must be a str"),
     ({"attributes": {str(i): "" for i in range(1001)}}, "limit of 1000"),
     ({"attributes": {str(i): "x" * 1000 for i in range(70)}}, "put them in the payload"),
-    ({"colour": "red"}, "a put may set priority"),
+    ({"colour": "red"}, "it may set priority"),
 ]
 
 

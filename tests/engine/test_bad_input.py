@@ -193,6 +193,23 @@ def test_bad_limits_positions_times_and_keys(store: Store, topic: str, work: str
 
 
 @pytest.mark.promise(13)
+def test_what_is_no_name_is_no_missing_queue(store: Store, topic: str) -> None:
+    """Nobody is told to create a queue by a name that none can have; long ones are not repeated."""
+    names: list[Any] = ["topic/a", b"topic", 5, None, "", "x" * 100_000]
+    for name in names:
+        with pytest.raises(InvalidArgument, match="use 1 to 200 of") as told:
+            store.put(name, b"x")
+        assert len(str(told.value)) < 300
+        with store.transaction() as txn, pytest.raises(InvalidArgument, match="use 1 to 200 of"):
+            txn.put(name, b"x")
+        with pytest.raises(InvalidArgument, match="use 1 to 200 of"):
+            store.queue(name)
+    with pytest.raises(InvalidArgument) as told:
+        store.put(topic, b"x", priorty=1)
+    assert str(told.value).startswith("a put cannot set 'priorty': it may set priority, ")
+
+
+@pytest.mark.promise(13)
 def test_sources_that_do_not_exist(store: Store, topic: str, work: str) -> None:
     """A topic is read through a subscription, a work queue without one; errors say how."""
     txn = store.transaction()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import sys
@@ -17,7 +18,7 @@ from quire import dump
 from quire.checksum import checksum
 from quire.engine import Store
 from quire.engine.dump import Finding, Item, as_json, in_words
-from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreNotFound
+from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header
 from quire.testing import SimEnv
@@ -198,6 +199,13 @@ def test_wrong_arguments(env: SimEnv) -> None:
     for wrong in ({"limit": 0}, {"start": -1}, {"messages": True}, {"limit": True}):
         with pytest.raises(InvalidArgument):
             dump(PATH, env=env, **wrong)
+
+
+def test_a_store_that_may_not_be_read(env: SimEnv) -> None:
+    """It is there: the error says what is in the way, not that there is none."""
+    env.fail("list_directory", PATH, error=PermissionError(errno.EACCES, "Permission denied"))
+    with pytest.raises(StoreFailed, match=r"Permission denied.*as its user"):
+        dump(PATH, env=env)
 
 
 def test_nothing_is_changed(env: SimEnv) -> None:

@@ -341,7 +341,7 @@ with open(sys.argv[1]) as store:
 
 
 def test_a_fork_while_the_server_starts(store_path: str) -> None:
-    """A thread of the parent is importing Flight: the child does not wait for that import's lock."""
+    """A thread of the parent is importing Flight: the child waits for no lock of that import."""
     with child(FORKING_AT_ONCE, store_path) as process:
         assert process.line() == "7"
         assert process.wait() == 0

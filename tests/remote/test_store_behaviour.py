@@ -410,6 +410,12 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "ledger version": lambda store: Within(store).record("k", -1),
     "position": lambda store: Within(store).read_to("topic/a", 99),
     "fragment": lambda store: Within(store).adopt("work", 1),
+    "put to a subscription": lambda store: store.put("topic/a", b""),
+    "put to a list": lambda store: store.put(["work"], b""),  # type: ignore[arg-type]
+    "queue of bytes": lambda store: store.queue(b"work"),  # type: ignore[arg-type]
+    "source of bytes": lambda store: Within(store).get(b"work"),
+    "range of a lease": lambda store: store.lease("work", -1, 0),
+    "seconds of a lease": lambda store: store.lease("work", 0, 0, float("nan")),
 }
 
 
