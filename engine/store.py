@@ -297,9 +297,9 @@ class Store:
         checkpoint has sealed is committed and in order; `quire dump` lists it too. `limit` of them,
         after the first `start`; a checkpoint in between takes the oldest away.
         """
-        if not _is_int(start) or start < 0:
+        if not is_int(start) or start < 0:
             raise InvalidArgument(f"start {start!r}: give how many to pass over, from 0 on")
-        if not _is_int(limit) or limit < 1:
+        if not is_int(limit) or limit < 1:
             raise InvalidArgument(f"limit {limit!r}: give an int of 1 or more")
         return self._state().queue(name).listing(start, limit)
 
