@@ -389,11 +389,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of standard input")
 
     sub = command("get", _get, "source", help="take messages and print their payloads")
-    sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N")
+    sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N; else 1")
     sub.add_argument("--wait", type=float, default=0.0, metavar="S", help="for the first one")
 
     sub = command("browse", _browse, "source", help="print messages without taking them")
-    sub.add_argument("-n", dest="count", type=int, default=_BATCH, metavar="N", help="at most N")
+    sub.add_argument(
+        "-n", dest="count", type=int, default=_BATCH, metavar="N", help=f"at most N; else {_BATCH}"
+    )
     sub.add_argument("--json", action="store_true", help="all fields, one message a line")
 
     sub = command("dump", _dump, help="list what a store's files hold, also of a damaged store")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from tests.coordination.transfer import START
 
 __all__ = ["Violation", "check"]
+
+ALL: Final = (
+    1 << 30
+)  # messages to browse; the default of 1000 is fewer than fifty kills let through
 
 
 class Violation(Exception):
@@ -20,7 +24,7 @@ def check(store: Any, table: psycopg.Connection[Any]) -> set[str]:
     in_doubt = [info.xid for info in store.recover()] + [str(xid) for xid in table.tpc_recover()]
     if in_doubt:
         raise Violation(f"still in doubt: {in_doubt}")
-    noted = [message.payload.decode().split() for message in store.browse("done")]
+    noted = [message.payload.decode().split() for message in store.browse("done", max_messages=ALL)]
     at_queue = {name: int(amount) for name, amount in noted}
     if len(at_queue) < len(noted):
         raise Violation("the queue has carried out a transfer twice")
@@ -28,7 +32,7 @@ def check(store: Any, table: psycopg.Connection[Any]) -> set[str]:
     if at_queue != at_table:
         one_sided = sorted(at_queue.items() ^ at_table.items())
         raise Violation(f"only one side has carried out {one_sided}")
-    waiting = sum(int(message.payload) for message in store.browse("amounts"))
+    waiting = sum(int(message.payload) for message in store.browse("amounts", max_messages=ALL))
     row = table.execute("SELECT amount FROM account").fetchone()
     table.commit()
     moved = sum(at_table.values())
