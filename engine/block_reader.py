@@ -3,7 +3,7 @@
 - B1: a block is copied out of its file before it is verified, so that what is handed out cannot
   change any more, whatever becomes of its place (promise 10).
 - B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks
-  the record up anew, once, and takes the same answer again for damage.
+  the record up anew, and takes the same answer again for damage.
 - B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
   `LTDS_READERS` open files.
 """
@@ -125,16 +125,24 @@ class BlockReader:
 
     def read(self, ref: BlockRef) -> Block:
         """The same past the cache: what is in the files now."""
+        return self._verified(ref)[0]
+
+    def verified(self, ref: BlockRef) -> bytes | bytearray:
+        """The block's bytes, a copy, verified. Raises `BlockMoved`."""
+        return self._verified(ref)[1]
+
+    def _verified(self, ref: BlockRef) -> tuple[Block, bytes | bytearray]:
         where = self.where(ref)
         try:
-            block = Block.parse(self.raw(ref), where)
+            data = self.raw(ref)
+            block = Block.parse(data, where)
         except PositionLost as error:
             raise BlockMoved(where) from error
         except StoreCorrupt as error:
             raise BlockMoved(str(error)) from error
         if block.checksum != ref.checksum or block.count != ref.count:
             raise BlockMoved(f"{where}: another block is at this place")
-        return block
+        return block, data
 
     def raw(self, ref: BlockRef) -> bytes | bytearray:
         """The block's bytes, a copy, not verified."""

@@ -29,6 +29,7 @@ from .pace import Pace
 from .places import Places
 from .record_list import PageEntry
 from .record_page import RecordPages
+from .reorganise import Reorganisation, Reorganiser
 from .sequencer import Sequencer
 from .snapshot import QueueSnapshot, Snapshot
 from .space_maps import spaces_after, spaces_document
@@ -62,6 +63,7 @@ class Checkpointer:
         self._places = places
         self._pages = pages
         self._reader = reader
+        self._reorganiser = Reorganiser(places, pages, reader)
         self._lock = threading.Lock()
         self.last_lsn = last_lsn
         self.count = 0
@@ -80,6 +82,16 @@ class Checkpointer:
             finally:
                 self._lock.release()
 
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether data files would probably get shorter by a checkpoint, much was put or not."""
+        return self._reorganiser.is_due(self._journal.end_lsn)
+
+    @property
+    def reorganised_bytes(self) -> int:
+        """What was moved within data files, record pages included."""
+        return self._reorganiser.moved_bytes
+
     def _run(self) -> None:
         taken: list[Snapshot] = []
         self._sequencer.exclusive(lambda: taken.append(self._take()))
@@ -87,7 +99,8 @@ class Checkpointer:
         mover = Mover(self._places, self._reader, Pace(self._env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
-                self._write(snapshot, mover)
+                reorganisation = self._reorganiser.begin(snapshot, mover)
+                self._write(snapshot, mover, reorganisation)
         except BaseException:
             mover.cancel()
             if self._sequencer.failure is None and not self._journal.failed:
@@ -103,6 +116,7 @@ class Checkpointer:
             remove_older(self._env, self._directory, snapshot.lsn)
             self._journal.release(snapshot.restart_lsn)
             self._places.trim()
+        self._reorganiser.end(reorganisation, snapshot.lsn)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -117,12 +131,12 @@ class Checkpointer:
         self._places.withhold()
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 
-    def _write(self, snapshot: Snapshot, mover: Mover) -> None:
+    def _write(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
         plans = []
         for queue in snapshot.queues:
             if queue.tail:
                 mover.file = queue.queue.data_file
-                plans.append((queue, self._plan(queue, mover)))
+                plans.append((queue, self._plan(queue, mover, reorganisation)))
         mover.flush()
         pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
         for queue, records in plans:
@@ -135,6 +149,7 @@ class Checkpointer:
                 for chunk in chunks
             ]
             pages.append((queue, written))
+        reorganisation.rewrite()
         mover.finish()
         for queue, written in pages:
             queue.entries = [
@@ -151,12 +166,14 @@ class Checkpointer:
             self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
         )
 
-    def _plan(self, queue: QueueSnapshot, mover: Mover) -> list[BlockRef | Placed]:
+    def _plan(
+        self, queue: QueueSnapshot, mover: Mover, reorganisation: Reorganisation
+    ) -> list[BlockRef | Placed]:
         """The queue's records that go into new record pages, blocks of the journal moved (K5)."""
         records = queue.queue.records
         refs: list[BlockRef] = []
-        if queue.directory and queue.directory[-1].records < self._pages.capacity:
-            queue.replaced = queue.directory[-1]
+        queue.replaced = queue.to_replace(self._pages.capacity)
+        if queue.replaced is not None:
             refs = records.read_page(queue.replaced)
         refs = [
             ref
@@ -176,7 +193,7 @@ class Checkpointer:
                 continue
             plan += self._move(run, mover)
             run = []
-            plan.append(ref)
+            plan.append(reorganisation.move(queue, ref))
         plan += self._move(run, mover)
         return plan
 
@@ -197,8 +214,14 @@ class Checkpointer:
 
     def _space(self, snapshot: Snapshot, mover: Mover, numbers: Numbers) -> dict[str, object]:
         """The free-space maps as they are with this checkpoint."""
-        replaced = [queue.replaced.page for queue in snapshot.queues if queue.replaced is not None]
-        freed = [*snapshot.retired, *replaced]
+        freed = [(page, 1) for page in snapshot.retired]
+        for queue in snapshot.queues:
+            if queue.replaced is not None:
+                freed.append((queue.replaced.page, 1))
+            freed += [(entry.page, 1) for entry in queue.rewritten]
+            for old, _ in queue.moved:
+                if old[0].kind == format.DATA:
+                    freed += [self._places.extent_of(ref) for ref in old]
         spaces = spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
         return spaces_document(spaces, numbers)
 
@@ -212,10 +235,16 @@ class Checkpointer:
                 # Not `dropped`, which is set before the drop is durable.
                 if self._state.queues.get(live.queue_id) is not live:
                     freed = [new for _, new in queue.moved]
-                    self._pages.retired += [entry.page for entry in queue.entries]
+                    written = [*queue.entries, *queue.rewritten.values()]
+                    self._pages.retired += [entry.page for entry in written]
                 else:
                     freed = live.seal(
-                        queue.tail, queue.replaced, queue.entries, queue.moved, logged
+                        queue.tail,
+                        queue.replaced,
+                        queue.entries,
+                        queue.rewritten,
+                        queue.moved,
+                        logged,
                     )
             self._places.free(freed)
             for old, _ in mover.pace.over(queue.moved):

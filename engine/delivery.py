@@ -84,7 +84,8 @@ class Delivery:
     def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
         """One pointer's messages; a block that is not there is looked up anew.
 
-        A checkpoint may have moved it, or it was released: then there is nothing.
+        A checkpoint may have moved it, and the next one again; or it was released: then there is
+        nothing. The same place as before is damage.
         """
         try:
             return self._reader.deliver(pointer, deliveries)
@@ -98,16 +99,7 @@ class Delivery:
                     f"queue {queue.name!r}, positions {start} to {end}: {moved}; run verify, and "
                     "restore the store from a copy"
                 ) from moved
-            return [part for p in again for part in self._fetch_again(queue, p, deliveries)]
-
-    def _fetch_again(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
-        try:
-            return self._reader.deliver(pointer, deliveries)
-        except (BlockMoved, StoreCorrupt) as moved:
-            raise StoreCorrupt(
-                f"queue {queue.name!r}, position {pointer.ref.position}: {moved}; run verify, and "
-                "restore the store from a copy"
-            ) from moved
+            return [part for p in again for part in self.fetch(queue, p, deliveries)]
 
     def give_back(
         self,

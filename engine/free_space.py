@@ -97,6 +97,15 @@ class FreeSpace:
                 self._pending.add(first, first + pages)
             return first
 
+    def allocate_at(self, first: int, pages: int) -> bool:
+        """Take exactly these pages, pending, if they are free."""
+        with self._lock:
+            if first + pages > self._total_pages or not self._is_free(first, first + pages):
+                return False
+            self._take(first, first + pages)
+            self._pending.add(first, first + pages)
+            return True
+
     def commit(self, first: int, pages: int) -> None:
         """Pending pages (a whole allocation or a part) are in use from now on."""
         with self._lock:
@@ -215,6 +224,23 @@ class FreeSpace:
         with self._lock:
             unused = self._free_pages + self._pending.total + self._deferred.total
             return self._total_pages - self._reserved_pages - unused
+
+    @property
+    def end_in_use(self) -> int:
+        """The first page of the free extent at the end; the page count if there is none."""
+        with self._lock:
+            if self._length_by_first:
+                first, pages = self._length_by_first.peekitem(-1)
+                if first + pages == self._total_pages:
+                    return int(first)
+            return self._total_pages
+
+    def below(self, end: int) -> FreeSpace:
+        """A map of its own of the pages below `end`: free is what is free now."""
+        rows = self.extents()
+        rows = rows[rows[:, 0] < end]
+        rows[:, 1] = np.minimum(rows[:, 1], end - rows[:, 0])
+        return FreeSpace.from_extents(end, rows, reserved_pages=self._reserved_pages)
 
     def extents(self) -> NDArray[np.int64]:
         """What can be handed out now: rows (first page, pages), ascending and coalesced."""

@@ -49,6 +49,14 @@ class IoManager:
             raise
         return first, pages
 
+    def take_low(self, pages: int, room: FreeSpace) -> int | None:
+        """Pages that are free here and in `room`, pending from now on; they are taken from both."""
+        while (first := room.allocate(pages)) is not None:
+            with self._lock:
+                if self.space.allocate_at(first, pages):
+                    return first
+        return None
+
     def free(self, first: int, pages: int) -> None:
         """Pages were released."""
         with self._freeing:
@@ -72,8 +80,7 @@ class IoManager:
         with self._lock:
             old = self.space.total_pages
             used = self.space.shrink_tail()
-            slack = (_SLACK_BYTES // self.data.page_size) + used // 16
-            target = used + slack
+            target = self._size_for(used)
             if old - target < self.data.grow_pages:
                 target = old
             if target > used:
@@ -81,12 +88,28 @@ class IoManager:
             if target < self.data.pages:
                 self.data.shrink(target)
 
+    def cut(self, looser: int = 0) -> int | None:
+        """How many pages the file could do with, if what is in use beyond them moved below.
+
+        None unless that would halve the file at least, and `trim` would give something back.
+        `looser`: allow for more holes that are too small, twice as much with each step.
+        """
+        end = self.space.end_in_use
+        live = self.space.total_pages - self.space.free_pages
+        cut = live + (((self._size_for(live) - live) // 2) << looser)
+        given_back = self._size_for(end) - self._size_for(cut)
+        return cut if 2 * cut <= end and given_back >= self.data.grow_pages else None
+
     def match_file(self) -> None:
         """After recovery: the map is as long as the file, which has its space (see `DataFile`)."""
         if self.data.pages > self.space.total_pages:
             self.space.grow(self.data.pages - self.space.total_pages)
         elif self.data.pages < self.space.total_pages:
             self.data.ensure(self.space.total_pages)
+
+    def _size_for(self, used: int) -> int:
+        """How many pages the file keeps where so many first ones are in use."""
+        return used + _SLACK_BYTES // self.data.page_size + used // 16
 
     def _allocate(self, pages: int) -> int:
         """Consecutive pages, pending; the file grows when it has to."""

@@ -1,5 +1,8 @@
 """What a store does besides its callers: time-outs, leases, checkpoints, space in advance and back.
 
+Free space at the data files' ends is given back now and then, and where something is in the way
+that could move, a checkpoint is made for it, the next one soon after (see `reorganise`).
+
 With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
 committing thread.
 """
@@ -12,7 +15,12 @@ from contextlib import suppress
 from quire.env import Env
 from quire.errors import QuireError, StoreFailed
 from quire.journal import Journal
-from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, TRIM_SECONDS
+from quire.limits import (
+    INTERVAL_SECONDS,
+    REMOVAL_PAUSE_SECONDS,
+    REORGANISE_SECONDS,
+    TRIM_SECONDS,
+)
 
 from .checkpoint import Checkpointer
 from .fragments import sweep_fragments
@@ -41,7 +49,7 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         self._due = 0
         self._swept = 0.0
-        self._trimmed = env.monotonic()
+        self._trim_at = env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
 
     def start(self) -> None:
@@ -91,15 +99,24 @@ class Maintenance:
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
             self._checkpointer.run_unless_running()
-        if self._env.monotonic() - self._trimmed >= TRIM_SECONDS:
-            with self._manager.sequencer.fail_stop("giving space back"):
-                self._manager.places.trim()
-            self._trimmed = self._env.monotonic()
+        if self._env.monotonic() >= self._trim_at:
+            self._give_space_back()
         self._manager.empty_buffers()  # takes space, which may fail: after all that gives it back
         self._due = min(
             self._checkpointer.last_lsn + options.checkpoint_bytes,
             self._journal.end_lsn + (options.segment_bytes >> 2),
         )
+
+    def _give_space_back(self) -> None:
+        self._trim_at = self._env.monotonic() + TRIM_SECONDS
+        with self._manager.sequencer.fail_stop("giving space back"):
+            self._manager.places.trim()
+        checkpointer = self._checkpointer
+        if checkpointer.is_worthwhile:
+            before = checkpointer.reorganised_bytes
+            checkpointer.run_unless_running()
+            if checkpointer.reorganised_bytes > before:  # there may be more
+                self._trim_at = self._env.monotonic() + min(REORGANISE_SECONDS, TRIM_SECONDS)
 
     def _try(self) -> bool:
         """A step; what goes wrong is noted. Without room commits go on while the journal can."""

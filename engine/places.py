@@ -91,6 +91,16 @@ class Places:
             raise
         return written
 
+    def take_low(self, file: int, pages: int, room: FreeSpace) -> Extent | None:
+        """Pages that are free in the file and in `room` (see `IoManager`), pending."""
+        first = self.managers[file].take_low(pages, room)
+        return None if first is None else Extent(self.base_of(file) + first, pages)
+
+    def write_to(self, extent: Extent, piece: Piece) -> None:
+        """Write a piece to pending pages. Raises `DiskFull`; they stay pending."""
+        manager, first, _ = self._located(*extent)
+        manager.data.write_extent(first, [piece])
+
     def sync(self, files: Iterable[int]) -> None:
         """What was written to these files before is durable."""
         self._at_once({file: self.managers[file].data.sync for file in sorted(set(files))})

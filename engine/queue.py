@@ -22,6 +22,7 @@ from quire.errors import SubscriptionNotFound
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 
+from . import format
 from .block_ref import BlockRef
 from .info import QueueInfo, QueueRecord, SubscriptionInfo
 from .queue_log import QueueLog, Sealing
@@ -196,17 +197,22 @@ class Queue:
         count: int,
         replaced: PageEntry | None,
         entries: list[PageEntry],
+        rewritten: dict[PageEntry, PageEntry],
         moved: list[tuple[list[BlockRef], BlockRef]],
         logged: Sealing,
     ) -> list[BlockRef]:
         """A checkpoint sealed the first `count` records of the tail into new record pages.
 
-        `replaced` is the last page of before, written anew; `moved` pairs old records with the one
-        in their stead; `logged`: what goes from the log. Returns the new blocks that were released
-        meanwhile. Keeps Q3: the charge of partly released messages is taken anew.
+        `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
+        old records with the one in their stead; `logged`: what goes from the log. Returns the
+        blocks that are free by that: old ones, and the new ones that were released meanwhile, as
+        the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
         """
-        freed = []
+        freed: list[BlockRef] = []
         for old, new in moved:
+            if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
+                freed.append(old[0] if self.unreleased(new) else new)
+                continue
             if not self.released.overlaps(new.position, new.end):
                 continue
             before = sum(
@@ -216,7 +222,7 @@ class Queue:
             self.space.used += before - new.released_charge(covered)
             if covered == new.count:
                 freed.append(new)
-        self.records.seal(count, replaced, entries, self.released)
+        self.records.seal(count, replaced, entries, rewritten, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()

@@ -2,7 +2,8 @@
 
 - L1: records stand in commit order; positions ascend, with gaps only where messages were released.
 - L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a
-  queue, if it is not full, is written anew elsewhere at the next checkpoint.
+  queue, if it is not full, is written anew elsewhere at the next checkpoint, and so is a page that
+  `reorganise` moves or whose blocks it moves.
 - L3: memory holds the tail (what was committed since the last checkpoint), one entry of the
   directory per page of records, and a bounded number of decoded pages.
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
@@ -115,9 +116,15 @@ class RecordList:
         count: int,
         replaced: PageEntry | None,
         entries: list[PageEntry],
+        rewritten: dict[PageEntry, PageEntry],
         released: IntervalSet,
     ) -> None:
-        """New record pages take the place of a page and of the tail's first records (L2, L4)."""
+        """New record pages take the place of a page and of the tail's first records (L2, L4).
+
+        `rewritten` are other pages and those in their stead, in any order.
+        """
+        for old, new in rewritten.items():
+            self._rewrite(old, new)
         if replaced is not None and self.directory and self.directory[-1] == replaced:
             del self.directory[-1], self._starts[-1]
             self._cache.pop(replaced.page, None)
@@ -129,6 +136,15 @@ class RecordList:
                 self.directory.append(entry)
                 self._starts.append(entry.position)
         del self.tail[:count], self._tail_starts[:count]
+
+    def _rewrite(self, old: PageEntry, new: PageEntry) -> None:
+        index = bisect_left(self._starts, old.position)
+        if index < len(self.directory) and self.directory[index] == old:
+            self.directory[index], self._starts[index] = new, new.position
+            self._cache.pop(old.page, None)
+            self._pages.retired.append(old.page)
+        else:  # all of it was released meanwhile
+            self._pages.retired.append(new.page)
 
     def load(self, directory: list[PageEntry]) -> None:
         """Take a checkpoint's directory."""

@@ -36,6 +36,7 @@ class QueueSnapshot:
     # Filled by the checkpoint:
     replaced: PageEntry | None = None
     entries: list[PageEntry] = field(default_factory=list)
+    rewritten: dict[PageEntry, PageEntry] = field(default_factory=dict)
     moved: list[tuple[list[BlockRef], BlockRef]] = field(default_factory=list)
 
     @classmethod
@@ -61,9 +62,16 @@ class QueueSnapshot:
                 directory=list(queue.records.directory),
             )
 
+    def to_replace(self, capacity: int) -> PageEntry | None:
+        """The last record page, if the checkpoint fills it up with the tail's first records."""
+        last = self.directory[-1] if self.directory and self.tail else None
+        return last if last is not None and last.records < capacity else None
+
     def document(self, numbers: Numbers) -> dict[str, Any]:
         config = self.queue.config
-        kept = [entry for entry in self.directory if entry != self.replaced]
+        kept = [
+            self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
+        ]
         return {
             "queue_id": config.queue_id,
             "name": config.name,

@@ -23,17 +23,17 @@ SpaceSnapshot = tuple[int, NDArray[np.int64]]  # see `FreeSpace.snapshot`
 def spaces_after(
     snapshots: Sequence[SpaceSnapshot],
     taken: Iterable[tuple[int, int]],
-    freed: Iterable[int],
+    freed: Iterable[tuple[int, int]],
     page_size: int,
 ) -> list[FreeSpace]:
-    """The maps as they are when these extents are in use and these single pages are not."""
+    """The maps as they are when the first extents are in use and the others are not."""
     spaces = [FreeSpace.from_extents(*snapshot) for snapshot in snapshots]
     for page, pages in taken:
         file, first = split_page(page, page_size)
         spaces[file].claim_or_grow(first, pages)
-    for page in freed:
+    for page, pages in freed:
         file, first = split_page(page, page_size)
-        spaces[file].free(first, 1)
+        spaces[file].free(first, pages)
     return spaces
 
 

@@ -55,6 +55,7 @@ def status(
             "count": checkpointer.count,
             "last_lsn": checkpointer.last_lsn,
             "moved_bytes": checkpointer.moved_bytes,
+            "reorganised_bytes": checkpointer.reorganised_bytes,
         },
         "leases": len(leases),
         "ledger_entries": len(manager.state.ledger),

@@ -97,6 +97,20 @@ class FreeSpaceModel(RuleBasedStateMachine):
         self.free -= taken
         self.pending |= taken
 
+    @rule(first=st.integers(1, 60), pages=lengths)
+    def allocate_at(self, first: int, pages: int) -> None:
+        wanted = pages_of((first, pages))
+        assert self.real.allocate_at(first, pages) == (wanted <= self.free)
+        if wanted <= self.free:
+            self.free -= wanted
+            self.pending |= wanted
+
+    @rule(end=st.integers(1, 60))
+    def look_below(self, end: int) -> None:
+        below = self.real.below(end)
+        assert below.total_pages == end
+        assert below.extents().tolist() == extents_of({p for p in self.free if p < end})
+
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), kept=st.booleans())
     def end_allocation(self, data: st.DataObject, kept: bool) -> None:
@@ -205,7 +219,8 @@ def test_the_file_shrinks_to_the_last_page_in_use() -> None:
     space = FreeSpace(21)
     first = space.allocate(4)
     assert first == 1
-    assert space.shrink_tail() == 5
+    assert space.end_in_use == 5
+    assert space.shrink_tail() == 5 == space.end_in_use
     space.commit(1, 4)
     space.pin(4, 1)
     space.free(2, 3)
