@@ -140,6 +140,8 @@ class Puts:
                 written.adopt(info, MAX_DATA_BLOCK_BYTES)
         except BaseException:
             manager.adoptions.let_go(ltds_id)
+            if self.broken:
+                self._lost()
             raise
         return MessageIds(written, index, info.count)
 
@@ -253,6 +255,11 @@ class Puts:
             raise
 
     # Looking, ending
+
+    @property
+    def broken(self) -> bool:
+        """Whether a file could not be completed (W3)."""
+        return any(written.broken for written in self.by_queue.values())
 
     @property
     def buffered_bytes(self) -> int:

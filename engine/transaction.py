@@ -6,6 +6,7 @@ States (`TransactionState`):
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
                            the store's close
     OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
+    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file (X3)
     OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
     OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
                            object or by the xid (store.commit_prepared, rollback_prepared)
@@ -250,6 +251,8 @@ class Transaction:
                     self._settle()
                 elif self._manager.committer.failed:  # an interrupt, in the journal's write
                     self._end(TransactionState.IN_DOUBT)
+                elif self._puts.broken:
+                    self._lose()
                 raise
             self._settle()
 
@@ -293,6 +296,8 @@ class Transaction:
             except BaseException:
                 if self._manager.committer.failed and not self.is_prepared:
                     self._end(TransactionState.IN_DOUBT)
+                elif self._puts.broken:
+                    self._lose()
                 raise
             finally:
                 if self.is_prepared:

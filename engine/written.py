@@ -75,6 +75,11 @@ class Written:
         """What the file that is being written holds in memory."""
         return self._writer.waiting_bytes if self._writer is not None else 0
 
+    @property
+    def broken(self) -> bool:
+        """Whether that file could not be written: part of the messages is lost."""
+        return self._writer is not None and self._writer.failed
+
     def write_out(self, *, close: bool) -> None:
         """Hold nothing of that file in memory; with `close` do not even hold it open."""
         if self._writer is not None:

@@ -111,6 +111,11 @@ class LtdsWriter:
         self._failed = False
 
     @property
+    def failed(self) -> bool:
+        """Whether `abort` is all that is left to do."""
+        return self._failed
+
+    @property
     def waiting_bytes(self) -> int:
         """How much of the file is in memory only."""
         return self._filled

@@ -452,6 +452,28 @@ def test_promise_2_a_with_block_that_lost_messages_to_a_full_disk_raises(*, by_t
         assert (store.queue("q").messages, store.queue("q").used_bytes) == (0, 0)
 
 
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("prepare", [False, True])
+def test_promise_13_a_file_that_cannot_be_completed_rolls_back(*, prepare: bool) -> None:
+    """The disk is full as the commit begins: part of the messages is lost, every call says so."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False, large_flush_bytes=1 << 20) as store:
+        store.create_queue("q", kind="work")
+        txn = store.transaction(large=True)
+        txn.put("q", b"1" * 1_100_000)
+        txn.put("q", b"2" * 900_000)
+        env.capacity_bytes = env.used_bytes()
+        with pytest.raises(DiskFull):
+            txn.prepare("xid") if prepare else txn.commit()
+        assert txn.state == "rolled back"
+        env.capacity_bytes = None
+        with pytest.raises(TransactionClosed, match="lost"):
+            txn.commit()
+        assert (store.queue("q").used_bytes, store.queue("q").open_transactions) == (0, 0)
+        assert not store.failed
+        assert store.verify().ok
+
+
 def test_space_is_given_back_before_transactions_leave_the_buffer() -> None:
     """On a full disk a file that was read is removed, whose room is what the oldest one needs."""
     env = SimEnv()
