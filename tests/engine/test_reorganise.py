@@ -242,6 +242,11 @@ class Scenario:
         store._opened.pages.capacity = 4  # so that there are several
         runner.change(lambda m: m.create("w0", "work"), lambda: store.create_queue("w0", "work"))
         runner.change(lambda m: m.create("t0", "topic"), lambda: store.create_queue("t0", "topic"))
+        for name in ("t1", "t2"):  # for what the workload does in the midst of a checkpoint
+            runner.change(
+                lambda m: m.create(name, "topic"),  # noqa: B023
+                lambda: store.create_queue(name),  # noqa: B023
+            )
         for name in "ab":
             runner.change(
                 lambda m: m.subscribe("t0", name, 0),  # noqa: B023
