@@ -38,13 +38,16 @@ class BatchReader(DataSourceReader):
     def _pieces(self, store: RemoteStore) -> list[QueuePiece]:
         options, pieces = self._options, []
         for queue in options.queues:
+            created_us = position_range.info(store, queue).created_us
             lease = position_range.lease(
                 store,
                 queue,
                 position_range.resolve(store, queue, options.starting),
                 position_range.resolve(store, queue, options.ending),
                 fail_on_data_loss=options.fail_on_data_loss,
+                created_us=created_us,
             )
             # Nobody says when the tasks have ended: the lease runs out by itself.
-            pieces += [QueuePiece.of(queue, piece) for piece in lease.pieces] if lease else []
+            found = lease.pieces if lease else []
+            pieces += [QueuePiece.of(queue, piece, created_us) for piece in found]
         return pieces

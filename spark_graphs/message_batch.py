@@ -32,16 +32,17 @@ def read_partition(
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     reader = PieceReader(path)
     try:
-        for queue, items in groupby(partition.pieces, key=lambda item: item.queue):
+        runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
+        for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]
-            for position, batch in _read(reader, path, queue, pieces):
+            for position, batch in _read(reader, path, queue, created_us, pieces):
                 yield _selected(arrow_schema, queue, position, batch)
     finally:
         reader.close()
 
 
 def _read(
-    reader: PieceReader, path: str, queue: str, pieces: list[Piece]
+    reader: PieceReader, path: str, queue: str, created_us: int | None, pieces: list[Piece]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The batches of a queue's pieces with their first positions, also if places have changed.
 
@@ -55,7 +56,7 @@ def _read(
             yield position, batch
             position += batch.num_rows
     except (PositionLost, StoreCorrupt) as error:
-        pieces = _find_again(path, queue, position, end, error)
+        pieces = _find_again(path, queue, created_us, position, end, error)
     else:
         return
     for batch in reader.read_all(pieces, queue):
@@ -63,12 +64,18 @@ def _read(
         position += batch.num_rows
 
 
-def _find_again(path: str, queue: str, begin: int, end: int, error: QuireError) -> list[Piece]:
+def _find_again(
+    path: str, queue: str, created_us: int | None, begin: int, end: int, error: QuireError
+) -> list[Piece]:
     try:
         lease = connection.call(
             path,
-            lambda store: position_range.lease(store, queue, begin, end, fail_on_data_loss=True),
+            lambda store: position_range.lease(
+                store, queue, begin, end, fail_on_data_loss=True, created_us=created_us
+            ),
         )
+    except PositionLost as second:  # says why the place holds other bytes by now
+        raise second from error
     except QuireError as second:
         raise error from second
     return lease.pieces if lease is not None else []

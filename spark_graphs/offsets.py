@@ -6,12 +6,16 @@ O2. An end offset carries the query's origin. Spark does not log where batch 0 s
     begins at the origin in its logged end, never at what the initial offset is by then.
 O3. A micro-batch takes from its queues in proportion to what waits in them, and from each at least
     one message while its limit lasts.
+O4. An offset says which queues it is about, by the microsecond in which each was made: positions of
+    a queue that was dropped are never taken for those of another with its name. Where the end of a
+    micro-batch is in another queue than its start, its range begins at the origin in its end. The
+    offsets of an older checkpoint do not know their queues, and are taken as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire.errors import InvalidArgument
@@ -25,19 +29,23 @@ class Offset:
 
     origin: Positions
     positions: Positions
+    created_us: dict[str, int] = field(default_factory=dict)  # of the queues; of some, or none (O4)
 
     @classmethod
-    def initial(cls, positions: Mapping[str, int]) -> Offset:
-        return cls(dict(positions), dict(positions))
+    def initial(
+        cls, positions: Mapping[str, int], created_us: Mapping[str, int] | None = None
+    ) -> Offset:
+        return cls(dict(positions), dict(positions), dict(created_us or {}))
 
     @classmethod
     def from_json(cls, value: Any) -> Offset:
         """The offset in a checkpoint. Raises InvalidArgument if it is not one of this source."""
         try:
-            parts = [dict(value["origin"]), dict(value["positions"])]
-        except (TypeError, KeyError, ValueError):
-            parts = [{}]
-        if not all(_is_position(p) for part in parts for p in part.values()) or len(parts) != 2:
+            created_us = value.get("created_us", {})
+            parts = [dict(value["origin"]), dict(value["positions"]), dict(created_us)]
+        except (AttributeError, TypeError, KeyError, ValueError):
+            parts = []
+        if not parts or not all(_is_position(p) for part in parts for p in part.values()):
             raise InvalidArgument(
                 f"the checkpoint holds an offset that is not one of format 'quire': {value!r}; "
                 "was the query's source exchanged? Start it with a new checkpoint"
@@ -45,13 +53,23 @@ class Offset:
         return cls(*parts)
 
     def to_json(self) -> dict[str, Positions]:
-        return {
-            "origin": dict(sorted(self.origin.items())),
-            "positions": dict(sorted(self.positions.items())),
-        }
+        parts = {"origin": self.origin, "positions": self.positions}
+        if self.created_us:
+            parts["created_us"] = self.created_us
+        return {name: dict(sorted(part.items())) for name, part in sorted(parts.items())}
 
     def moved_to(self, positions: Mapping[str, int]) -> Offset:
-        return Offset(self.origin, dict(positions))
+        return replace(self, positions=dict(positions))
+
+    def remade(self, now: Offset) -> list[str]:
+        """The queues that are known to be others in `now` than in this offset."""
+        known, other = self.created_us, now.created_us
+        return sorted(q for q in known if q in other and known[q] != other[q])
+
+    def in_queues_of(self, now: Offset) -> Offset:
+        """This offset in the queues of `now`: of those made again, at where `now` begins (O4)."""
+        anew = {queue: now.origin[queue] for queue in self.remade(now)}
+        return Offset({**self.origin, **anew}, {**self.positions, **anew}, now.created_us)
 
 
 def _is_position(value: object) -> bool:
@@ -59,14 +77,21 @@ def _is_position(value: object) -> bool:
 
 
 def ranges(start: Offset, end: Offset) -> dict[str, tuple[int, int]]:
-    """The half-open range of positions of a micro-batch in each queue (O2)."""
-    begin = start.positions if start.origin == end.origin else end.origin
-    if set(begin) != set(end.positions):
+    """The half-open range of positions of a micro-batch in each queue (O2, O4)."""
+    if not set(start.positions) == set(end.origin) == set(end.positions):
         raise InvalidArgument(
-            f"the checkpoint was made for the queues {', '.join(sorted(begin))}, and the query "
-            f"reads {', '.join(sorted(end.positions))}; start it with a new checkpoint"
+            f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and the "
+            f"query reads {', '.join(sorted(end.positions))}; start it with a new checkpoint"
         )
-    return {queue: (begin[queue], stop) for queue, stop in sorted(end.positions.items())}
+    anew = start.remade(end)
+    goes_on = {
+        queue: queue not in anew and start.origin.get(queue) == origin
+        for queue, origin in end.origin.items()
+    }
+    return {
+        queue: (start.positions[queue] if goes_on[queue] else end.origin[queue], stop)
+        for queue, stop in sorted(end.positions.items())
+    }
 
 
 def admit(start: Positions, available: Positions, limit: int | None) -> Positions:

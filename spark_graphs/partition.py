@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -26,16 +26,20 @@ ASSUMED_MESSAGE_BYTES = 128
 
 @dataclass(frozen=True)
 class QueuePiece:
-    """A piece, the queue that its messages belong to, and about how many bytes they have."""
+    """A piece, the queue that its messages belong to, and about how many bytes they have.
+
+    `created_us` tells the queue from another of its name, should the messages be looked for again.
+    """
 
     queue: str
     piece: Piece
     size_bytes: int
+    created_us: int | None = None
 
     @classmethod
-    def of(cls, queue: str, piece: Piece) -> QueuePiece:
+    def of(cls, queue: str, piece: Piece, created_us: int | None = None) -> QueuePiece:
         assumed = (piece.stop - piece.start) * ASSUMED_MESSAGE_BYTES
-        return cls(queue, piece, max(1, piece.length or assumed))
+        return cls(queue, piece, max(1, piece.length or assumed), created_us)
 
 
 class QuirePartition(InputPartition):
@@ -96,6 +100,6 @@ def _cut(item: QueuePiece, room: int) -> tuple[QueuePiece, QueuePiece | None]:
     rest = piece._replace(start=middle, first_position=piece.first_position + first)
     head_bytes = max(1, min(size - 1, size * first // messages))
     return (
-        QueuePiece(item.queue, piece._replace(stop=middle), head_bytes),
-        QueuePiece(item.queue, rest, size - head_bytes),
+        replace(item, piece=piece._replace(stop=middle), size_bytes=head_bytes),
+        replace(item, piece=rest, size_bytes=size - head_bytes),
     )

@@ -2,13 +2,15 @@
 
 R1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
     with `failOnDataLoss=false`, shrinks to what is there.
+R2. A range is one of the queue that it was planned for. If that was dropped and another made with
+    its name, the range is not there: nothing of the other queue is read for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.engine import Lease
+from quire.engine import Lease, QueueInfo
 from quire.errors import PositionLost, QueueNotFound
 
 from .options import EARLIEST, LATEST, Starts
@@ -29,6 +31,19 @@ def bounds(store: RemoteStore, queue: str) -> tuple[int, int]:
         return store.positions(queue)
     except QueueNotFound:
         raise missing(store, queue) from None
+
+
+def info(store: RemoteStore, queue: str) -> QueueInfo:
+    """The queue as it is now. Raises QueueNotFound with what to do."""
+    try:
+        return store.queue(queue)
+    except QueueNotFound:
+        raise missing(store, queue) from None
+
+
+def is_same(queue: QueueInfo, created_us: int | None) -> bool:
+    """Whether it is the queue that was made then; where that is not known it is taken for it."""
+    return created_us is None or queue.created_us == created_us
 
 
 def missing(store: RemoteStore, queue: str) -> QueueNotFound:
@@ -52,11 +67,21 @@ def lease(
     end: int,
     *,
     fail_on_data_loss: bool,
+    created_us: int | None = None,
     seconds: float = LEASE_SECONDS,
 ) -> Lease | None:
-    """The pinned places of the range, or None if nothing is in it (R1)."""
+    """The pinned places of the range, or None if nothing is in it (R1).
+
+    Args:
+        created_us: when the queue was made that the range is of (R2); None: this is not known.
+    """
     for tries_left in reversed(range(_TRIES)):
-        first, last = bounds(store, queue)
+        found = info(store, queue)
+        if not is_same(found, created_us):
+            if fail_on_data_loss:
+                raise made_again(queue)
+            return None
+        first, last = found.first_position, found.end_position
         if begin == end and (begin <= last or not fail_on_data_loss):
             return None
         if not (first <= begin < end <= last):
@@ -66,11 +91,25 @@ def lease(
             if begin >= end:
                 return None
         try:
-            return store.lease(queue, begin, end, seconds=seconds)
+            taken = store.lease(queue, begin, end, seconds=seconds)
         except PositionLost:
             if fail_on_data_loss or not tries_left:
                 raise
-    raise AssertionError("unreachable")
+            continue
+        # A lease goes by the name: a queue that is there before and after it is the one it is of.
+        if is_same(info(store, queue), found.created_us):
+            return taken
+        store.release(taken.lease_id)
+    raise made_again(queue)
+
+
+def made_again(queue: str) -> PositionLost:
+    return PositionLost(
+        f"queue '{queue}' was dropped and made again: messages that this query has not read may be "
+        "gone, and its positions are not those of the new queue. Start the query with a new "
+        "checkpoint, or set the option failOnDataLoss to false to begin anew with the first "
+        "message that the new queue keeps"
+    )
 
 
 def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLost:
@@ -81,6 +120,6 @@ def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLo
     )
     return PositionLost(
         f"queue '{queue}': {what}, and the store has {first} to {last}; messages that this query "
-        "has not read are gone, or the queue was dropped and created again. Start the query with "
+        "has not read are gone, or the queue was dropped and made again. Start the query with "
         "a new checkpoint, or set the option failOnDataLoss to false to go on with what is there"
     )

@@ -2,20 +2,22 @@
 
 T1. A subscription is made at the query's origin, and it stays: where a query begins is decided once
     for its subscription, not once for each start of the query.
-T2. Its position never passes what Spark has committed.
+T2. Its position never passes what Spark has committed, and in a queue that was dropped and made
+    again it does not follow the positions of the queue before.
 T3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
     committed the micro-batch. If this process dies they run out by themselves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from quire.engine import Lease
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
 
 from . import connection, position_range
-from .offsets import Positions
+from .offsets import Offset
 from .options import EARLIEST, LATEST, ReadOptions, Starts
 from .renewal import Renewal
 
@@ -30,13 +32,15 @@ class Retention:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._read_to: Positions = {}
+        self._read_to: Offset | None = None
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
-    def starting_positions(self, store: RemoteStore) -> Positions:
+    def start(self, store: RemoteStore) -> Offset:
         """Where the query begins; topics get their subscription there (T1)."""
-        positions = {}
+        positions, created_us = {}, {}
         for queue in self._options.queues:
+            # Asked first: made again after that, the queue is seen to be another one, never missed.
+            created_us[queue] = position_range.info(store, queue).created_us
             subscription = self._subscription(store, queue)
             start = self._start(queue)
             if subscription is not None:
@@ -44,15 +48,23 @@ class Retention:
             else:  # a work queue begins with what nobody has taken
                 position = position_range.bounds(store, queue)[0]
             positions[queue] = position if start in _WORDS else start
-        return positions
+        return Offset.initial(positions, created_us)
 
-    def lease(self, store: RemoteStore, ranges: dict[str, tuple[int, int]]) -> list[Lease]:
+    def lease(
+        self,
+        store: RemoteStore,
+        ranges: dict[str, tuple[int, int]],
+        created_us: Mapping[str, int],
+    ) -> list[Lease]:
         """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
-        leases = []
+        strict, leases = self._options.fail_on_data_loss, []
         for queue, (begin, end) in ranges.items():
+            created = created_us.get(queue)
+            if strict and not position_range.is_same(position_range.info(store, queue), created):
+                raise position_range.made_again(queue)
             self._check_subscription(store, queue, begin)
             lease = position_range.lease(
-                store, queue, begin, end, fail_on_data_loss=self._options.fail_on_data_loss
+                store, queue, begin, end, fail_on_data_loss=strict, created_us=created
             )
             if lease is not None:
                 leases.append(lease)
@@ -61,23 +73,32 @@ class Retention:
             self._renewal.add(leases)
         return leases
 
-    def read_to(self, positions: Positions) -> None:
-        """Spark has committed everything below these positions (T2, T3)."""
+    def read_to(self, end: Offset) -> None:
+        """Spark has committed everything below this offset's positions (T2, T3)."""
         if self._renewal is not None:
             self._renewal.release()
-        if positions != self._read_to:
-            connection.call(self._options.path, lambda store: self._advance(store, positions))
-            self._read_to = positions
+        if end != self._read_to:
+            connection.call(self._options.path, lambda store: self._advance(store, end))
+            self._read_to = end
 
-    def _advance(self, store: RemoteStore, positions: Positions) -> None:
+    def _advance(self, store: RemoteStore, end: Offset) -> None:
         try:
             with store.transaction() as txn:
-                for queue, position in sorted(positions.items()):
+                passed = {}
+                for queue, position in sorted(end.positions.items()):
+                    found = position_range.info(store, queue)
+                    if not position_range.is_same(found, end.created_us.get(queue)):
+                        continue
                     subscription = self._subscription(store, queue)
                     source = queue if subscription is None else f"{queue}/{subscription}"
-                    if position <= store.positions(queue)[1]:
+                    if position <= found.end_position:
                         txn.read_to(source, position)
-        except (QueueNotFound, SubscriptionNotFound):
+                        passed[queue] = found.created_us
+                for queue, created_us in passed.items():
+                    # Still the same, so it was the same when read_to took it by its name.
+                    if not position_range.is_same(position_range.info(store, queue), created_us):
+                        raise position_range.made_again(queue)
+        except (QueueNotFound, SubscriptionNotFound, PositionLost):
             # Dropped behind the query's back, as a queue is that ends before the position:
             # planning the next micro-batch decides about it.
             return

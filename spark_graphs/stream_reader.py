@@ -5,6 +5,8 @@ S1. The same micro-batch has the same ranges of positions, and so the same messa
 S2. Messages stay in the store until Spark has committed the micro-batch that read them: the
     subscription's position follows `commit`, which comes after Spark's commit log and never before.
 S3. Planned ranges are leased: their bytes stay where the tasks were told to look.
+S4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
+    the query begins anew with what the new queue keeps (offsets.py, O4; position_range.py, R2).
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._initial: Offset | None = None
-        self._target: Positions | None = None  # of a query with Trigger.AvailableNow
-        self._latest: Positions | None = None
+        self._target: Offset | None = None  # of a query with Trigger.AvailableNow
+        self._latest: Offset | None = None
         self._retention = Retention(options)
 
     # What Spark asks in the source's own process, in this order for each micro-batch.
@@ -51,9 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Positions]:
         # Spark asks twice and expects one answer.
         if self._initial is None:
-            self._initial = Offset.initial(
-                connection.call(self._options.path, self._retention.starting_positions)
-            )
+            self._initial = connection.call(self._options.path, self._retention.start)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -61,27 +61,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = connection.call(self._options.path, self._ends)
+        self._target = connection.call(self._options.path, self._now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Positions]:
         begin = Offset.from_json(start)
         self._check_queues(begin)
-        self._latest = self._target or connection.call(self._options.path, self._ends)
+        self._latest = self._target or connection.call(self._options.path, self._now)
+        if self._options.fail_on_data_loss:
+            for queue in begin.remade(self._latest):
+                raise position_range.made_again(queue)
+        begin = begin.in_queues_of(self._latest)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return begin.moved_to(admit(begin.positions, self._latest, most)).to_json()
+        return begin.moved_to(admit(begin.positions, self._latest.positions, most)).to_json()
 
     def reportLatestOffset(self) -> dict[str, Positions] | None:
-        return None if self._latest is None else Offset({}, self._latest).to_json()
+        return None if self._latest is None else Offset({}, self._latest.positions).to_json()
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._retention.read_to(Offset.from_json(end).positions)
+        self._retention.read_to(Offset.from_json(end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        planned = ranges(Offset.from_json(start), Offset.from_json(end))
+        stop = Offset.from_json(end)
+        planned = ranges(Offset.from_json(start), stop)
         leases = connection.call(
-            self._options.path, lambda store: self._retention.lease(store, planned)
+            self._options.path,
+            lambda store: self._retention.lease(store, planned, stop.created_us),
         )
-        pieces = [QueuePiece.of(lease.queue, piece) for lease in leases for piece in lease.pieces]
+        pieces = [
+            QueuePiece.of(lease.queue, piece, stop.created_us.get(lease.queue))
+            for lease in leases
+            for piece in lease.pieces
+        ]
         return list(partitions(pieces, self._options.min_partitions))
 
     # What an executor asks.
@@ -90,8 +100,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, QuirePartition)
         return read_partition(self._options.path, partition, self._schema)
 
-    def _ends(self, store: RemoteStore) -> Positions:
-        return {queue: position_range.bounds(store, queue)[1] for queue in self._options.queues}
+    def _now(self, store: RemoteStore) -> Offset:
+        """The queues' ends, with their first kept positions as the origin."""
+        found = [position_range.info(store, queue) for queue in self._options.queues]
+        return Offset(
+            {queue.name: queue.first_position for queue in found},
+            {queue.name: queue.end_position for queue in found},
+            {queue.name: queue.created_us for queue in found},
+        )
 
     def _check_queues(self, start: Offset) -> None:
         if set(start.positions) != set(self._options.queues):

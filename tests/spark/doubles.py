@@ -132,7 +132,7 @@ class ForgetfulReader(StreamReader):
     """Asks anew where the query begins, and does not look into the end offset."""
 
     def initialOffset(self) -> dict[str, Positions]:  # noqa: N802
-        ends = connection.call(self._options.path, self._ends)
+        ends = connection.call(self._options.path, self._now).positions
         return Offset.initial(ends).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

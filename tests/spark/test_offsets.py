@@ -14,8 +14,8 @@ from quire.spark_graphs.offsets import Offset, admit, ranges
 
 def test_an_offset_is_the_same_text_whatever_the_order() -> None:
     """Spark compares offsets as strings (O1)."""
-    one = Offset({"b": 1, "a": 2}, {"b": 3, "a": 4})
-    two = Offset({"a": 2, "b": 1}, {"a": 4, "b": 3})
+    one = Offset({"b": 1, "a": 2}, {"b": 3, "a": 4}, {"b": 5, "a": 6})
+    two = Offset({"a": 2, "b": 1}, {"a": 4, "b": 3}, {"a": 6, "b": 5})
     assert json.dumps(one.to_json()) == json.dumps(two.to_json())
     assert Offset.from_json(json.loads(json.dumps(one.to_json()))) == two
 
@@ -33,13 +33,54 @@ def test_later_batches_begin_where_the_one_before_ended() -> None:
     assert ranges(first, first.moved_to({"q": 170})) == {"q": (150, 170)}
 
 
+def test_a_queue_made_again_begins_at_its_origin() -> None:
+    """The others go on; the range is in the end offset, so that it can be repeated (O2, O4)."""
+    start = Offset({"a": 10, "b": 0}, {"a": 50, "b": 60}, {"a": 1, "b": 2})
+    now = Offset({"a": 40, "b": 7}, {"a": 70, "b": 90}, {"a": 1, "b": 3})
+    assert start.remade(now) == ["b"]
+    end = start.in_queues_of(now).moved_to(now.positions)
+    assert end == Offset({"a": 10, "b": 7}, {"a": 70, "b": 90}, {"a": 1, "b": 3})
+    assert ranges(start, end) == {"a": (50, 70), "b": (7, 90)}
+    # As the first micro-batch it is repeated after an initial offset of the new queue.
+    first = Offset.initial({"a": 10, "b": 5}, {"a": 1, "b": 2})
+    again = Offset.initial({"a": 10, "b": 30}, {"a": 1, "b": 3})
+    end = first.in_queues_of(now).moved_to(now.positions)
+    assert ranges(first, end) == ranges(again, end) == {"a": (10, 70), "b": (7, 90)}
+    # Both begin at 0, and yet the positions of one say nothing about the other.
+    old = Offset({"b": 0}, {"b": 60}, {"b": 2})
+    assert ranges(old, Offset({"b": 0}, {"b": 90}, {"b": 3})) == {"b": (0, 90)}
+
+
+def test_an_offset_of_an_older_checkpoint_is_taken_as_it_is() -> None:
+    """It does not know its queues; what follows it does (O4)."""
+    old = Offset.from_json({"origin": {"q": 5}, "positions": {"q": 50}})
+    assert old.to_json() == {"origin": {"q": 5}, "positions": {"q": 50}}
+    now = Offset({"q": 0}, {"q": 90}, {"q": 7})
+    assert old.remade(now) == now.remade(old) == []
+    end = old.in_queues_of(now).moved_to(now.positions)
+    assert end.to_json() == {
+        "created_us": {"q": 7},
+        "origin": {"q": 5},
+        "positions": {"q": 90},
+    }
+    assert Offset.from_json(json.loads(json.dumps(end.to_json()))) == end
+    assert ranges(old, end) == {"q": (50, 90)}
+
+
 def test_a_reversed_range_is_not_hidden() -> None:
     """Spark does not see an end below the start; whoever leases the range must."""
     start = Offset({"q": 0}, {"q": 150})
     assert ranges(start, start.moved_to({"q": 5})) == {"q": (150, 5)}
 
 
-@pytest.mark.parametrize("value", [None, 5, {}, {"origin": {}}, {"origin": {}, "positions": [1]}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 5, {}, {"origin": {}}, {"origin": {}, "positions": [1]}),
+        {"origin": {}, "positions": {}, "created_us": {"q": "now"}},
+        {"origin": {}, "positions": {}, "created_us": 7},
+    ],
+)
 def test_a_strange_offset_is_refused(value: object) -> None:
     """A checkpoint of another source is no reason to guess."""
     with pytest.raises(InvalidArgument, match="not one of format 'quire'"):

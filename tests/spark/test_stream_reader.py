@@ -52,7 +52,8 @@ def test_the_initial_offset_is_one_answer(store: Any) -> None:
     """Spark asks twice; the same reader says the same, and so does the next process."""
     source = reader(store)
     first = source.initialOffset()
-    assert first == {"origin": {"q": 100}, "positions": {"q": 100}}
+    made = store.queue("q").created_us
+    assert first == {"origin": {"q": 100}, "positions": {"q": 100}, "created_us": {"q": made}}
     put_numbers(store, "q", range(100, 110))
     assert source.initialOffset() == first
     assert reader(store).initialOffset() == first
