@@ -219,7 +219,7 @@ class Queue:
                 ref.released_charge(_covered(self.released, ref.position, ref.end)) for ref in old
             )
             covered = _covered(self.released, new.position, new.end)
-            self.space.used += before - new.released_charge(covered)
+            self.space.correct(before - new.released_charge(covered))
             if covered == new.count:
                 freed.append(new)
         self.records.seal(count, replaced, entries, rewritten, self.released)

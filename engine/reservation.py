@@ -181,6 +181,11 @@ class Space:
         self.live_messages -= messages
         self._freed()
 
+    def correct(self, charge: int) -> None:
+        """What partly released messages are charged was taken anew."""
+        self.used += charge
+        self._freed()
+
     def _freed(self) -> None:
         if self.room is not None:
             self.room.notify_all()
