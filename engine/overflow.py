@@ -45,14 +45,13 @@ class Overflow:
             if not leave(holder):
                 index += 1
 
-    def spill(self, transaction_id: int, written: Written) -> bool:
-        """A transaction's messages for one queue leave the buffer; whether there were any."""
+    def spill(self, transaction_id: int, written: Written) -> None:
+        """A transaction's messages for one queue leave the buffer."""
         parts = written.spill(self._place, MAX_DATA_BLOCK_BYTES)
         if parts:
             queue = written.queue
             with queue.lock:
                 queue.log.spilled(transaction_id, queue.end_position, parts)
-        return bool(parts)
 
     def discard(self, transaction_id: int, written: Written) -> None:
         """The transaction is rolled back: its pages are free, its records are marked as such."""
