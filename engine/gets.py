@@ -92,6 +92,14 @@ class Gets:
         """How many messages are in flight."""
         return sum(hi - lo for _, _, lo, hi in list(self._in_flight))
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where they are from, by name."""
+        reads = {
+            (queue.name, subscription.name) for queue, subscription, _, _ in list(self._in_flight)
+        }
+        return tuple(f"{queue}/{name}" if name else queue for queue, name in sorted(reads))
+
     def settle(self) -> None:
         """They are read; may be called again after an interrupt."""
         while self._in_flight:

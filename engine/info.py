@@ -65,8 +65,9 @@ class TransactionInfo:
     buffered_bytes: int  # in memory, the part of it in the write buffer
     spilled_bytes: int  # in pages of the data file
     file_bytes: int  # in files of a large transaction
-    queues: tuple[str, ...]
+    queues: tuple[str, ...]  # that it has put to
     in_flight: int  # messages it has got
+    sources: tuple[str, ...] = ()  # the queues and subscriptions that it has got them from
 
 
 class QueueRecord(NamedTuple):

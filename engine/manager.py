@@ -21,6 +21,7 @@ from .adoptions import Adoptions
 from .block_reader import BlockReader
 from .committer import Committer
 from .delivery import Delivery
+from .info import TransactionInfo
 from .options import Options
 from .overflow import Overflow
 from .places import Places
@@ -101,6 +102,14 @@ class Manager:
         now = self.env.monotonic()
         late = [t for t in list(self.open_transactions.values()) if t.deadline <= now]
         return sum(transaction.expire() for transaction in late)
+
+    def info(self, transaction_id: int) -> TransactionInfo | None:
+        """What is to be told of a transaction; None if it is not open (any more)."""
+        transaction = self.open_transactions.get(transaction_id)
+        if transaction is None:
+            return None
+        info = transaction.info()
+        return info if transaction.state == "open" else None  # else it ended meanwhile
 
     def abort(self, transaction_id: int) -> bool:
         """Roll back somebody's transaction; False if it is not open (any more)."""

@@ -21,7 +21,7 @@ def status(
     return {
         "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
         "transactions": [
-            {**asdict(info), "queues": list(info.queues)}
+            {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in [t.info() for t in list(manager.open_transactions.values())]
         ],
         "prepared": [asdict(p) for p in manager.state.prepared.info(manager.env.now_us())],

@@ -398,6 +398,14 @@ class Store:
         self._state()
         return [txn.info() for txn in list(self._manager.open_transactions.values())]
 
+    def transaction_info(self, transaction_id: int) -> TransactionInfo:
+        """One open transaction. Raises TransactionNotFound if it is not open (any more)."""
+        self._state()
+        info = self._manager.info(_check_id(transaction_id))
+        if info is None:
+            raise _not_open(transaction_id)
+        return info
+
     def abort(self, transaction_id: int) -> None:
         """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
 
@@ -405,9 +413,7 @@ class Store:
         """
         self._state()
         if not self._manager.abort(_check_id(transaction_id)):
-            raise TransactionNotFound(
-                f"there is no open transaction {transaction_id}: transactions() lists them"
-            )
+            raise _not_open(transaction_id)
 
     def recover(self) -> list[PreparedInfo]:
         """The prepared transactions that wait for a decision, the oldest first."""
@@ -563,6 +569,13 @@ def _check_id(transaction_id: int) -> int:
     if not is_int(transaction_id):
         raise InvalidArgument(f"transaction {transaction_id!r}: give the id of a TransactionInfo")
     return transaction_id
+
+
+def _not_open(transaction_id: int) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"there is no open transaction {transaction_id}: transactions() lists them, recover() "
+        "those that are prepared"
+    )
 
 
 def _check_lease(lease_id: int) -> int:

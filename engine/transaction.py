@@ -406,6 +406,7 @@ class Transaction:
             file_bytes=max(0, total - buffered - spilled),
             queues=tuple(sorted(written.queue.name for written in parts)),
             in_flight=self._gets.messages,
+            sources=self._gets.sources,
         )
 
     def _owner_name(self) -> str:

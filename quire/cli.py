@@ -163,6 +163,9 @@ def _browse(options: argparse.Namespace) -> None:
 
 
 def _transactions(options: argparse.Namespace) -> None:
+    if options.id is not None:
+        _one_transaction(options)
+        return
     with _open(options) as store:
         transactions = store.transactions()
     if options.json:
@@ -171,22 +174,55 @@ def _transactions(options: argparse.Namespace) -> None:
         print(json.dumps([asdict(info) for info in transactions]))
         return
     rows = [("ID", "AGE", "LEFT", "OWNER", "QUEUES", "MESSAGES", "BYTES", "SPILLED", "IN FLIGHT")]
-    for info in transactions:
-        left = "-" if info.seconds_left is None else f"{info.seconds_left:.0f}s"
-        rows.append(
-            (
-                str(info.id),
-                f"{info.age_seconds:.0f}s",
-                left,
-                info.owner,
-                ", ".join(info.queues) or "-",
-                str(info.messages),
-                str(info.bytes),
-                str(info.spilled_bytes + info.file_bytes),
-                str(info.in_flight),
-            )
+    rows += [
+        (
+            str(info.id),
+            f"{info.age_seconds:.0f}s",
+            _left(info),
+            info.owner,
+            ", ".join(info.queues) or "-",
+            str(info.messages),
+            str(info.bytes),
+            str(info.spilled_bytes + info.file_bytes),
+            str(info.in_flight),
         )
+        for info in transactions
+    ]
     _print_table(rows)
+
+
+def _one_transaction(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        info = store.transaction_info(options.id)
+    if options.json:
+        from dataclasses import asdict
+
+        print(json.dumps(asdict(info)))
+        return
+    places = (
+        (info.buffered_bytes, "in memory"),
+        (info.spilled_bytes, "in pages of the data files"),
+        (info.file_bytes, "in files"),
+    )
+    held = ", ".join(f"{count} {where}" for count, where in places if count)
+    rows = (
+        ("ID", str(info.id)),
+        ("OWNER", info.owner),
+        ("AGE", f"{info.age_seconds:.0f}s"),
+        ("LEFT", _left(info)),
+        ("LARGE", "yes" if info.large else "no"),
+        ("QUEUES", ", ".join(info.queues) or "-"),
+        ("MESSAGES", str(info.messages)),
+        ("BYTES", f"{info.bytes}: {held}" if held else str(info.bytes)),
+        ("IN FLIGHT", str(info.in_flight)),
+        ("SOURCES", ", ".join(info.sources) or "-"),
+    )
+    _print_table(rows)
+
+
+def _left(info: Any) -> str:
+    """Until it is rolled back."""
+    return "-" if info.seconds_left is None else f"{info.seconds_left:.0f}s"
 
 
 def _abort(options: argparse.Namespace) -> None:
@@ -369,7 +405,10 @@ def _parser() -> argparse.ArgumentParser:
         ),
         ("recover", _recover, "list the prepared transactions that wait for a decision"),
     ):
-        command(name, run, help=text).add_argument("--json", action="store_true", help="as JSON")
+        sub = command(name, run, help=text)
+        sub.add_argument("--json", action="store_true", help="as JSON")
+        if run is _transactions:
+            sub.add_argument("id", nargs="?", type=int, metavar="ID", help="all of this one")
 
     sub = command("create-queue", _create_queue, "name", help="make a queue, and a store for it")
     sub.add_argument("--kind", choices=("topic", "work"), default="topic")

@@ -49,6 +49,7 @@ CALLS: Final[Mapping[str, Call]] = dict(
         _call("subscriptions", "queue", _infos),
         _call("records", "name start limit", records_json),
         _call("transactions", "", _infos),
+        _call("transaction_info", "transaction_id", info_json),
         _call("abort", "transaction_id", _nothing),
         _call("recover", "", _infos),
         _call("ledger", "key", _itself),

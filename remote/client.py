@@ -140,6 +140,9 @@ class RemoteStore:
         """Those that have reached the owner, whosever they are; the ids are the owner's."""
         return [read_transaction(value) for value in self._call("transactions")]
 
+    def transaction_info(self, transaction_id: int) -> TransactionInfo:
+        return read_transaction(self._call("transaction_info", transaction_id=transaction_id))
+
     def abort(self, transaction_id: int) -> None:
         self._call("abort", transaction_id=transaction_id)
 

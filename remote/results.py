@@ -66,7 +66,12 @@ def read_prepared(value: Any) -> PreparedInfo:
 
 def read_transaction(value: Any) -> TransactionInfo:
     """An open transaction."""
-    return _read(lambda v: TransactionInfo(**{**v, "queues": tuple(v["queues"])}), value)
+    return _read(
+        lambda v: TransactionInfo(
+            **{**v, "queues": tuple(v["queues"]), "sources": tuple(v.get("sources", ()))}
+        ),
+        value,
+    )
 
 
 def read_records(value: Any) -> list[QueueRecord]:

@@ -206,11 +206,23 @@ def test_transactions_are_listed_and_aborted(quire: Terminal) -> None:
             assert row[head.index(name) :].startswith(value)
         (told,) = json.loads(quire("transactions", "--json"))
         assert (told["id"], told["queues"], told["seconds_left"]) == (txn.id, ["w"], None)
+        shown = dict(
+            line.split("  ", 1) for line in quire("transactions", str(txn.id)).splitlines()
+        )
+        assert shown.pop("AGE").strip().endswith("s")
+        assert {name: value.strip() for name, value in shown.items()} == {
+            "ID": str(txn.id), "OWNER": "the importer", "LEFT": "-", "LARGE": "no", "QUEUES": "w",
+            "MESSAGES": "1", "BYTES": "21: 21 in memory", "IN FLIGHT": "0",
+            "SOURCES": "-",
+        }  # fmt: skip
+        one = json.loads(quire("transactions", str(txn.id), "--json"))
+        assert {**one, "age_seconds": 0} == {**told, "age_seconds": 0}
         assert quire("abort", str(txn.id)) == ""
         with pytest.raises(TransactionAborted):
             txn.commit()
-        quire("abort", str(txn.id), status=1)
-        assert "quire: TransactionNotFound: there is no open transaction " in quire.errors
+        for command in ("abort", "transactions"):
+            quire(command, str(txn.id), status=1)
+            assert "quire: TransactionNotFound: there is no open transaction " in quire.errors
 
 
 def test_dump_of_a_damaged_store(quire: Terminal) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,10 +234,67 @@ def test_open_transactions_are_listed_with_what_they_hold() -> None:
         assert second.seconds_left is not None
         assert second.seconds_left <= 60
         assert second.age_seconds >= 0
+        assert (first.sources, second.sources) == ((), ("a",))
+        assert [store.transaction_info(t.id).bytes for t in (spilled, large)] == [533, 5016]
         spilled.commit()
         large.commit()
         assert store.transactions() == []
         assert store.verify().ok
+
+
+def test_one_open_transaction_is_shown() -> None:
+    """As the list has it, with its age, its deadline, and where it has got messages from."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False) as store:
+        store.create_queue("in", kind="work")
+        store.create_queue("news")
+        store.subscribe("news", "a")
+        store.put("in", b"1")
+        store.put("news", b"2")
+        other = store.transaction()
+        txn = store.transaction(owner="the importer", timeout=60)
+        txn.put("news", b"12345")
+        for source in ("news/a", "in"):
+            assert txn.get(source) is not None
+        env.advance(20)
+        info = store.transaction_info(txn.id)
+        assert (info.id, info.owner, info.state) == (txn.id, "the importer", "open")
+        assert (info.queues, info.bytes, info.messages) == (("news",), 21, 1)
+        assert (info.in_flight, info.sources) == (2, ("in", "news/a"))
+        assert info.age_seconds == pytest.approx(20, abs=0.01)
+        assert info.seconds_left == pytest.approx(40, abs=0.01)
+        listed = [replace(t, age_seconds=0, seconds_left=0) for t in store.transactions()]
+        assert listed[1] == replace(info, age_seconds=0, seconds_left=0)
+        assert store.transaction_info(other.id).in_flight == 0
+        txn.rollback()
+        other.rollback()
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("end", ["commit", "rollback", "prepare", "abort", "time"])
+def test_promise_13_a_transaction_that_is_not_open_is_not_found(end: str) -> None:
+    """However it ended; the error says which calls list those that are there."""
+    env = SimEnv()
+    with Store.open("/s", env=env, background=False) as store:
+        store.create_queue("q")
+        txn = store.transaction(timeout=5)
+        txn.put("q", b"x")
+        if end == "prepare":
+            txn.prepare("x1")
+        elif end == "abort":
+            store.abort(txn.id)
+        elif end == "time":
+            env.advance(6)
+            store.put("q", b"another")
+        else:
+            getattr(txn, end)()
+        with pytest.raises(TransactionNotFound, match=r"transactions\(\) lists them, recover\(\)"):
+            store.transaction_info(txn.id)
+        for wrong in ("1", True, None):
+            with pytest.raises(InvalidArgument, match="give the id of a TransactionInfo"):
+                store.transaction_info(wrong)  # type: ignore[arg-type]
+        if end == "prepare":
+            txn.rollback()
 
 
 def test_a_transaction_can_be_aborted() -> None:

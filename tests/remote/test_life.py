@@ -130,6 +130,14 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
         else "thread MainThread of the store's process"
     )
     assert second.large
+    one = store.transaction_info(first.id)
+    assert (one.owner, one.queues, one.bytes, one.in_flight, one.sources) == (
+        "the importer", ("work",), 21, 1, ("work",),
+    )  # fmt: skip
+    assert 0 <= first.age_seconds <= one.age_seconds
+    assert one.seconds_left is not None
+    assert one.seconds_left <= first.seconds_left
+    assert store.transaction_info(second.id).large
     named.commit()
     plain.rollback()
     assert store.transactions() == []
@@ -197,16 +205,17 @@ def test_an_aborted_transaction(store: AnyStore, work: str, call: str) -> None:
     assert store.queue(work).used_bytes == 0
 
 
-def test_only_what_is_open_can_be_aborted(store: AnyStore, work: str) -> None:
+def test_only_what_is_open_can_be_shown_and_aborted(store: AnyStore, work: str) -> None:
     """And an id is an int."""
     txn = store.transaction()
     txn.get(work)
     number = store.transactions()[0].id
     txn.commit()
-    with pytest.raises(TransactionNotFound, match=r"transactions\(\) lists them"):
-        store.abort(number)
-    with pytest.raises(InvalidArgument):
-        store.abort("1")  # type: ignore[arg-type]
+    for call in (store.abort, store.transaction_info):
+        with pytest.raises(TransactionNotFound, match=r"transactions\(\) lists them"):
+            call(number)
+        with pytest.raises(InvalidArgument):
+            call("1")  # type: ignore[arg-type]
 
 
 def test_a_get_that_waits_can_be_aborted(store: AnyStore, work: str) -> None:
