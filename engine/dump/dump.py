@@ -152,8 +152,7 @@ class _Dump:
             yield from self._limited(self._queue(queue, history))
             yield from self._open(queue.name)
         if chosen.pages:
-            pages = list_pages(self._source, self._saved, history, chosen.owner)
-            yield from self._limited(pages)
+            yield from self._limited(self._pages(history))
             yield from self._limited(list_files(self._source, history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
@@ -208,6 +207,10 @@ class _Dump:
             return list_tail(source, queue, queue.tail_from(start))
         return list_in_order(source, queue, owner, start)
 
+    def _pages(self, history: History) -> Iterator[Item]:
+        for item in list_pages(self._source, self._saved, history, self._choices.owner):
+            yield self._unless_moved(item) if isinstance(item, Finding) else item
+
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
         owner = self._choices.owner
@@ -246,7 +249,7 @@ class _Dump:
         yield from (history.prepared_item(xid) for xid in history.prepared)
         yield from self._open()
         yield from list_files(source, history)
-        for item in list_pages(source, self._saved, history, self._choices.owner):
+        for item in self._pages(history):
             if isinstance(item, Finding):
                 yield item
         for key, version in islice(history.ledger.items(), self._choices.limit):

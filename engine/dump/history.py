@@ -47,11 +47,15 @@ class History:
         known = ", ".join(repr(queue.title) for queue in self.queues.values()) or "none"
         raise QueueNotFound(f"there is no queue {name!r}: give one of {known}, or # and its id")
 
+    def title(self, queue_id: int) -> str:
+        """Of a queue, also of one that is not known."""
+        return self.queues[queue_id].title if queue_id in self.queues else f"#{queue_id}"
+
     def prepared_item(self, xid: str) -> PreparedItem:
         """A transaction in doubt, as a summary has it."""
         record = self.prepared[xid]
         ids = sorted({part.queue_id for part in record.parts})
-        titles = (self.queues[i].title if i in self.queues else f"#{i}" for i in ids)
+        titles = map(self.title, ids)
         messages = sum(part.count for part in record.parts)
         taken = sum(read.end - read.start for read in record.reads[: record.taken])
         return PreparedItem(xid, record.prepared_us, messages, tuple(titles), taken)

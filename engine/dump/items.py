@@ -226,12 +226,13 @@ class PagesItem:
     file: str
     first: int
     pages: int
-    use: str  # header, records, block, open, free, other
+    use: str  # header, records, block, prepared, open, free, other
     queue_id: int | None = None
     queue: str | None = None
     position: int | None = None  # of the first message; None: its transaction has not committed
     messages: int | None = None
     transaction: int | None = None  # the open one that holds them, as the owner says
+    xid: str | None = None  # of the prepared one that holds them
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,8 @@ class FileItem:
     file: str
     bytes: int
     messages: int | None  # None: it is not finished, or damaged
-    queue: str | None  # None: no committed transaction holds it
+    queue: str | None  # None: no committed or prepared transaction holds it
+    xid: str | None = None  # of the prepared one that holds it
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quire.engine import format
+from quire.engine.block_ref import BlockRef
+from quire.engine.commit_record import Part
 from quire.engine.data_files import split_address, split_page
 from quire.intervals import IntervalSet
 from quire.ltds import LtdsReader, list_ids
@@ -31,6 +33,15 @@ class _Use(NamedTuple):
     position: int | None
     messages: int
     transaction: int | None = None
+    xid: str | None = None
+
+    @property
+    def lost(self) -> str:
+        """What is missing where its pages are."""
+        if self.position is None:
+            return f"{self.messages} messages of the prepared transaction {self.xid!r}"
+        end = self.position + self.messages - 1
+        return f"messages of queue {self.queue.title!r} at positions {self.position} to {end}"
 
 
 def _place(use: _Use) -> tuple[int, int]:
@@ -47,6 +58,7 @@ def list_pages(
     uses: dict[int, list[_Use]] = {}
     for queue in history.queues.values():
         yield from _uses(source, queue, uses)
+    _add_prepared(source, history, uses)
     if owner is not None:
         _add_open(source, history, owner, uses)
     numbers = set(source.data_files()) | set(uses)
@@ -68,23 +80,50 @@ def _uses(source: Source, queue: QueueState, uses: dict[int, list[_Use]]) -> Ite
             continue
         record, ref = found
         if ref is not None and ref.kind == format.DATA and record.released < ref.count:
-            number, offset = split_address(ref.address)
-            pages = -(-ref.length // size)
-            use = _Use(offset // size, pages, "block", queue, ref.position, ref.count)
+            number, first, pages = _extent(source, ref)
+            use = _Use(first, pages, "block", queue, ref.position, ref.count)
             uses.setdefault(number, []).append(use)
+
+
+def _extent(source: Source, block: BlockRef | Part) -> tuple[int, int, int]:
+    """The data file of a block, its first page there, and how many there are."""
+    size = source.geometry.page_size
+    number, offset = split_address(block.address)
+    return number, offset // size, max(-(-block.length // size), 1)
+
+
+def _add_prepared(source: Source, history: History, uses: dict[int, list[_Use]]) -> None:
+    """Pages of transactions in doubt.
+
+    Where damage may hide the decision, who came later may have got them meanwhile.
+    """
+    taken = _taken(uses)
+    for record in reversed(history.prepared.values()):
+        for part in record.parts:
+            if part.kind != format.DATA:
+                continue
+            queue = history.queues.get(part.queue_id) or QueueState(part.queue_id, certain=False)
+            number, first, pages = _extent(source, part)
+            held = taken.setdefault(number, IntervalSet())
+            if queue.certain or not held.overlaps(first, first + pages):
+                use = _Use(first, pages, "prepared", queue, None, part.count, xid=record.xid)
+                uses.setdefault(number, []).append(use)
+                held.add(first, first + pages)
+
+
+def _taken(uses: dict[int, list[_Use]]) -> dict[int, IntervalSet]:
+    return {
+        number: IntervalSet.from_list(sorted((u.first, u.first + u.pages) for u in known))
+        for number, known in uses.items()
+    }
 
 
 def _add_open(source: Source, history: History, owner: Owner, uses: dict[int, list[_Use]]) -> None:
     """Pages of open transactions, but for those that somebody else has got meanwhile."""
-    size = source.geometry.page_size
-    taken = {
-        number: IntervalSet.from_list(sorted((u.first, u.first + u.pages) for u in known))
-        for number, known in uses.items()
-    }
+    taken = _taken(uses)
     for queue in history.queues.values():
         for transaction, part in owner.spilled(queue):
-            number, offset = split_address(part.address)
-            first, pages = offset // size, -(-part.length // size)
+            number, first, pages = _extent(source, part)
             held = taken.setdefault(number, IntervalSet())
             if not held.overlaps(first, first + pages) and _is_there(source, number, first + pages):
                 use = _Use(first, pages, "open", queue, None, part.count, transaction)
@@ -123,12 +162,11 @@ def _of_file(
                 file, total * source.geometry.page_size, True,
                 f"the file has {total} pages: pages {use.first} to {use.first + use.pages - 1} are"
                 " not in it",
-                f"messages of queue {use.queue.title!r} at positions {use.position} to"
-                f" {(use.position or 0) + use.messages - 1}",
+                use.lost,
             )  # fmt: skip
         yield PagesItem(
             file, use.first, use.pages, use.use, use.queue.queue_id, use.queue.name,
-            use.position, use.messages, use.transaction,
+            use.position, use.messages, use.transaction, use.xid,
         )  # fmt: skip
         page = max(page, use.first + use.pages)
     if page < total:
@@ -158,15 +196,23 @@ def _unused(saved: Saved | None, number: int, first: int, end: int) -> Iterator[
 
 
 def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]:
-    """The files of large transactions: those that commits name, and others."""
+    """The files of large transactions: those that commits and prepares name, and others."""
     env, directory = source.env, source.layout.ltds
     try:
         there = list_ids(env, directory)
     except OSError as error:
         yield Finding("ltds", None, bool(history.large_files), str(error), "all files in it")
         return
+    prepared = {
+        part.address: (history.title(part.queue_id), record.xid)
+        for record in history.prepared.values()
+        for part in record.parts
+        if part.kind == format.LTDS
+    }
     for ltds_id in sorted(set(there)):
-        queue = history.large_files.get(ltds_id)
+        queue, xid = history.large_files.get(ltds_id), None
+        if queue is None and ltds_id in prepared:
+            queue, xid = prepared[ltds_id]
         size = 0
         messages: int | None = None
         try:
@@ -175,7 +221,7 @@ def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]
                 messages = reader.count
         except UNREADABLE:
             pass  # not finished, or gone, or damaged: where a record needs it, that one tells
-        yield FileItem(f"ltds/{ltds_id:016x}.ltds", size, messages, queue)
+        yield FileItem(f"ltds/{ltds_id:016x}.ltds", size, messages, queue, xid)
 
 
 def _size(source: Source, ltds_id: int) -> int:

@@ -286,6 +286,7 @@ def _pages(item: PagesItem) -> Iterator[str]:
         "header": "the file's header",
         "records": "record page",
         "block": "block",
+        "prepared": f"messages of the prepared transaction {item.xid!r}",
         "open": f"messages of the open transaction {item.transaction}",
         "free": "free",
         "other": "in no queue: held by an open transaction or a checkpoint, or not yet given back",
@@ -306,7 +307,12 @@ def _file(item: FileItem) -> Iterator[str]:
         held = "not finished, or damaged"
     else:
         held = count(item.messages, "message")
-    whose = "of no committed transaction" if item.queue is None else f"of queue {item.queue!r}"
+    if item.queue is None:
+        whose = "of no committed transaction"
+    elif item.xid is None:
+        whose = f"of queue {item.queue!r}"
+    else:
+        whose = f"of the prepared transaction {item.xid!r} for queue {item.queue!r}"
     yield f"{item.file}: {count(item.bytes, 'byte')}, {held}, {whose}"
 
 

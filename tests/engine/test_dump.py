@@ -175,6 +175,71 @@ def test_transactions_in_doubt(env: SimEnv) -> None:
             store.checkpoint()
 
 
+def prepare(store: Store, xid: str, *, large: bool = False) -> None:
+    """A transaction in doubt, with five messages for each of the two queues."""
+    txn = store.transaction(large=large)
+    for queue in ("topic", "work"):
+        txn.put_many(queue, [xid.encode() * (1000 if large else 100)] * 5)
+    txn.prepare(xid)
+
+
+def held_pages(env: SimEnv, xid: str) -> list[dict[str, Any]]:
+    """What the list of pages calls the transaction's; every page there has one use."""
+    pages = [as_json(item) for item in dump(PATH, env=env, pages=True) if item.item == "pages"]
+    assert [p["first"] for p in pages[1:]] == [p["first"] + p["pages"] for p in pages[:-1]]
+    held = [page for page in pages if page["xid"] == xid]
+    assert all(page["use"] == "prepared" for page in held)
+    return held
+
+
+def test_pages_of_transactions_in_doubt(env: SimEnv) -> None:
+    """They are named by its xid, told by the journal or by a checkpoint, until it is decided."""
+    with open_store(env) as store:
+        for xid in ("one", "two"):
+            prepare(store, xid)
+    for _ in range(2):
+        for xid in ("one", "two"):
+            held = held_pages(env, xid)
+            assert [(p["queue"], p["messages"], p["position"]) for p in held] == [
+                ("topic", 5, None), ("work", 5, None),
+            ]  # fmt: skip
+            records = [
+                as_json(item)
+                for queue in ("topic", "work")
+                for item in dump(PATH, env=env, queue=queue)
+                if item.item == "queue_record"
+            ]
+            places = [r["place"] for r in records if r["xid"] == xid and r["place"]]
+            assert [place["page"] for place in places] == [page["first"] for page in held]
+            line = f"page {held[0]['first']}: messages of the prepared transaction {xid!r} of queue"
+            assert any(line in shown for shown in lines(env, pages=True))
+        with open_store(env) as store:
+            store.checkpoint()
+    with open_store(env) as store:
+        store.commit_prepared("one")
+        store.rollback_prepared("two")
+        assert not held_pages(env, "one")
+        assert not held_pages(env, "two")
+
+
+def test_large_files_of_transactions_in_doubt(env: SimEnv) -> None:
+    """They are named by its xid too; when it is committed, they are their queue's."""
+    with open_store(env) as store:
+        prepare(store, "one", large=True)
+    files = [as_json(item) for item in dump(PATH, env=env, pages=True) if item.item == "file"]
+    assert sorted((f["messages"], f["queue"], f["xid"]) for f in files if f["xid"]) == [
+        (5, "topic", "one"), (5, "work", "one"),
+    ]  # fmt: skip
+    shown = [line for line in lines(env, pages=True) if line.startswith("ltds/")]
+    assert sum(", of the prepared transaction 'one' for queue '" in line for line in shown) == 2
+    with open_store(env) as store:
+        store.commit_prepared("one")
+    files = [as_json(item) for item in dump(PATH, env=env, pages=True) if item.item == "file"]
+    assert sorted((f["messages"], f["queue"], f["xid"]) for f in files) == [
+        (5, "topic", None), (5, "work", None), (300, "work", None),
+    ]  # fmt: skip
+
+
 def test_limits_and_starts(env: SimEnv) -> None:
     """A list begins where it is asked to, and says that there is more."""
     journal = list(dump(PATH, env=env, journal=True))
@@ -340,6 +405,49 @@ def test_a_missing_and_a_damaged_large_file(env: SimEnv) -> None:
     assert finding.lost == "300 messages"
 
 
+def test_pages_of_transactions_in_doubt_without_a_checkpoint(env: SimEnv) -> None:
+    """The journal alone tells them, and says where the data file ends too early for them."""
+    store = open_store(env)
+    prepare(store, "one")
+    killed = env.kill()
+    held = held_pages(killed, "one")
+    for path in killed.files():
+        if "/checkpoint/" in path:
+            killed.remove(path)
+    assert held_pages(killed, "one") == held
+    file = killed.open_file(f"{PATH}/data/0.dat")
+    file.truncate(held[0]["first"] * 4096)
+    file.close()
+    lost = {finding.lost for finding in damages(list(dump(PATH, env=killed, pages=True)))}
+    assert "5 messages of the prepared transaction 'one'" in lost
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_pages_whose_decision_is_lost(env: SimEnv, taken: bool) -> None:
+    """They go by the prepared transaction, but for those that a later commit has got."""
+    store = open_store(env)
+    prepare(store, "one")
+    held = held_pages(env, "one")
+    store.rollback_prepared("one")
+    if taken:
+        with store.transaction() as txn:
+            txn.put_many("topic", [b"later" * 100] * 20)
+    store.put("work", b"behind")
+    killed = env.kill()
+    assert not held_pages(killed, "one")
+    records = [as_json(item) for item in dump(PATH, env=killed, journal=True)]
+    (victim,) = [record for record in records if record["name"] == "ROLLBACK_PREPARED"]
+    killed.corrupt(f"{PATH}/{victim['file']}", victim["offset"] + 20)
+    found = damages(list(dump(PATH, env=killed, pages=True)))
+    assert [finding.lsn for finding in found] == [victim["group_lsn"]]
+    pages = [as_json(item) for item in dump(PATH, env=killed, pages=True) if item.item == "pages"]
+    later = [p for p in pages if p["use"] == "block" and p["messages"] == 20]
+    assert len(later) == taken
+    end = max((page["first"] + page["pages"] for page in later), default=0)
+    assert held_pages(killed, "one") == [page for page in held if page["first"] >= end]
+    assert not taken or held[0]["first"] < end
+
+
 def test_without_a_checkpoint(env: SimEnv) -> None:
     """A journal that begins with the store tells it all; nothing is guessed."""
     whole = list(dump(PATH, env=env, queue="work", messages=True))
@@ -460,7 +568,10 @@ def known_items() -> tuple[SimEnv, set[str]]:
     sound = SimEnv()
     for choices in ({"read": False}, {"seal": False}, {}):
         sound = new_machine(0)
-        story(sound, **choices).close()
+        store = story(sound, **choices)
+        prepare(store, "one")
+        prepare(store, "two", large=True)
+        store.close()
         known |= essences(all_items(sound))
     return sound, known
 
