@@ -162,6 +162,7 @@ class Checkpointer:
             **snapshot.document(numbers),
             **self._space(snapshot, mover, numbers),
         }
+        self._places.discarded.sync()
         write_checkpoint(
             self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
         )

@@ -8,6 +8,11 @@
   commit points to it; one without is the file system's to free.
 - D4: a reader that comes late, without a lease, finds no file, or less than it has asked for: what
   it gets is verified (see `quire.ltds`), so it is an error and never something else.
+- D5: a removal is not durable at once, and a power failure may bring the file back. Nothing names
+  it any more, so nothing of it is delivered, and it is removed again: one of the store's own as
+  any that no commit points to. One that was adopted could be adopted anew; so checkpoints name it
+  until it has durably lost its name (`sync`), and it is refused like one that is still to be
+  removed (`Places.knows`).
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from collections import deque
 
 from quire.env import Env, File
 from quire.limits import REMOVAL_SLICE_BYTES
-from quire.ltds import path_of
+from quire.ltds import is_foreign, path_of
 from quire.ltds import remove as remove_ltds
 
 
@@ -29,6 +34,7 @@ class DiscardedFiles:
         self._ltds_directory = ltds_directory
         self._waiting: deque[int] = deque()  # they have their names
         self._cutting: File | None = None  # this one does not
+        self._adopted_gone = False  # a file of another process lost its name, not yet durably
         self._removing = threading.Lock()
 
     def __len__(self) -> int:
@@ -36,6 +42,17 @@ class DiscardedFiles:
 
     def __contains__(self, ltds_id: int) -> bool:
         return ltds_id in self._waiting
+
+    @property
+    def waiting(self) -> list[int]:
+        """Those that still have their names."""
+        return list(self._waiting)
+
+    def sync(self) -> None:
+        """Files of others that are not `waiting` any more will not come back (D5)."""
+        if self._adopted_gone:
+            self._adopted_gone = False
+            self._env.sync_directory(self._ltds_directory)
 
     def add(self, ltds_id: int) -> None:
         """The file is to be removed (D1)."""
@@ -55,8 +72,7 @@ class DiscardedFiles:
         with self._removing:
             self._end()
             while self._waiting:
-                remove_ltds(self._env, self._ltds_directory, self._waiting[0])
-                self._waiting.popleft()
+                self._take_name()
 
     def _begin(self) -> bool:
         """Take the next file's name; False if there is none."""
@@ -67,10 +83,17 @@ class DiscardedFiles:
             except FileNotFoundError:
                 self._waiting.popleft()
                 continue
-            remove_ltds(self._env, self._ltds_directory, ltds_id)
-            self._waiting.popleft()
+            self._take_name()
             return True
         return False
+
+    def _take_name(self) -> None:
+        """Of the next file; while it waits a checkpoint names it, and then one syncs (D5)."""
+        ltds_id = self._waiting[0]
+        if is_foreign(ltds_id):
+            self._adopted_gone = True
+        remove_ltds(self._env, self._ltds_directory, ltds_id)
+        self._waiting.popleft()
 
     def _cut(self, room: int) -> int:
         """Cut so much off the file, or all of it; how much that was."""

@@ -81,7 +81,10 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
     64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
-            Its "prepared" lists the bodies of the PREPARE records that are not decided, in base64;
+            Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)
+            lists the files of other processes that commits held and that may still have their names, so
+            that none is adopted twice. "prepared" lists the bodies of the PREPARE records that are not
+            decided, in base64;
             "data_files" is their number (1 if it is missing), "spaces" has for each "total_pages" and
             "extents", the free pages: rows (first page, pages). If it is missing, the document itself
             has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"

@@ -13,7 +13,7 @@ def sweep_fragments(env: Env, manager: Manager) -> int:
     """Remove files of other processes that no commit adopted within `fragment_age`; how many.
 
     A writer that is that late gets an error when it commits: its file is gone, nothing is half
-    there.
+    there. If a power failure brings the file back, it is as if it had not been removed yet.
     """
     limit_us = env.now_us() - int(manager.options.fragment_age * 1_000_000)
     removed = 0

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.limits import MAX_DATA_FILE_BYTES
+from quire.ltds import is_foreign
 
 from . import format
 from .block_ref import BlockRef
@@ -262,6 +263,15 @@ class Places:
         else:
             self.discarded.remove_all()
         return len(going)
+
+    def released(self) -> list[int]:
+        """Files of others that a commit held, and that may still be there (see `discarded`, D5)."""
+        with self._lock:
+            return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
+
+    def remember_released(self, ltds_ids: Iterable[int]) -> None:
+        """The same of an earlier opening: they are to be removed."""
+        self._removable += ltds_ids
 
     def knows(self, ltds_id: int) -> bool:
         """Whether a commit holds the file, or held it and it waits for its removal."""

@@ -50,6 +50,7 @@ def restore(
     try:
         places = Places(env, ltds_directory, data, read_spaces(checkpoint))
         places.ltds = {int(name, 16): queue for name, queue in document["ltds"].items()}
+        places.remember_released(int(name, 16) for name in document.get("released", ()))
         pages = RecordPages(data)
         state = State(env, places, pages, strategy)
         state.ledger = dict(document["ledger"])

@@ -110,6 +110,7 @@ class Snapshot:
     next_subscription_id: int
     ledger: dict[str, int]
     ltds: dict[int, str]
+    released: list[int]  # files of large transactions
     spaces: list[SpaceSnapshot]  # of each data file
     prepared: list[bytes]  # PREPARE records' bodies
     retired: list[int]
@@ -127,6 +128,7 @@ class Snapshot:
             next_subscription_id=state.next_subscription_id,
             ledger=dict(state.ledger),
             ltds=dict(places.ltds),
+            released=places.released(),
             spaces=[manager.space.snapshot() for manager in places.managers],
             prepared=[prepared.body() for prepared in state.prepared],
             retired=list(state.pages.retired),
@@ -142,6 +144,7 @@ class Snapshot:
             "next_subscription_id": self.next_subscription_id,
             "ledger": self.ledger,
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
+            "released": [f"{ltds_id:016x}" for ltds_id in self.released],
             "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in self.queues],
         }

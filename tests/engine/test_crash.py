@@ -122,7 +122,7 @@ def test_promise_8_power_failure_at_every_call_of_recovery(seed: int, rounds: in
         enumerate_crashes(
             recover,
             check_store,
-            lambda: Oracle(True, oracle.model, None, oracle.ids),  # noqa: B023
+            lambda: Oracle(True, oracle.model, None, oracle.ids, oracle.adopted),  # noqa: B023
             seed=seed + n,
             rounds=2,
             new_env=lambda number: before.crash(seed=number),  # noqa: B023

@@ -65,7 +65,7 @@ def test_promise_7_8_recovery_of_prepared_transactions_is_repeated(seed: int, ro
         enumerate_crashes(
             recover,
             check_store,
-            lambda: Oracle(True, oracle.model, None, oracle.ids),  # noqa: B023
+            lambda: Oracle(True, oracle.model, None, oracle.ids, oracle.adopted),  # noqa: B023
             seed=seed + n,
             rounds=2,
             new_env=lambda number: before.crash(seed=number),  # noqa: B023

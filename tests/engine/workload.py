@@ -12,10 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+import pytest
+
 from quire.block import BlockBuilder
 from quire.engine import Store, Transaction
 from quire.env import Env
-from quire.errors import AlreadyCommitted, DiskFull, KeyHeld, QueueFull, QueueInUse
+from quire.errors import (
+    AlreadyCommitted,
+    DiskFull,
+    KeyHeld,
+    PositionLost,
+    QueueFull,
+    QueueInUse,
+    StoreCorrupt,
+)
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv
@@ -230,6 +240,7 @@ class Oracle:
     model: Model = field(default_factory=Model)
     pending: Model | None = None
     ids: dict[bytes, int] = field(default_factory=dict)
+    adopted: set[int] = field(default_factory=set)  # files of others that were committed
 
     def allowed(self) -> list[Model]:
         return [self.model] if self.pending is None else [self.model, self.pending]
@@ -275,6 +286,16 @@ def check_ids(store: Store, oracle: Oracle) -> None:
         seen |= set(ids)
         for message_id, payload in zip(ids, messages.payloads(), strict=True):
             assert oracle.ids.get(payload, message_id) == message_id
+
+
+def check_adopted(store: Store, oracle: Oracle) -> None:
+    """A file that a commit has held is not adopted again, whether it is still there or not."""
+    for ltds_id in sorted(oracle.adopted):
+        for info in store.queues()[:1]:
+            transaction = store.transaction()
+            with pytest.raises((PositionLost, StoreCorrupt)):
+                transaction.adopt(info.name, ltds_id)
+            transaction.rollback()
 
 
 def check_space(store: Store, model: Model, *, at_rest: bool = True) -> None:
@@ -346,9 +367,10 @@ def check_store(
     store = open_store(env, **options)
     model = oracle.match(store)
     check_ids(store, oracle)
+    check_adopted(store, oracle)
     check_space(store, model)
     more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids, **options)
-    going_on = Oracle(True, model.copy(), None, oracle.ids)
+    going_on = Oracle(True, model.copy(), None, oracle.ids, set(oracle.adopted))
     store = more.run(env, store, going_on)
     if seed % 2:
         store.checkpoint()
@@ -356,6 +378,7 @@ def check_store(
     store = open_store(again, **options)
     model = going_on.match(store)
     check_ids(store, going_on)
+    check_adopted(store, going_on)
     check_space(store, model)
     drain(store, model)
     store.close()
@@ -635,6 +658,8 @@ class Runner:
             return
         held.effects.puts += [(uid, payload) for payload in payloads]
         self.end(held)
+        if held.transaction.state == "committed":
+            self.oracle.adopted.add(info.id)
 
     def checkpoint(self) -> None:
         """A checkpoint, with other changes between its calls."""
