@@ -115,7 +115,7 @@ class Committer:
         self.after_commit()
 
     def pieces_of(self, written: list[Written]) -> tuple[QueueParts, list[Piece]]:
-        """Step 1: the parts by queue, and what each of them is made of."""
+        """Step 1: the parts by queue, and what each of them is made of; its files are durable."""
         groups: QueueParts = []
         pieces: list[Piece] = []
         touched = [w for w in written if w.count]
@@ -128,7 +128,17 @@ class Committer:
                 (part.queue, [part_of(p, queue_id, last=i == last) for i, p in enumerate(own)])
             )
             pieces.extend(own)
+        self._sync_names(touched)
         return groups, pieces
+
+    def _sync_names(self, written: list[Written]) -> None:
+        """Of the files that were completed: one sync, however many there are."""
+        unsynced = [part for part in written if part.unsynced]
+        if unsynced:
+            with self.sequencer.writing_file():
+                self.places.sync_names()
+            for part in unsynced:
+                part.unsynced = False
 
     def reserve(self, groups: QueueParts, reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""

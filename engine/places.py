@@ -273,6 +273,10 @@ class Places:
         """The same of an earlier opening: they are to be removed."""
         self._removable += ltds_ids
 
+    def sync_names(self) -> None:
+        """Of files of large transactions that were completed before."""
+        self._env.sync_directory(self._ltds_directory)
+
     def knows(self, ltds_id: int) -> bool:
         """Whether a commit holds the file, or held it and it waits for its removal."""
         with self._lock:

@@ -25,11 +25,11 @@ class Written:
 
     `charge` and `count` are what the queue's space holds for it. `placed` are those that have left
     the write buffer, in order; a file that this transaction was given (`adopt`) is not removed by
-    a rollback.
+    a rollback. `unsynced`: a file was completed, and its name is not durable yet.
     """
 
     __slots__ = ("_new_file", "_writer", "adopted", "buffer", "charge", "count", "first_id",
-                 "placed", "queue")  # fmt: skip
+                 "placed", "queue", "unsynced")  # fmt: skip
 
     def __init__(
         self, queue: Queue, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]
@@ -41,6 +41,7 @@ class Written:
         self.count = 0
         self.placed: list[Piece] = []  # what follows is in the buffer
         self.adopted: set[int] = set()
+        self.unsynced = False
         self._new_file = new_file
         self._writer: LtdsWriter | None = None
 
@@ -93,10 +94,11 @@ class Written:
         self.adopted.add(info.id)
 
     def finish(self, max_block_bytes: int) -> None:
-        """Complete the file that is being written, durably, with what is still in the buffer."""
+        """Complete the file that is being written, with what is still in the buffer."""
         if self._writer is not None:
             self.flush(max_block_bytes)
-            self.placed.append(self._writer.finish())
+            self.unsynced = True
+            self.placed.append(self._writer.finish(sync_name=False))
             self._writer = None
 
     def pieces(self, max_block_bytes: int) -> Sequence[Piece]:

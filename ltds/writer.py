@@ -1,6 +1,7 @@
 """Writing a large transaction's file.
 
-L1. A file that `finish` returned for is whole after any crash.
+L1. A file that `finish` returned for is whole after any crash; without `sync_name`, as soon as its
+    directory was synced, once for many files.
 L2. A file that was not finished is recognised: it has no valid trailer.
 L3. Memory holds one block, a buffer of `LTDS_WRITE_BYTES` and 48 bytes per block written; about
     `LTDS_SYNC_BYTES` at most wait for a sync.
@@ -134,8 +135,8 @@ class LtdsWriter:
             self._file = None
         self._failed = False
 
-    def finish(self) -> LtdsInfo:
-        """Complete the file and make it durable."""
+    def finish(self, *, sync_name: bool = True) -> LtdsInfo:
+        """Complete the file and make it durable (L1)."""
         self._check_usable()
         self._failed = True
         file = self._file or self._open()
@@ -160,7 +161,8 @@ class LtdsWriter:
         self._flush()
         file.sync()
         file.close()
-        self._env.sync_directory(self._directory)
+        if sync_name:
+            self._env.sync_directory(self._directory)
         self._buffer = memoryview(b"")
         self._closed, self._failed = True, False
         return LtdsInfo(self.id, self.count, self._end, self.charge_bytes, self.payload_bytes)

@@ -74,8 +74,10 @@ class FragmentWriter:
                 continue
             if builder.count:
                 self._flush(queue)
-            info = self._files[queue].finish()
+            info = self._files[queue].finish(sync_name=False)
             fragments.append(Fragment(queue, info.count, ltds_id=info.id))
+        if self._files:
+            self._env.sync_directory(directory_of(self._path))
         return fragments
 
     def abort(self) -> None:

@@ -13,11 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quire.block import BlockBuilder
 from quire.engine import PieceReader, Store
 from quire.engine.data_file import HEADER_BYTES
 from quire.env import OsEnv
-from quire.errors import DiskFull, InvalidArgument, PositionLost, QueueFull, StoreFailed
-from quire.limits import LTDS_WRITE_BYTES
+from quire.errors import (
+    DiskFull,
+    InvalidArgument,
+    PositionLost,
+    QueueFull,
+    StoreCorrupt,
+    StoreFailed,
+)
+from quire.limits import LTDS_WRITE_BYTES, LTDS_WRITERS
+from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
 from quire.testing.sim_calls import CallLog
 from tests.engine.kit import take
@@ -104,6 +113,40 @@ def test_a_commit_asks_the_disk_for_the_same_whatever_its_size(store_path: str) 
             assert env.written < 3 * LTDS_WRITE_BYTES
         assert [part.count for part in store._manager.state.queue("q").records] == list(SIZES)
         assert len(ltds_files(store)) == len(SIZES)
+
+
+@pytest.mark.parametrize("way", ["commit", "prepare"])
+@pytest.mark.parametrize("queues", [1, 3, LTDS_WRITERS + 2])
+def test_the_names_of_many_files_are_synced_at_once(store_path: str, queues: int, way: str) -> None:
+    """A file for each queue, each synced; their directory once, also when one is adopted."""
+    env = WatchedEnv()
+    with Store.open(store_path, env=env, large_flush_bytes=4096) as store:
+        names = [f"q{number}" for number in range(queues)]
+        for name in names:
+            store.create_queue(name, kind="work")
+        writer = LtdsWriter(
+            OsEnv(), f"{store_path}/ltds", store.store_id, new_id(OsEnv(), foreign=True)
+        )
+        builder = BlockBuilder()
+        builder.add_many([b"adopted"] * 10)
+        writer.add(builder)
+        adopted = writer.finish().id
+        for transaction in range(2):
+            txn = store.transaction(large=True)
+            for name in names:
+                txn.put_many(name, [b"x" * 1000] * 10)
+            if not transaction:  # the file before it is completed at once, another one follows
+                txn.adopt("q0", adopted)
+                txn.put_many("q0", [b"x" * 1000] * 10)
+            env.calls.clear()
+            txn.commit() if way == "commit" else txn.prepare(f"x{transaction}")
+            assert env.calls["sync_directory"] == 1
+            assert env.calls["sync ltds"] == queues
+            assert env.calls["write log"] == 1
+        for info in store.recover():
+            store.commit_prepared(info.xid)
+        assert [store.queue(name).messages for name in names] == [40, *[20] * (queues - 1)]
+        assert len(ltds_files(store)) == 2 * queues + 2
 
 
 @pytest.mark.promise(9)
@@ -283,6 +326,31 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         new_env=lambda number: SimEnv(number, direct=direct),
     )
     assert cases > 30
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("hasty", [False, True])
+def test_a_commit_whose_files_have_no_durable_names_is_caught(
+    hasty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A canary: an engine that does not sync the directory loses what it acknowledged."""
+    if hasty:
+        monkeypatch.setattr("quire.engine.places.Places.sync_names", lambda places: None)
+    env = SimEnv()
+    store = Store.open("/s", env=env, background=False, large_flush_bytes=4096)
+    env.sync_directory("/")
+    for name in "ab":
+        store.create_queue(name, kind="work")
+    with store.transaction(large=True) as txn:
+        for name in "ab":
+            txn.put_many(name, [b"x" * 1000] * 10)
+    with Store.open("/s", env=env.crash(outcome="lost"), background=False) as store:
+        assert store.verify().ok != hasty
+        if hasty:
+            with pytest.raises(StoreCorrupt, match="missing"):
+                take(store, "a")
+        else:
+            assert [len(take(store, name)) for name in "ab"] == [10, 10]
 
 
 @pytest.mark.promise(9, 13)

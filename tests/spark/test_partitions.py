@@ -22,6 +22,7 @@ from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.routing import routed
 from quire.spark_graphs.schema import source_schema
+from quire.testing import SimEnv
 from tests.spark.kit import put_numbers
 
 STORE_ID = 77
@@ -152,6 +153,25 @@ def test_large_fragments_are_flushed_while_they_grow(
     found = {fragment.queue: fragment.messages for fragment in writer.finish()}
     assert found == {"q": 12_000, "r": 120}
     assert len(list_ids(OsEnv(), str(tmp_path / "ltds"))) == 1
+
+
+def test_fragments_are_durable_when_they_are_named() -> None:
+    """Files of several queues survive a power failure, with one sync of their directory (F2)."""
+    env = SimEnv()
+    for path in ("/s", "/s/ltds"):
+        env.make_directory(path)
+        env.sync_directory(path.rpartition("/")[0] or "/")
+    before = env.calls.count("sync_directory")
+    writer = FragmentWriter("/s", STORE_ID, env)
+    for queue in "abc":
+        writer.add(queue, payloads(200, 1000))
+    found = writer.finish()
+    assert env.calls.count("sync_directory") == before + 1
+    after = env.crash(outcome="lost")
+    for fragment in found:
+        assert fragment.ltds_id is not None
+        with LtdsReader(after, "/s/ltds", fragment.ltds_id, STORE_ID) as file:
+            assert file.count == fragment.messages == 200
 
 
 def test_an_aborted_attempt_leaves_no_file(writer: FragmentWriter, tmp_path: Path) -> None:
