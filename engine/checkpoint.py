@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from quire.env import Env
 from quire.errors import StoreFailed
@@ -178,7 +179,7 @@ class Checkpointer:
             refs = records.read_page(queue.replaced)
         refs = [
             ref
-            for ref in mover.pace.over(refs + records.tail[: queue.tail])
+            for ref in mover.pace.over(chain(refs, records.tail.between(0, queue.tail)))
             if not queue.released.covers(ref.position, ref.end)
         ]
         plan: list[BlockRef | Placed] = []

@@ -141,6 +141,7 @@ RECORD: Final = np.dtype(
         ("reserved2", "<u4"),
     ]
 )
+PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up to the kind
 
 CHECKPOINT_VERSION: Final = 2
 CHECKPOINT_VERSIONS: Final = (1, 2)  # that can be read
@@ -154,5 +155,5 @@ assert ENTRY.size == 16
 assert PREPARE_HEADER.size == 8
 assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64
-assert RECORD.itemsize == 64
+assert RECORD.itemsize == PACKED_RECORD.size == 64
 assert CHECKPOINT_HEADER.size == 64

@@ -11,14 +11,12 @@ from quire.journal import RECORD_HEADER_BYTES, WholeRecord
 
 from . import format
 from .block_reader import BlockReader
-from .block_ref import BlockRef
 from .commit_record import ID_AND_TIME_OFFSET
 from .queue import Queue
 from .state import State
 
 # The record header, the commit header and one part, as `format` has them.
 _HEAD = struct.Struct("<IHHQ" + "QqIIII" + "QQQIIIBBHQ")
-_new_tuple = tuple.__new__  # faster than a named tuple's own constructor
 _put_id_and_time = format.ID_AND_TIME.pack_into
 _block_checksum = struct.Struct("<Q").unpack_from
 
@@ -90,12 +88,9 @@ class OneBlock:
         with queue.lock:
             position = queue.end_position
             queue.append(
-                _new_tuple(
-                    BlockRef,
-                    (
-                        position, self.first_id, self.time_us, address, self._charge,
-                        self._checksum, len(self._block), count, format.INLINE,
-                    ),
+                (
+                    position, self.first_id, self.time_us, address, self._charge,
+                    self._checksum, len(self._block), count, format.INLINE,
                 )
             )  # fmt: skip
             queue.space.commit(self._charge, count)

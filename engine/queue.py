@@ -23,7 +23,7 @@ from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 
 from . import format
-from .block_ref import BlockRef
+from .block_ref import BlockRef, Row
 from .info import QueueInfo, QueueRecord, SubscriptionInfo
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
@@ -134,10 +134,10 @@ class Queue:
 
     # Committed changes: made in journal order, under the lock
 
-    def append(self, ref: BlockRef) -> None:
-        """A committed block; its position is `end_position`."""
-        self.records.append(ref)
-        self.end_position = ref.position + ref.count
+    def append(self, row: Row) -> None:
+        """A committed block: the fields of its `BlockRef`, whose position is `end_position`."""
+        self.records.tail.append(row)
+        self.end_position = row[0] + row[7]
 
     def leave(self, transaction_id: int) -> None:
         """A transaction that opened the queue and put nothing has ended."""
@@ -237,9 +237,9 @@ class Queue:
     def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
         """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
         with self.lock:  # for no longer than a copy takes
-            log, committed = self.log.copy(), list(self.records.tail)
+            log, committed = self.log.copy(), self.records.tail.copy()
         stop = None if limit is None else start + limit
-        return list(log.records(committed))[start:stop]
+        return list(log.records(committed.between(0, len(committed))))[start:stop]
 
     # Reading
 

@@ -177,7 +177,7 @@ class QueueLog:
         other._commits = self._commits[:]
         return other
 
-    def records(self, committed: list[BlockRef]) -> Iterator[QueueRecord]:
+    def records(self, committed: Iterable[BlockRef]) -> Iterator[QueueRecord]:
         """All records of the queue in queue order; `committed` are those of its record list."""
         apart = {(e.transaction_id, e.part.address) for e in self.entries if e.part is not None}
         owned = list(self._owned(committed))
@@ -195,7 +195,7 @@ class QueueLog:
         for _, record in events:
             yield record
 
-    def _owned(self, committed: list[BlockRef]) -> Iterator[tuple[BlockRef, int | None]]:
+    def _owned(self, committed: Iterable[BlockRef]) -> Iterator[tuple[BlockRef, int | None]]:
         """Each record with the transaction that committed it, as far as that is known."""
         owners = deque(self._committed())
         for ref in committed:

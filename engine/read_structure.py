@@ -13,7 +13,9 @@ as it is; what is scanned is one record for a block of messages, never a payload
 
 from __future__ import annotations
 
+import sys
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 from quire.limits import SCAN_AHEAD
@@ -74,12 +76,7 @@ class ReadStructure:
     def _scan(self, position: int) -> None:
         """Fill the FIFO with the next records from the one that holds the position."""
         self._fifo.clear()
-        for _ in range(SCAN_AHEAD):
-            ref = self._records.find(position)
-            if ref is None:
-                break
-            self._fifo.append(ref)
-            position = ref.position + ref.count
+        self._fifo += islice(self._records.overlapping(position, sys.maxsize), SCAN_AHEAD)
         self.scanned_records += len(self._fifo)
 
     def reset(self) -> None:

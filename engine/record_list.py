@@ -4,7 +4,7 @@
 - L2: a record page is written once, at a checkpoint, and never overwritten. The last page of a
   queue, if it is not full, is written anew elsewhere at the next checkpoint, and so is a page that
   `reorganise` moves or whose blocks it moves.
-- L3: memory holds the tail (what was committed since the last checkpoint), one entry of the
+- L3: memory holds the tail (what was committed since the last checkpoint), packed, one entry of the
   directory per page of records, and a bounded number of decoded pages.
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
   because recovery reads the pages of the checkpoint that it starts from.
@@ -23,6 +23,7 @@ from quire.limits import RECORD_PAGE_CACHE
 
 from .block_ref import BlockRef
 from .record_page import RecordPages
+from .record_tail import RecordTail
 
 
 class PageEntry(NamedTuple):
@@ -37,38 +38,15 @@ class PageEntry(NamedTuple):
 class RecordList:
     """See the module. Not thread-safe: the queue's lock covers it."""
 
-    __slots__ = ("_cache", "_pages", "_starts", "_tail_starts", "directory", "queue_id", "tail")
+    __slots__ = ("_cache", "_pages", "_starts", "directory", "queue_id", "tail")
 
     def __init__(self, queue_id: int, pages: RecordPages) -> None:
         self.queue_id = queue_id
         self._pages = pages
         self.directory: list[PageEntry] = []
         self._starts: list[int] = []  # positions of the directory's entries
-        self.tail: list[BlockRef] = []
-        self._tail_starts: list[int] = []
+        self.tail = RecordTail()
         self._cache: OrderedDict[int, tuple[list[int], list[BlockRef]]] = OrderedDict()
-
-    def append(self, ref: BlockRef) -> None:
-        self.tail.append(ref)
-        self._tail_starts.append(ref.position)
-
-    def find(self, position: int) -> BlockRef | None:
-        """The record that holds the position, or the first one behind it; None if there is none."""
-        starts = self._tail_starts
-        if starts and position >= starts[0]:
-            ref = self.tail[bisect_right(starts, position) - 1]
-            if position < ref.position + ref.count:
-                return ref
-            index = bisect_right(starts, position)
-            return self.tail[index] if index < len(starts) else None
-        index = max(bisect_right(self._starts, position) - 1, 0)
-        for entry in self.directory[index : index + 2]:
-            if position < entry.end:
-                starts, refs = self._load(entry)
-                number = max(bisect_right(starts, position) - 1, 0)
-                ref = refs[number]
-                return ref if position < ref.position + ref.count else refs[number + 1]
-        return self.tail[0] if self.tail else None
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order.
@@ -84,13 +62,13 @@ class RecordList:
             if start < entry.end:
                 starts, refs = self._load(entry)
                 yield from _overlapping(starts, refs, start, end)
-        yield from _overlapping(self._tail_starts, self.tail, start, end)
+        yield from self.tail.overlapping(start, end)
 
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""
         for entry in self.directory:
             yield from self._load(entry)[1]
-        yield from self.tail
+        yield from self.tail.between(0, len(self.tail))
 
     def first_position(self) -> int | None:
         if self.directory:
@@ -135,7 +113,7 @@ class RecordList:
             else:
                 self.directory.append(entry)
                 self._starts.append(entry.position)
-        del self.tail[:count], self._tail_starts[:count]
+        self.tail.drop(count)
 
     def _rewrite(self, old: PageEntry, new: PageEntry) -> None:
         index = bisect_left(self._starts, old.position)

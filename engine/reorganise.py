@@ -170,7 +170,7 @@ class Reorganisation:
             pace.rest()
         for queue in snapshot.queues:
             if queue.queue.data_file in self.rooms:
-                tail = islice(queue.queue.records.tail, queue.tail)
+                tail = queue.queue.records.tail.between(0, queue.tail)
                 for extent in self._blocks_beyond(queue, tail):
                     yield *extent, -1
 

@@ -10,7 +10,6 @@ from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
 from .block_reader import BlockReader
-from .block_ref import BlockRef
 from .commit_record import ID_AND_TIME_OFFSET, Read
 from .queue import Queue
 from .state import State
@@ -88,7 +87,6 @@ class Spread:
                 for place, share in zip(self._placed, self._shares, strict=True)
             ]
         )
-        new = tuple.__new__
         transaction_id = self._transaction_id
         for (queue, _, charge, count), (offset, checksum, length) in zip(
             self._shares, self._placed, strict=True
@@ -96,12 +94,9 @@ class Spread:
             with queue.lock:
                 position = queue.end_position
                 queue.append(
-                    new(
-                        BlockRef,
-                        (
-                            position, first_id, time_us, address + offset, charge, checksum,
-                            length, count, format.INLINE,
-                        ),
+                    (
+                        position, first_id, time_us, address + offset, charge, checksum, length,
+                        count, format.INLINE,
                     )
                 )  # fmt: skip
                 queue.space.commit(charge, count)

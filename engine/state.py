@@ -14,7 +14,6 @@ from quire.env import Env
 from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, StoreCorrupt
 
 from . import format
-from .block_ref import BlockRef
 from .commit_record import CommitRecord, Entry, Part, Read
 from .names import check_name, split_source
 from .places import Places
@@ -117,7 +116,7 @@ class State:
                     place = part.address + address if part.kind == format.INLINE else part.address
                     count = part.count
                     queue.append(
-                        BlockRef(
+                        (
                             position, first_id, time_us, place, part.charge, part.checksum,
                             part.length, count, part.kind,
                         )

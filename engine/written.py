@@ -40,7 +40,7 @@ class Written:
         self.charge = 0
         self.count = 0
         self.placed: list[Piece] = []  # what follows is in the buffer
-        self.adopted: set[int] = set()
+        self.adopted: frozenset[int] = frozenset()
         self.unsynced = False
         self._new_file = new_file
         self._writer: LtdsWriter | None = None
@@ -91,7 +91,7 @@ class Written:
         self.finish(max_block_bytes)
         self.placed += self.buffer.drain(max_block_bytes)
         self.placed.append(info)
-        self.adopted.add(info.id)
+        self.adopted |= {info.id}
 
     def finish(self, max_block_bytes: int) -> None:
         """Complete the file that is being written, with what is still in the buffer."""

@@ -85,7 +85,7 @@ def pages_of_transactions(env: NotingEnv, store: Store) -> list[list[tuple[str, 
 
 def block_bytes(store: Store) -> list[int]:
     """The bytes of each block of the queue."""
-    return [ref.length for ref in store._manager.state.queue("q").records.tail]
+    return [ref.length for ref in store._manager.state.queue("q").records]
 
 
 def consecutive(pages: list[tuple[str, int]]) -> bool:
