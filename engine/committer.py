@@ -93,6 +93,8 @@ class Committer:
         reads: list[Read],
         entries: list[Entry],
     ) -> None:
+        if reads:
+            self.state.check_reads(reads)
         usual = len(written) == 1 and not reads and not entries
         if usual and self._commit_block(transaction, written[0]):
             return

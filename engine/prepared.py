@@ -29,7 +29,7 @@ from quire.ltds import is_foreign
 
 from . import format
 from .block_ref import BlockRef
-from .commit_record import Entry, Part
+from .commit_record import Entry, Part, Read
 from .info import PreparedInfo
 from .places import Places
 from .prepared_record import PrepareRecord, pack_prepare
@@ -238,6 +238,11 @@ class PreparedTransactions:
             )
         prepared.phase = Phase.DECIDING
         return prepared
+
+    def reads_of(self, xid: str) -> Sequence[Read]:
+        """What it reads when it is committed."""
+        prepared = self._by_xid.get(xid)
+        return () if prepared is None else prepared.record.reads
 
     def recover_decision(self, xid: str, messages: int, where: str) -> Prepared:
         """The same for a decision read from the journal."""

@@ -6,6 +6,9 @@
   is.
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number.
+- Q4: what a change releases is looked up in record pages. They are read before its journal record
+  is written (`check_release`): damage refuses the change, and the store goes on. Found later it
+  would leave a record that nobody can apply, recovery neither.
 """
 
 from __future__ import annotations
@@ -159,6 +162,37 @@ class Queue:
             return self._release(list(done.gaps(start, end)))
         done.add(start, end)
         return self._release(self._read_by_all(start, end))
+
+    def check_release(self, start: int, end: int, reader: int = 0) -> None:
+        """Read the record pages by which [start, end) is released (Q4). Raises StoreCorrupt.
+
+        As far as all subscriptions but the `reader`'s have read it.
+        """
+        if start >= end or not self.records.missing(start, end):
+            return
+        parts = list(self.released.gaps(start, end))
+        for other in self._ring:
+            if other.subscription_id != reader:
+                parts = [part for lo, hi in parts for part in other.done.intersection(lo, hi)]
+        for lo, hi in parts:
+            self.records.check(lo, hi)
+
+    def check_leaving(self, subscription: Subscription) -> None:
+        """The same for what only this subscription has not read."""
+        with self.lock:
+            if len(self.subscriptions) > 1:
+                self.check_release(0, self.end_position, subscription.subscription_id)
+
+    def check_beginning(self, position: int) -> None:
+        """The same for a new subscription that passes over what came before the position."""
+        with self.lock:
+            self.check_release(0, position)
+
+    def check_records(self) -> None:
+        """The same for all that the queue holds."""
+        for entry in list(self.records.directory):
+            with self.lock:  # for one page: nobody waits for the others
+                self.records.check(entry.position, entry.end)
 
     def _read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of [start, end) that every subscription has read and that are not released."""

@@ -64,6 +64,37 @@ class RecordList:
                 yield from _overlapping(starts, refs, start, end)
         yield from self.tail.overlapping(start, end)
 
+    def at_hand(self, start: int, end: int) -> bool:
+        """Whether the usual read, of the tail or of one page, needs no page to be read.
+
+        May be asked without the lock: when the list changes meanwhile, `missing` tells better.
+        """
+        directory = self.directory
+        try:
+            if start >= directory[-1].end:
+                return True
+            index = bisect_right(self._starts, start) - 1
+            entry = directory[index]
+        except IndexError:
+            return not directory
+        return index >= 0 and end <= entry.end and entry.page in self._cache
+
+    def missing(self, start: int, end: int) -> list[PageEntry]:
+        """The record pages with messages of [start, end) that would have to be read."""
+        found: list[PageEntry] = []
+        index = max(bisect_right(self._starts, start) - 1, 0)
+        for entry in islice(self.directory, index, None):
+            if entry.position >= end:
+                break
+            if start < entry.end and entry.page not in self._cache:
+                found.append(entry)
+        return found
+
+    def check(self, start: int, end: int) -> None:
+        """Read what is `missing`. Raises StoreCorrupt."""
+        for entry in self.missing(start, end):
+            self._load(entry)
+
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""
         for entry in self.directory:

@@ -89,6 +89,15 @@ class State:
                 )
         self.prepared.check_entries(entries)
 
+    def check_reads(self, reads: Sequence[Read]) -> None:
+        """Whether what a commit releases can be told (Q4 of `queue`). Raises StoreCorrupt."""
+        queues = self.queues
+        for queue_id, subscription_id, start, end in reads:
+            reader = queues.get(queue_id)
+            if reader is not None and not reader.records.at_hand(start, end):
+                with reader.lock:
+                    reader.check_release(start, end, subscription_id)
+
     # Commits
 
     def apply_commit(

@@ -240,9 +240,11 @@ class Store:
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
 
-        Raises QueueNotFound, QueueInUse while transactions are open or prepared in it.
+        Raises QueueNotFound, QueueInUse while transactions are open or prepared in it, StoreCorrupt
+        if it cannot be told what it holds.
         """
         state = self._state()
+        state.queue(name).check_records()
         marked: list[Queue] = []
 
         def prepare() -> dict[str, Any]:
@@ -317,6 +319,9 @@ class Store:
         _check_topic(state.queue(queue))
         if start not in ("earliest", "latest") and not (is_int(start) and int(start) >= 0):
             raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
+        target = state.queue(queue)
+        if start != "earliest" and subscription not in target.named:
+            target.check_beginning(target.end_position if start == "latest" else int(start))
 
         def prepare() -> dict[str, Any]:
             found = state.queue(queue)
@@ -349,6 +354,8 @@ class Store:
         """
         state = self._state()
         check_name(subscription, "subscription")
+        target = state.queue(queue)
+        target.check_leaving(target.subscription(subscription))
 
         def prepare() -> dict[str, Any]:
             found = state.queue(queue)
@@ -423,7 +430,8 @@ class Store:
         """Commit a prepared transaction (see `Transaction.prepare`), by whomever it was prepared.
 
         Raises TransactionNotFound: it was decided already, or there was none. A queue that is full
-        does not matter; DiskFull and StoreFailed leave it prepared, or decided (see `recover`).
+        does not matter; DiskFull and StoreFailed leave it prepared, or decided (see `recover`), and
+        StoreCorrupt, where what it has got cannot be released for damage, leaves it prepared.
         """
         self._state()
         self._manager.two_phase.decide(check_xid(xid), commit=True)

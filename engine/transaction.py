@@ -225,8 +225,9 @@ class Transaction:
 
         `timeout`: seconds to wait when a queue has no room for the commit's record (paragraph
         0062); by default the store's `commit_timeout`. Raises QueueFull, DiskFull, KeyHeld (the
-        transaction stays open: try again or roll back), AlreadyCommitted (rolled back), StoreFailed
-        (in doubt: reopen the store).
+        transaction stays open: try again or roll back), StoreCorrupt (likewise: what it has got
+        cannot be released for damage), AlreadyCommitted (rolled back), StoreFailed (in doubt:
+        reopen the store).
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
@@ -280,8 +281,8 @@ class Transaction:
         What can fail fails here; `commit` and `rollback`, or the store's `commit_prepared` and
         `rollback_prepared` with the xid, also after a crash, decide it. Until then nothing of it is
         visible, and nothing ends it. `timeout`: as for `commit`. Raises QueueFull, DiskFull,
-        XidExists, KeyHeld (the transaction stays open), AlreadyCommitted (rolled back), StoreFailed
-        (in doubt: reopen the store, and look at `recover`), InvalidArgument.
+        XidExists, KeyHeld, StoreCorrupt (the transaction stays open), AlreadyCommitted (rolled
+        back), StoreFailed (in doubt: reopen the store, and look at `recover`), InvalidArgument.
         """
         check_xid(xid)
         if timeout is not None:

@@ -129,6 +129,7 @@ class TwoPhase:
         entries: list[Entry],
     ) -> None:
         manager = self._manager
+        manager.state.check_reads(reads)
         groups, pieces = manager.committer.pieces_of(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
@@ -153,7 +154,9 @@ class TwoPhase:
             raise
 
     def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
-        """Commit or roll back a prepared transaction. Raises TransactionNotFound."""
+        """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         manager = self._manager
+        if commit:
+            manager.state.check_reads(manager.state.prepared.reads_of(xid))
         manager.sequencer.submit(Decision(manager.state, xid, expected, commit=commit))
         manager.committer.after_commit()
