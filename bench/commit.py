@@ -9,17 +9,15 @@ is another one, as each commit is: writing the same page all over is faster by s
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import quire
+from bench.bare_loop import BareLoop
 from bench.figure import Figure, Setting, at_most
 from bench.payloads import as_list
 from bench.times import Times
-from quire.env import OsEnv
 
 __all__ = ["run"]
 
-PAGE_BYTES = 4096
 WARM_UP = 100
 TURN = 50  # calls
 NAMES = ("bare write and sync", "store.put", "transaction with one put")
@@ -46,26 +44,6 @@ def run(setting: Setting) -> list[Figure]:
         times = _take_turns(calls, rounds)
     bare.close()
     return _figures(dict(zip(NAMES, times, strict=True)))
-
-
-class BareLoop:
-    """Writes the pages of a file one after another, each durable before the next."""
-
-    def __init__(self, path: Path, pages: int) -> None:
-        env = OsEnv()
-        self._file = env.open_file(str(path), create=True, direct=True)
-        self._file.allocate(0, pages * PAGE_BYTES)
-        self._page = env.aligned_buffer(PAGE_BYTES)
-        self._next = 0
-
-    def step(self) -> None:
-        self._page[:8] = self._next.to_bytes(8, "little")
-        self._file.write(self._next, self._page)
-        self._file.sync()
-        self._next += PAGE_BYTES
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _take_turns(calls: list[Callable[[], object]], rounds: int) -> list[Times]:

@@ -5,6 +5,9 @@ median of the rounds. Threads of one process share the interpreter's lock, and a
 over at least once: on several processors this costs more than on one, since the next thread has to
 be woken up on another. So the most threads run a second time, held on one processor.
 
+A bare loop shows what is left of a commit when nothing is done but to hand over, and to write and
+sync a page: no group commit of Python threads is faster on the same machine.
+
 How many times the rate of one thread they reach depends on the disk: one thread waits for it all
 the time, many share it. So the ratio is shown also for a disk that takes longer for each sync,
 which is this one with a delay added at the environment's seam.
@@ -21,6 +24,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import quire
+from bench.bare_group import BareGroup
+from bench.bare_loop import BareLoop
 from bench.delayed_env import DelayedEnv
 from bench.drawing import COLOURS, INK, PALE, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, Table, at_least
@@ -33,6 +38,11 @@ TARGET = 8.0  # times the rate of one thread
 DELAYS_US = (250, 1000)  # added to a sync
 OWN, SHARED, WHOLE = "a queue each", "one queue", "a queue each, transaction()"
 PINNED = f"{OWN}, one processor"
+BARE = "bare loop"
+BARE_PAGES = 8192
+
+
+Work = Callable[[int], Callable[[], object]]  # of the thread's number: what it does again and again
 
 
 class Rate(NamedTuple):
@@ -47,16 +57,24 @@ def run(setting: Setting) -> list[Result]:
     payload = as_list(1, setting.seed)[0]
     threads = THREADS[:: 1 if not setting.quick else 5]
     found: dict[tuple[str, int], list[Rate]] = {}
+    seconds = 0.7 if not setting.quick else 0.05
+    loop = BareLoop(setting.folder / "bare", BARE_PAGES)
+    bare = BareGroup(loop)
     with quire.open(str(setting.folder / "store")) as store:
         for at in range(max(threads)):
             store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
-        seconds = 0.7 if not setting.quick else 0.05
-        _together(store, max(threads), _puts(store, payload, OWN), seconds)  # warm-up
+        for work, counted in ((_puts(store, payload, OWN), _of(store)), (_bare(bare), _of(bare))):
+            _together(max(threads), work, counted, seconds)  # warm-up
         for _ in range(setting.scaled(3, 1)):
             for way, count in _plan(threads):
-                with _one_processor() if way == PINNED else nullcontext():
-                    rate = _together(store, count, _puts(store, payload, way), seconds)
+                if way == BARE:
+                    rate = _together(count, _bare(bare), _of(bare), seconds)
+                else:
+                    with _one_processor() if way == PINNED else nullcontext():
+                        work = _puts(store, payload, way)
+                        rate = _together(count, work, _of(store), seconds)
                 found.setdefault((way, count), []).append(rate)
+    loop.close()
     rates = {
         key: Rate(median(r.commits for r in each), median(r.share for r in each))
         for key, each in found.items()
@@ -78,7 +96,8 @@ def _slower(setting: Setting, payload: bytes, most: int, seconds: float) -> list
             for at in range(most):
                 store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
             one, many = (
-                _together(store, count, _puts(store, payload, OWN), seconds) for count in (1, most)
+                _together(count, _puts(store, payload, OWN), _of(store), seconds)
+                for count in (1, most)
             )
         name = f"{most} threads to 1, each sync {delay_us:,} us longer"
         figures.append(Figure(name, many.commits / one.commits, "times"))
@@ -86,13 +105,27 @@ def _slower(setting: Setting, payload: bytes, most: int, seconds: float) -> list
 
 
 def _plan(threads: tuple[int, ...]) -> list[tuple[str, int]]:
-    plan = [(way, count) for count in threads for way in (OWN, SHARED)]
+    plan = [(way, count) for count in threads for way in (OWN, SHARED, BARE)]
     return [*plan, (WHOLE, 1), (WHOLE, max(threads)), (PINNED, max(threads))]
 
 
-def _puts(store: Any, payload: bytes, way: str) -> Callable[[int], Callable[[], object]]:
-    """What a thread of this number does again and again."""
+def _of(store: Any) -> Callable[[], tuple[int, int]]:
+    """Its commits and groups so far."""
 
+    def counted() -> tuple[int, int]:
+        if isinstance(store, BareGroup):
+            return store.commits, store.groups
+        status = store.status()
+        return status["commits"], status["groups"]
+
+    return counted
+
+
+def _bare(group: BareGroup) -> Work:
+    return lambda number: group.commit
+
+
+def _puts(store: Any, payload: bytes, way: str) -> Work:
     def of(number: int) -> Callable[[], object]:
         name = "queue-0" if way == SHARED else f"queue-{number}"
         if way != WHOLE:
@@ -108,7 +141,7 @@ def _puts(store: Any, payload: bytes, way: str) -> Callable[[int], Callable[[], 
 
 
 def _together(
-    store: Any, count: int, work: Callable[[int], Callable[[], object]], seconds: float
+    count: int, work: Work, counted: Callable[[], tuple[int, int]], seconds: float
 ) -> Rate:
     """So many threads for so long."""
     stop = threading.Event()
@@ -125,14 +158,14 @@ def _together(
     for thread in threads:
         thread.start()
     gate.wait()
-    before, began = store.status(), time.perf_counter()
+    before, began = counted(), time.perf_counter()
     time.sleep(seconds)
-    after, ended = store.status(), time.perf_counter()
+    after, ended = counted(), time.perf_counter()
     stop.set()
     for thread in threads:
         thread.join()
-    commits = after["commits"] - before["commits"]
-    return Rate(commits / (ended - began), commits / max(1, after["groups"] - before["groups"]))
+    commits, groups = (late - early for late, early in zip(after, before, strict=True))
+    return Rate(commits / (ended - began), commits / max(1, groups))
 
 
 @contextmanager
@@ -155,6 +188,13 @@ def _figures(rates: dict[tuple[str, int], Rate], most: int) -> list[Figure]:
         Figure(f"{most} threads: commits per write", rates[OWN, most].share, "commits"),
         Figure(f"{most} threads on one processor", rates[PINNED, most].commits, "commits/s"),
         Figure(f"{most} threads on one processor to 1", rates[PINNED, most].commits / one, "times"),
+        Figure("1 thread, bare loop", rates[BARE, 1].commits, "commits/s"),
+        Figure(f"{most} threads, bare loop", rates[BARE, most].commits, "commits/s"),
+        Figure(
+            f"{most} threads, bare loop, to 1 thread of Quire",
+            rates[BARE, most].commits / one,
+            "times",
+        ),
         Figure("1 thread, transaction()", rates[WHOLE, 1].commits, "commits/s"),
         Figure(f"{most} threads, transaction()", rates[WHOLE, most].commits, "commits/s"),
         Figure(
@@ -176,19 +216,22 @@ def _table(rates: dict[tuple[str, int], Rate], threads: tuple[int, ...]) -> Tabl
             rates[OWN, count].share,
             rates[SHARED, count].commits,
             rates[SHARED, count].share,
+            rates[BARE, count].commits,
+            rates[BARE, count].share,
         ]
         for count in threads
     ]
     columns = [
         "threads", f"{OWN}: commits/s", "to 1 thread", "per write",
-        f"{SHARED}: commits/s", "per write",
+        f"{SHARED}: commits/s", "per write", f"{BARE}: commits/s", "per write",
     ]  # fmt: skip
     return Table("Commits by the number of threads", columns, rows)
 
 
 def _plot(rates: dict[tuple[str, int], Rate], threads: tuple[int, ...]) -> Plot:
     figure, (left, right) = drawing(2, "Group commit: one 100-byte put per transaction")
-    for way, colour, mark in ((OWN, COLOURS[0], "o-"), (SHARED, COLOURS[1], "s-")):
+    ways = ((OWN, COLOURS[0], "o-"), (SHARED, COLOURS[1], "s-"), (BARE, PALE, "x:"))
+    for way, colour, mark in ways:
         each = [rates[way, count] for count in threads]
         left.plot(threads, [rate.commits for rate in each], mark, color=colour, label=way)
         right.plot(threads, [rate.share for rate in each], mark, color=colour, label=way)

@@ -1,8 +1,10 @@
-"""Group commit under interruptions: Ctrl-C reaches one thread, the others go on."""
+"""Group commit: everybody gets an outcome, whatever comes between; Ctrl-C reaches one thread."""
 
 from __future__ import annotations
 
+import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,7 @@ from tests.engine.kit import WAIT
 
 
 class Journal:
-    """Writes nothing, as long as `gate` is closed."""
+    """Writes nothing, as long as `gate` is closed; `one_by_one` it closes again each time."""
 
     max_group_bytes = 1 << 20
 
@@ -25,12 +27,19 @@ class Journal:
         self.gate = threading.Event()
         self.writing = threading.Event()
         self.groups = 0
+        self.one_by_one = False
+        self.pause: Callable[[], None] = lambda: None
+        self.sizes: list[int] = []  # of the groups, in records
 
     def write_group(self, records: Sequence[bytes]) -> int:
         """The address of the first record; all are of 8 bytes."""
         self.writing.set()
         assert self.gate.wait(WAIT)
+        if self.one_by_one:
+            self.gate.clear()
+        self.pause()
         self.groups += 1
+        self.sizes.append(len(records))
         return 1000 * self.groups
 
 
@@ -96,6 +105,14 @@ def in_line(sequencer: Sequencer, *changes: Change) -> None:
             time.sleep(0.001)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    end = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.001)
+
+
 @pytest.fixture
 def journal() -> Any:
     """A journal that waits."""
@@ -113,6 +130,56 @@ def signal_when(condition: Callable[[], bool], then: Callable[[], None] = lambda
         then()
 
     threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.fuzz
+def test_nobody_is_left_waiting(rng: random.Random, rounds: int) -> None:
+    """Threads come and go, the interpreter switches between any two steps: all get an outcome.
+
+    Each round ends with nobody coming along any more who would take a forgotten one with him.
+    """
+    interval = sys.getswitchinterval()
+    try:
+        for _ in range(rounds * 8):
+            sys.setswitchinterval(rng.choice([1e-6, 5e-6, 5e-5]))
+            _round(rng)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def _round(rng: random.Random) -> None:
+    journal = Journal()
+    journal.gate.set()
+    journal.pause = lambda: time.sleep(rng.choice([0, 0, 1e-5, 2e-4]))
+    sequencer = Sequencer(journal)  # type: ignore[arg-type]
+    sequencer._group_bytes = 8 * rng.choice([1, 3, 6, 1000])
+    changes: list[Change] = []
+    ran: list[int] = []
+
+    def work(steps: list[bool]) -> None:
+        for is_exclusive in steps:
+            if is_exclusive:
+                sequencer.exclusive(lambda: ran.append(1))
+            else:
+                change = Change()
+                changes.append(change)
+                change.submit(sequencer)
+
+    plans = [
+        [rng.random() < 0.1 for _ in range(rng.choice([1, 2, 5, 20]))]
+        for _ in range(rng.choice([2, 3, 5, 12, 32]))
+    ]
+    threads = [threading.Thread(target=work, args=(plan,), daemon=True) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+        assert not thread.is_alive(), "a thread hangs"
+    assert [change.outcome for change in changes] == ["committed"] * len(changes)
+    assert len({change.address for change in changes}) == len(changes)
+    assert len(changes) + len(ran) == sum(map(len, plans))
+    assert sum(journal.sizes) == len(changes)
+    assert not sequencer.busy
 
 
 @pytest.mark.parametrize("behind", [0, 2])
@@ -164,6 +231,41 @@ def test_a_signals_handler_may_wait_for_the_others_of_the_group(journal: Any) ->
             in_line(sequencer, *others[:2])
             threading.Thread(target=follow, daemon=True).start()
             signal_when(lambda: len(sequencer._queue) == 5)
+            mine.submit(sequencer)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert waited == [True]
+    assert mine.outcome == "committed"
+
+
+def test_a_signals_handler_may_wait_for_those_in_line(journal: Any) -> None:
+    """The main thread alone is to be woken up: somebody else is told to lead the next group."""
+    sequencer = Sequencer(journal)
+    mine, later = Change(), [Change() for _ in range(2)]
+    waited: list[bool] = []
+
+    def handle(*_: object) -> None:
+        end = time.monotonic() + WAIT
+        while any(change.outcome == "none" for change in later) and time.monotonic() < end:
+            time.sleep(0.001)
+        waited.append(all(change.outcome == "committed" for change in later))
+
+    def follow() -> None:
+        until(lambda: len(sequencer._queue) == 2)
+        journal.gate.set()
+        until(lambda: journal.sizes == [1] and not sequencer._queue)
+        in_line(sequencer, *later)  # the group of the two is being written, by the first of them
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.05)
+        journal.one_by_one = False
+        journal.gate.set()
+
+    journal.one_by_one = True
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        with leading(sequencer, journal):
+            in_line(sequencer, Change())
+            threading.Thread(target=follow, daemon=True).start()
             mine.submit(sequencer)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,0 +1,68 @@
+"""The least that a group commit of Python threads can be, to compare a real one with.
+
+Threads share a written and synced page and wake one another up in a chain, as Quire's do (decision
+6); whoever comes first leads. Nothing is encoded, checked, copied or applied: what is left is the
+interpreter and the operating system.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from bench.bare_loop import BareLoop
+
+__all__ = ["BareGroup"]
+
+
+class _Turn:
+    __slots__ = ("done", "follower", "gate")
+
+    def __init__(self) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.done = False
+        self.follower: _Turn | None = None
+
+    def open(self) -> None:
+        with suppress(RuntimeError):  # it is open
+            self.gate.release()
+
+
+class BareGroup:
+    """`commit` returns when a page was synced after the call. Thread-safe."""
+
+    def __init__(self, loop: BareLoop) -> None:
+        self.commits = 0
+        self.groups = 0
+        self._loop = loop
+        self._lead = threading.Lock()
+        self._line: list[_Turn] = []
+
+    def commit(self) -> None:
+        turn = _Turn()
+        self._line.append(turn)
+        while not turn.done:
+            if self._lead.acquire(blocking=False):
+                if not turn.done:
+                    self._write(turn)
+                self._lead.release()
+                for first in self._line[:1]:
+                    first.open()
+            else:
+                turn.gate.acquire()
+        if turn.follower is not None:
+            turn.follower.open()
+
+    def _write(self, leader: _Turn) -> None:
+        group = self._line[:]
+        del self._line[: len(group)]
+        self._loop.step()
+        last = leader
+        for turn in group:
+            if turn is not leader:
+                last.follower = turn
+                last = turn
+            turn.done = True
+        self.commits += len(group)
+        self.groups += 1
