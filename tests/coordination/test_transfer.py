@@ -37,7 +37,7 @@ pytestmark = pytest.mark.crash
 
 DIRECTIONS = ("to-table", "to-queue")
 ALL_CASES = tuple(itertools.product((*STEPS, *REFUSED_STEPS), DIRECTIONS, ("queue", "table")))
-FEW, MANY = 2 * len(ALL_CASES), 200
+ROUNDS = 200
 PATIENCE_SECONDS = 60.0
 CRASHED = "all server processes terminated; reinitializing"  # in PostgreSQL's log
 
@@ -105,30 +105,20 @@ def kill_at(bank: Bank, step: str, direction: str, first: str, *more: str) -> tu
     return bank.run("--direction", direction, "--first", first, "--die-at", step, *refuse, *more)
 
 
-def rounds_of_killing(bank: Bank, count: int, rng: random.Random) -> None:
-    """Kill the process at a step, now and then the next one while it recovers, and look."""
-    for step, direction, first in itertools.islice(cases(rng), count):
+@pytest.mark.promise(2)
+@pytest.mark.promise(7)
+def test_promise_2_7_a_coordinator_killed_at_its_steps(bank: Bank, rng: random.Random) -> None:
+    """Every step in both directions, with either side first, about four times over.
+
+    Now and then the next process is killed too, while it recovers.
+    """
+    for step, direction, first in itertools.islice(cases(rng), ROUNDS):
         status, said = kill_at(bank, step, direction, first)
         assert status == -signal.SIGKILL, f"{step} was not reached: {said}"
         if rng.random() < 0.25:
             bank.run("--recover-only", "--die-at", rng.choice(RECOVERY_STEPS))
         done = step in STEPS and STEPS.index(step) >= COMMITTED_FROM
         assert bank.look() == done, f"killed at {step!r}, {direction}, {first} first"
-
-
-@pytest.mark.promise(2)
-@pytest.mark.promise(7)
-def test_promise_2_7_a_coordinator_killed_at_its_steps(bank: Bank, rng: random.Random) -> None:
-    """Every step twice, in both directions, with either side first."""
-    rounds_of_killing(bank, FEW, rng)
-
-
-@pytest.mark.promise(2)
-@pytest.mark.promise(7)
-@pytest.mark.slow
-def test_promise_2_7_two_hundred_rounds(bank: Bank, rng: random.Random) -> None:
-    """The same about four times over."""
-    rounds_of_killing(bank, MANY, rng)
 
 
 def killing_at_any_moment(bank: Bank, count: int, rng: random.Random) -> None:
