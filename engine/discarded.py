@@ -80,8 +80,8 @@ class DiscardedFiles:
             ltds_id = self._waiting[0]
             try:
                 self._cutting = self._env.open_file(path_of(self._ltds_directory, ltds_id))
-            except FileNotFoundError:
-                self._waiting.popleft()
+            except FileNotFoundError:  # as after a kill: that it is gone need not be durable
+                self._take_name()
                 continue
             self._take_name()
             return True
@@ -90,9 +90,9 @@ class DiscardedFiles:
     def _take_name(self) -> None:
         """Of the next file; while it waits a checkpoint names it, and then one syncs (D5)."""
         ltds_id = self._waiting[0]
-        if is_foreign(ltds_id):
-            self._adopted_gone = True
         remove_ltds(self._env, self._ltds_directory, ltds_id)
+        if is_foreign(ltds_id):  # told when it is gone: a `sync` before that makes nothing durable
+            self._adopted_gone = True
         self._waiting.popleft()
 
     def _cut(self, room: int) -> int:

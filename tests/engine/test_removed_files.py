@@ -13,7 +13,7 @@ from quire.engine.discarded import DiscardedFiles
 from quire.engine.places import Places
 from quire.errors import PositionLost, StoreCorrupt
 from quire.ltds import LtdsWriter, is_foreign, list_ids, new_id
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import Call, SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 
 pytestmark = pytest.mark.crash
@@ -114,6 +114,51 @@ def test_checkpoints_forget_what_is_durably_gone(seed: int) -> None:
     assert list_ids(back, LTDS) == []
     store = open_store(back)
     assert store.status()["large_transactions"]["removable"] == 0
+
+
+def remove_slices(store: Store) -> None:
+    """What the store's thread does, without its pauses."""
+    places = store._manager.places
+    places.sweep(sliced=True)
+    while len(places.discarded):
+        places.sweep(sliced=True)
+
+
+def test_a_removal_that_a_kill_interrupted_is_made_durable(seed: int) -> None:
+    """The next opening finds no file: that is not durable, and its checkpoint forgets the file."""
+    env = new_machine(seed)
+    store = open_store(env)
+    furnish(env, store)
+    assert read_all(store) == 40
+    store.checkpoint()
+    remove_slices(store)
+    killed = env.kill()
+    assert list_ids(killed, LTDS) == []
+    store = open_store(killed)
+    remove_slices(store)
+    store.checkpoint()
+    assert list_ids(killed.crash(outcome="lost"), LTDS) == []
+
+
+def test_a_checkpoint_beside_a_removal_leaves_the_sync_to_the_next_one(seed: int) -> None:
+    """It is made when the removal has begun and the file is still there."""
+    env = new_machine(seed)
+    store = open_store(env)
+    _, adopted = furnish(env, store)
+    assert read_all(store) == 40
+    beside: list[Call] = []
+
+    def checkpoint_beside(call: Call) -> None:
+        if call.kind == "remove" and call.path == f"{LTDS}/{adopted:016x}.ltds":
+            env.before_call = None
+            beside.append(call)
+            store.checkpoint()
+
+    env.before_call = checkpoint_beside
+    remove_slices(store)
+    assert len(beside) == 1
+    store.checkpoint()
+    assert list_ids(env.crash(outcome="lost"), LTDS) == []
 
 
 class Noted:
