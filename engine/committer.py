@@ -164,19 +164,23 @@ class Committer:
 
         False if this is another one; nothing has happened then.
         """
-        block = written.only_block(MAX_DATA_BLOCK_BYTES)
-        if block is None or len(block.data) > self.inline_limit:
+        # A small message is encoded here, past the steps that many and large ones need.
+        data = written.single() if written.charge <= self.inline_limit else None
+        if data is None:
+            block = written.only_block(MAX_DATA_BLOCK_BYTES)
+            if block is None:
+                return False
+            data = block.data
+        if len(data) > self.inline_limit:
             return False
         queue = written.queue
-        charge = block.charge_bytes + OPEN_BYTES + COMMIT_BYTES
+        charge, count = written.charge + _CONTROL_BYTES, written.count
         with queue.lock:
             if queue.dropped:
                 raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
             queue.space.reserve()
         try:
-            change = OneBlock(
-                self.state, self.reader, transaction.id, queue, block.data, charge, block.count
-            )
+            change = OneBlock(self.state, self.reader, transaction.id, queue, data, charge, count)
             transaction.change = change
             self.sequencer.submit(change)
         except BaseException:

@@ -54,7 +54,7 @@ class Puts:
 
     def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
         written = self._claim(queue, charge, 1)
-        written.buffer.builder.add(content, fields)
+        written.buffer.builder.append(content, fields, charge)
         index = written.count
         self._note(written, charge, 1)
         return MessageId(written, index)
