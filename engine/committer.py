@@ -73,11 +73,13 @@ class Committer:
         entries: list[Entry],
     ) -> None:
         """Steps 1 to 5. The transaction knows its change from step 4 on."""
-        if not self.state.strategy.locks_queues:
+        state = self.state
+        if not state.strategy.locks_queues and (not reads or state.at_hand(reads)):
             self._commit(transaction, written, reads, entries)
             return
         with ExitStack() as held:
             self.lock_all(written, held)
+            held.enter_context(state.releasing(reads))
             self._commit(transaction, written, reads, entries)
 
     def lock_all(self, written: list[Written], held: ExitStack) -> None:
@@ -93,8 +95,6 @@ class Committer:
         reads: list[Read],
         entries: list[Entry],
     ) -> None:
-        if reads:
-            self.state.check_reads(reads)
         usual = len(written) == 1 and not reads and not entries
         if usual and self._commit_block(transaction, written[0]):
             return

@@ -7,16 +7,17 @@
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number.
 - Q4: what a change releases is looked up in record pages. They are read before its journal record
-  is written (`check_release`): damage refuses the change, and the store goes on. Found later it
-  would leave a record that nobody can apply, recovery neither.
+  is written (`releasing`): damage refuses the change, and the store goes on. Found later it
+  would leave a record that nobody can apply, recovery neither. What other changes on their way
+  read counts as read, as they may be applied first.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -38,6 +39,8 @@ from .subscription import Subscription
 
 TOPIC = "topic"
 WORK = "work"
+
+Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Queue:
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self._ring: deque[Subscription] = deque()  # the first one held back the last release
+        self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
         if config.kind == WORK:
             self.add_subscription(config.subscription_id, "", self.released)
@@ -163,36 +167,53 @@ class Queue:
         done.add(start, end)
         return self._release(self._read_by_all(start, end))
 
-    def check_release(self, start: int, end: int, reader: int = 0) -> None:
-        """Read the record pages by which [start, end) is released (Q4). Raises StoreCorrupt.
-
-        As far as all subscriptions but the `reader`'s have read it.
-        """
-        if start >= end or not self.records.missing(start, end):
-            return
-        parts = list(self.released.gaps(start, end))
-        for other in self._ring:
-            if other.subscription_id != reader:
-                parts = [part for lo, hi in parts for part in other.done.intersection(lo, hi)]
-        for lo, hi in parts:
-            self.records.check(lo, hi)
-
-    def check_leaving(self, subscription: Subscription) -> None:
-        """The same for what only this subscription has not read."""
+    @contextmanager
+    def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
+        """While a change is made by which these are read (Q4). Raises StoreCorrupt."""
         with self.lock:
-            if len(self.subscriptions) > 1:
-                self.check_release(0, self.end_position, subscription.subscription_id)
+            self._leaving += reads
+        try:
+            with self.lock:
+                self._check_release([(start, end) for _, start, end in reads])
+            yield
+        finally:
+            with self.lock:
+                for read in reads:
+                    self._leaving.remove(read)
+
+    def leaving(self, subscription: Subscription) -> AbstractContextManager[None]:
+        """The same for a change that removes a subscription: it holds nothing back then."""
+        whole = (subscription.subscription_id, 0, self.end_position)
+        return self.releasing([whole] if len(self.subscriptions) > 1 else [])
 
     def check_beginning(self, position: int) -> None:
         """The same for a new subscription that passes over what came before the position."""
         with self.lock:
-            self.check_release(0, position)
+            self._check_release([(0, position)])
+
+    def _check_release(self, ranges: list[tuple[int, int]]) -> None:
+        """Read the record pages of what all have read there, with what is on its way."""
+        parts = [part for lo, hi in ranges if lo < hi for part in self.released.gaps(lo, hi)]
+        if not any(self.records.missing(lo, hi) for lo, hi in parts):
+            return
+        for subscription in self._ring:
+            uid = subscription.subscription_id
+            going = IntervalSet.from_list(
+                (lo, hi) for i, lo, hi in self._leaving if i == uid and lo < hi
+            )
+            parts = IntervalSet.from_list(
+                part
+                for lo, hi in parts
+                for read in (subscription.done, going)
+                for part in read.intersection(lo, hi)
+            ).to_list()
+        self.records.check(parts)
 
     def check_records(self) -> None:
         """The same for all that the queue holds."""
         for entry in list(self.records.directory):
             with self.lock:  # for one page: nobody waits for the others
-                self.records.check(entry.position, entry.end)
+                self.records.check([(entry.position, entry.end)])
 
     def _read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of [start, end) that every subscription has read and that are not released."""

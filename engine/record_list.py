@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -79,21 +79,28 @@ class RecordList:
             return not directory
         return index >= 0 and end <= entry.end and entry.page in self._cache
 
-    def missing(self, start: int, end: int) -> list[PageEntry]:
-        """The record pages with messages of [start, end) that would have to be read."""
-        found: list[PageEntry] = []
+    def missing(self, start: int, end: int) -> bool:
+        """Whether a record page with messages of [start, end) would have to be read."""
+        return any(entry.page not in self._cache for entry in self._entries(start, end))
+
+    def check(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Read their record pages. Raises StoreCorrupt.
+
+        Those at hand as well: they may have to go for others before they are needed.
+        """
+        for entry in dict.fromkeys(e for start, end in ranges for e in self._entries(start, end)):
+            if entry.page in self._cache:
+                self.read_page(entry)
+            else:
+                self._load(entry)
+
+    def _entries(self, start: int, end: int) -> Iterator[PageEntry]:
         index = max(bisect_right(self._starts, start) - 1, 0)
         for entry in islice(self.directory, index, None):
             if entry.position >= end:
-                break
-            if start < entry.end and entry.page not in self._cache:
-                found.append(entry)
-        return found
-
-    def check(self, start: int, end: int) -> None:
-        """Read what is `missing`. Raises StoreCorrupt."""
-        for entry in self.missing(start, end):
-            self._load(entry)
+                return
+            if start < entry.end:
+                yield entry
 
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from quire.env import Env
@@ -19,7 +20,7 @@ from .names import check_name, split_source
 from .places import Places
 from .prepared import Prepared, PreparedTransactions
 from .prepared_record import DecisionRecord
-from .queue import Queue, QueueConfig
+from .queue import Queue, QueueConfig, Reading
 from .record_page import RecordPages
 from .strategies import Strategy
 from .subscription import Subscription
@@ -89,14 +90,28 @@ class State:
                 )
         self.prepared.check_entries(entries)
 
-    def check_reads(self, reads: Sequence[Read]) -> None:
-        """Whether what a commit releases can be told (Q4 of `queue`). Raises StoreCorrupt."""
+    def at_hand(self, reads: Sequence[Read]) -> bool:
+        """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
-        for queue_id, subscription_id, start, end in reads:
+        for queue_id, _, start, end in reads:
             reader = queues.get(queue_id)
             if reader is not None and not reader.records.at_hand(start, end):
-                with reader.lock:
-                    reader.check_release(start, end, subscription_id)
+                return False
+        return True
+
+    @contextmanager
+    def releasing(self, reads: Sequence[Read]) -> Iterator[None]:
+        """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
+        by_queue: dict[int, list[Reading]] = {}
+        if not self.at_hand(reads):
+            for queue_id, subscription_id, start, end in reads:
+                by_queue.setdefault(queue_id, []).append((subscription_id, start, end))
+        with ExitStack() as held:
+            for queue_id, own in by_queue.items():
+                reader = self.queues.get(queue_id)
+                if reader is not None:
+                    held.enter_context(reader.releasing(own))
+            yield
 
     # Commits
 

@@ -355,7 +355,6 @@ class Store:
         state = self._state()
         check_name(subscription, "subscription")
         target = state.queue(queue)
-        target.check_leaving(target.subscription(subscription))
 
         def prepare() -> dict[str, Any]:
             found = state.queue(queue)
@@ -368,7 +367,8 @@ class Store:
                 )
             return {"queue_id": found.queue_id, "subscription_id": subscription_id}
 
-        self._define(format.UNSUBSCRIBE, prepare, state.unsubscribe)
+        with target.leaving(target.subscription(subscription)):
+            self._define(format.UNSUBSCRIBE, prepare, state.unsubscribe)
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""

@@ -129,7 +129,8 @@ class TwoPhase:
         entries: list[Entry],
     ) -> None:
         manager = self._manager
-        manager.state.check_reads(reads)
+        with manager.state.releasing(reads):
+            pass  # they can be, as far as can be told before the decision
         groups, pieces = manager.committer.pieces_of(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
@@ -156,7 +157,7 @@ class TwoPhase:
     def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
         manager = self._manager
-        if commit:
-            manager.state.check_reads(manager.state.prepared.reads_of(xid))
-        manager.sequencer.submit(Decision(manager.state, xid, expected, commit=commit))
+        reads = manager.state.prepared.reads_of(xid) if commit else ()
+        with manager.state.releasing(reads):
+            manager.sequencer.submit(Decision(manager.state, xid, expected, commit=commit))
         manager.committer.after_commit()

@@ -133,6 +133,92 @@ def test_promise_10_messages_that_were_got_come_back(
     assert store.verify().ok
 
 
+@pytest.mark.promise(10)
+def test_promise_10_one_transaction_reads_for_all_that_lag_behind(seed: int) -> None:
+    """Neither of its reads releases anything alone."""
+    env, store = furnish(seed)
+    store.subscribe("topic", "third")
+    damage = Damage(env, store, "topic")
+    txn = read_to(store, "topic/slow")
+    txn.read_to("topic/third", MESSAGES - 1)
+    with pytest.raises(StoreCorrupt):
+        txn.commit()
+    assert not store.failed
+    damage.flip()
+    txn.commit()
+    assert store.queue("topic").messages == 1
+    assert store.verify().ok
+
+
+FINISHES: dict[str, Callable[[Store], None]] = {
+    "commit": lambda store: read_to(store, "topic/third").commit(),
+    "decision": lambda store: store.commit_prepared("x"),
+    "unsubscribe": lambda store: store.unsubscribe("topic", "third"),
+}
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", FINISHES)
+def test_promise_10_changes_at_the_same_time_release_together(
+    seed: int, monkeypatch: pytest.MonkeyPatch, name: str, first: bool
+) -> None:
+    """Each alone releases nothing: the one that is looked at second is refused."""
+    env, store = furnish(seed)
+    store.subscribe("topic", "third")
+    if name == "decision":
+        with_third = store.transaction()
+        with_third.read_to("topic/third", MESSAGES - 1)
+        with_third.prepare("x")
+        store.close()
+        store = open_store(env)
+    damage = Damage(env, store, "topic")
+    other = store.transaction()
+    other.read_to("topic/slow", MESSAGES - 1)
+    changes = [other.commit, lambda: FINISHES[name](store)]
+    sequencer = store._manager.sequencer
+    submit = sequencer.submit
+    refused: list[StoreCorrupt] = []
+
+    def submit_after_the_other(change: Any) -> None:
+        monkeypatch.setattr(sequencer, "submit", submit)
+        try:
+            changes[first]()
+        except StoreCorrupt as error:
+            refused.append(error)
+        submit(change)
+
+    monkeypatch.setattr(sequencer, "submit", submit_after_the_other)
+    changes[not first]()
+    assert len(refused) == 1
+    assert not store.failed
+    killed = env.kill()
+    damage.flip()
+    assert open_store(killed).verify().ok
+
+
+@pytest.mark.promise(10)
+def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was damaged after it was read, and would have to be read again."""
+    monkeypatch.setattr("quire.engine.record_list.RECORD_PAGE_CACHE", 2)
+    env, store = furnish(seed)
+    got = store.transaction()
+    got.get_many("work", 190)
+    got.rollback()
+    records = store._manager.state.queue("work").records
+    assert records.directory[2].page in records._cache
+    damage = Damage(env, store, "work")
+    txn = read_to(store, "work")
+    with pytest.raises(StoreCorrupt):
+        txn.commit()
+    assert not store.failed
+    damage.flip()
+    txn.commit()
+    assert store.verify().ok
+
+
 def test_what_is_not_released_is_not_looked_up(seed: int) -> None:
     """A subscription that another one lags behind frees nothing: it may pass the damage."""
     env, store = furnish(seed)
