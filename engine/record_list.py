@@ -77,7 +77,7 @@ class RecordList:
             entry = directory[index]
         except IndexError:
             return not directory
-        return index >= 0 and end <= entry.end and entry.page in self._cache
+        return entry.position <= start and end <= entry.end and entry.page in self._cache
 
     def missing(self, start: int, end: int) -> bool:
         """Whether a record page with messages of [start, end) would have to be read."""

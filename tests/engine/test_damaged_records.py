@@ -219,6 +219,17 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     assert store.verify().ok
 
 
+def test_the_page_behind_one_that_is_going_is_not_taken_for_it(seed: int) -> None:
+    """Whether a page is at hand is asked without the lock: when it has left one list of the two."""
+    _, store = furnish(seed)
+    records = store._manager.state.queue("work").records
+    _, _, going, behind, *_ = records.directory
+    records.check([(behind.position, behind.end)])
+    assert records.at_hand(behind.position, behind.end)
+    del records.directory[2]
+    assert not records.at_hand(going.position, going.end)
+
+
 def test_what_is_not_released_is_not_looked_up(seed: int) -> None:
     """A subscription that another one lags behind frees nothing: it may pass the damage."""
     env, store = furnish(seed)
