@@ -191,6 +191,11 @@ def _figures(rates: dict[tuple[str, int], Rate], most: int) -> list[Figure]:
         Figure("1 thread, bare loop", rates[BARE, 1].commits, "commits/s"),
         Figure(f"{most} threads, bare loop", rates[BARE, most].commits, "commits/s"),
         Figure(
+            f"{most} threads to 1, bare loop",
+            rates[BARE, most].commits / rates[BARE, 1].commits,
+            "times",
+        ),
+        Figure(
             f"{most} threads, bare loop, to 1 thread of Quire",
             rates[BARE, most].commits / one,
             "times",
