@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import pairwise
 
 from bench.bare_loop import BareLoop
 
@@ -54,15 +55,19 @@ class BareGroup:
         if turn.follower is not None:
             turn.follower.open()
 
+    def status(self) -> dict[str, int]:
+        """As a store counts them."""
+        return {"commits": self.commits, "groups": self.groups}
+
     def _write(self, leader: _Turn) -> None:
         group = self._line[:]
         del self._line[: len(group)]
         self._loop.step()
-        last = leader
-        for turn in group:
-            if turn is not leader:
-                last.follower = turn
-                last = turn
+        chain = [leader, *(turn for turn in group if turn is not leader)]
+        for turn, follower in pairwise(chain):
+            turn.follower = follower
+        # The last one first: who is awake already leaves at once, and wakes the next one, for good.
+        for turn in reversed(chain):
             turn.done = True
         self.commits += len(group)
         self.groups += 1

@@ -6,7 +6,7 @@ over at least once: on several processors this costs more than on one, since the
 be woken up on another. So the most threads run a second time, held on one processor.
 
 A bare loop shows what is left of a commit when nothing is done but to hand over, and to write and
-sync a page: no group commit of Python threads is faster on the same machine.
+sync a page: a group commit of Python threads cannot be much faster on the same machine.
 
 How many times the rate of one thread they reach depends on the disk: one thread waits for it all
 the time, many share it. So the ratio is shown also for a disk that takes longer for each sync,
@@ -41,7 +41,6 @@ PINNED = f"{OWN}, one processor"
 BARE = "bare loop"
 BARE_PAGES = 8192
 
-
 Work = Callable[[int], Callable[[], object]]  # of the thread's number: what it does again and again
 
 
@@ -63,16 +62,14 @@ def run(setting: Setting) -> list[Result]:
     with quire.open(str(setting.folder / "store")) as store:
         for at in range(max(threads)):
             store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
-        for work, counted in ((_puts(store, payload, OWN), _of(store)), (_bare(bare), _of(bare))):
-            _together(max(threads), work, counted, seconds)  # warm-up
+        for way in (OWN, BARE):
+            target = bare if way == BARE else store
+            _together(target, max(threads), _puts(target, payload, way), seconds)  # warm-up
         for _ in range(setting.scaled(3, 1)):
             for way, count in _plan(threads):
-                if way == BARE:
-                    rate = _together(count, _bare(bare), _of(bare), seconds)
-                else:
-                    with _one_processor() if way == PINNED else nullcontext():
-                        work = _puts(store, payload, way)
-                        rate = _together(count, work, _of(store), seconds)
+                target = bare if way == BARE else store
+                with _one_processor() if way == PINNED else nullcontext():
+                    rate = _together(target, count, _puts(target, payload, way), seconds)
                 found.setdefault((way, count), []).append(rate)
     loop.close()
     rates = {
@@ -96,8 +93,7 @@ def _slower(setting: Setting, payload: bytes, most: int, seconds: float) -> list
             for at in range(most):
                 store.create_queue(f"queue-{at}", kind="work", capacity=1 << 34)
             one, many = (
-                _together(count, _puts(store, payload, OWN), _of(store), seconds)
-                for count in (1, most)
+                _together(store, count, _puts(store, payload, OWN), seconds) for count in (1, most)
             )
         name = f"{most} threads to 1, each sync {delay_us:,} us longer"
         figures.append(Figure(name, many.commits / one.commits, "times"))
@@ -109,24 +105,11 @@ def _plan(threads: tuple[int, ...]) -> list[tuple[str, int]]:
     return [*plan, (WHOLE, 1), (WHOLE, max(threads)), (PINNED, max(threads))]
 
 
-def _of(store: Any) -> Callable[[], tuple[int, int]]:
-    """Its commits and groups so far."""
-
-    def counted() -> tuple[int, int]:
-        if isinstance(store, BareGroup):
-            return store.commits, store.groups
-        status = store.status()
-        return status["commits"], status["groups"]
-
-    return counted
-
-
-def _bare(group: BareGroup) -> Work:
-    return lambda number: group.commit
-
-
 def _puts(store: Any, payload: bytes, way: str) -> Work:
     def of(number: int) -> Callable[[], object]:
+        if way == BARE:
+            bare: Callable[[], object] = store.commit
+            return bare
         name = "queue-0" if way == SHARED else f"queue-{number}"
         if way != WHOLE:
             return lambda: store.put(name, payload)
@@ -140,9 +123,7 @@ def _puts(store: Any, payload: bytes, way: str) -> Work:
     return of
 
 
-def _together(
-    count: int, work: Work, counted: Callable[[], tuple[int, int]], seconds: float
-) -> Rate:
+def _together(store: Any, count: int, work: Work, seconds: float) -> Rate:
     """So many threads for so long."""
     stop = threading.Event()
     gate = threading.Barrier(count + 1)
@@ -158,13 +139,13 @@ def _together(
     for thread in threads:
         thread.start()
     gate.wait()
-    before, began = counted(), time.perf_counter()
+    before, began = store.status(), time.perf_counter()
     time.sleep(seconds)
-    after, ended = counted(), time.perf_counter()
+    after, ended = store.status(), time.perf_counter()
     stop.set()
     for thread in threads:
         thread.join()
-    commits, groups = (late - early for late, early in zip(after, before, strict=True))
+    commits, groups = (after[name] - before[name] for name in ("commits", "groups"))
     return Rate(commits / (ended - began), commits / max(1, groups))
 
 
