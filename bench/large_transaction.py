@@ -135,7 +135,7 @@ def _read(path: str, count: int) -> dict[str, float]:
     seconds = time.perf_counter() - begin
     if total != count:
         raise AssertionError(f"got {total} of {count} messages")
-    _, subscription = store._manager.state.source("queue0/reader")
+    _, subscription = store._context.state.source("queue0/reader")
     scanned = subscription.read_structure.scanned_records
     store.close()
     return {"seconds": seconds, "scanned": scanned, "megabytes": peak_megabytes()}

@@ -69,7 +69,7 @@ class Queue:
             store.checkpoint()
             written = env.pages["write"]
         with self._open() as store:
-            _, subscription = store._manager.state.source("queue")
+            _, subscription = store._context.state.source("queue")
             env.pages.clear()
             began = time.perf_counter()
             taken = _take_all(store)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 
-from quire.block import Block
+from quire.block import Block, payload_of_one
 from quire.env import Env
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
@@ -52,22 +53,15 @@ class BlockReader:
 
     # Fresh inline blocks
 
-    def remember(self, address: int, data: bytes | bytearray) -> None:
-        """A block just committed inside the journal, by its address."""
+    def remember(self, address: int, blocks: Sequence[tuple[int, bytes | bytearray]]) -> None:
+        """Blocks just committed inside the journal, by where they are in the record there."""
+        fresh = self._fresh
         with self._lock:
-            self._fresh[address] = data
-            self._fresh_bytes += len(data)
+            for offset, data in blocks:
+                fresh[address + offset] = data
+                self._fresh_bytes += len(data)
             while self._fresh_bytes > INLINE_CACHE_BYTES:
-                _, old = self._fresh.popitem(last=False)
-                self._fresh_bytes -= len(old)
-
-    def remember_all(self, blocks: list[tuple[int, bytes | bytearray]]) -> None:
-        """Blocks just committed inside the journal, by their addresses."""
-        with self._lock:
-            self._fresh.update(blocks)
-            self._fresh_bytes += sum([len(data) for _, data in blocks])
-            while self._fresh_bytes > INLINE_CACHE_BYTES:
-                _, old = self._fresh.popitem(last=False)
+                _, old = fresh.popitem(last=False)
                 self._fresh_bytes -= len(old)
 
     def forget(self, refs: list[BlockRef]) -> None:
@@ -111,6 +105,13 @@ class BlockReader:
             )
             start = end
         return parts
+
+    def only_payload(self, ref: BlockRef) -> bytes | None:
+        """The payload of a journal block's only message, verified; None: it takes `deliver`."""
+        try:
+            return payload_of_one(self.raw(ref), ref[5])
+        except PositionLost:
+            return None
 
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or the data file, verified (B1, B2)."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from quire.errors import InvalidArgument, QueueNotFound
 from quire.message import Delivered, Messages
 
-from .manager import Manager
+from .context import Context
 from .names import split_source
 from .state import State
 
 
 def browse(
-    manager: Manager, state: State, source: str, start: int | None, max_messages: int
+    context: Context, state: State, source: str, start: int | None, max_messages: int
 ) -> Messages:
     """Committed messages from a position on, in order; see `Store.browse`."""
     if type(max_messages) is not int or max_messages < 1:
@@ -34,7 +34,7 @@ def browse(
             stop = next(done.gaps(position, min(position + max_messages, queue.end_position)))[1]
             pointers = queue.pointers(position, stop)
         for pointer in pointers:
-            parts += manager.delivery.fetch(queue, pointer, 1)
+            parts += context.delivery.fetch(queue, pointer, 1)
         stop = pointers[-1].end_position
         max_messages -= stop - position
         position = stop

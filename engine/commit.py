@@ -1,25 +1,32 @@
-"""One transaction's commit, as the sequencer takes it."""
+"""One transaction's commit, as the sequencer takes it: a COMMIT record, made and applied.
+
+See `committer` for the steps that come before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import cast
 
 from . import format
 from .block_reader import BlockReader
-from .commit_record import ID_AND_TIME_OFFSET, Entry, Part, Read
-from .queue import Queue
-from .state import State
-from .written import Written
+from .commit_record import ID_AND_TIME_OFFSET, Entry, Groups, Read, pack
+from .queue import Taken
+from .state import QueueParts, State
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
 
 class Commit:
-    """A packed COMMIT record and what it means. `record` gets its ids and time in `place`."""
+    """A COMMIT record and what it means. `record` gets its ids and time in `place`.
+
+    `groups`: blocks and parts by queue, the control records in their charges. `taken` are the
+    messages that were got, `passed` what else counts as read.
+    """
 
     __slots__ = (
-        "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state",
-        "_transaction_id", "applied", "first_id", "record", "time_us",
+        "_blocks", "_entries", "_groups", "_messages", "_passed", "_reader", "_state", "_taken",
+        "_time_us", "_transaction_id", "applied", "first_id", "record",
     )  # fmt: skip
 
     def __init__(
@@ -27,56 +34,47 @@ class Commit:
         state: State,
         reader: BlockReader,
         transaction_id: int,
-        record: tuple[bytearray, *tuple[bytes | bytearray, ...]],
-        groups: list[tuple[Queue, list[Part]]],
-        messages: int,
-        reads: list[Read],
-        entries: list[Entry],
-        blocks: list[tuple[int, bytes | bytearray]],
+        groups: Groups,
+        taken: Sequence[Taken] = (),
+        passed: Sequence[Read] = (),
+        entries: Sequence[Entry] = (),
     ) -> None:
         self._state = state
         self._reader = reader
         self._transaction_id = transaction_id
-        self.record = record
-        self._groups = groups
-        self._messages = messages
-        self._reads = reads
+        self._taken = taken
+        self._passed = passed
         self._entries = entries
-        self._blocks = blocks  # inline blocks by their address in the record
         self.applied = False
-        self.first_id = 0
-        self.time_us = 0
+        self.first_id = self._time_us = 0
+        reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
+        self.record, self._blocks, self._messages = pack(transaction_id, groups, reads, entries)
+        self._groups = cast("QueueParts", groups)  # there are parts only, now
 
     def place(self) -> None:
-        state = self._state
         if self._entries:
-            state.check_entries(self._entries)
-            for entry in self._entries:
-                state.placed[entry.key] = entry.version
-        self.first_id, self.time_us = state.take_ids(self._messages)
-        _put_id_and_time(self.record[0], ID_AND_TIME_OFFSET, self.first_id, self.time_us)
+            self._state.place_entries(self._entries)
+        self.first_id, self._time_us = self._state.take_ids(self._messages)
+        record = self.record
+        head = cast("bytearray", record[0] if type(record) is tuple else record)
+        _put_id_and_time(head, ID_AND_TIME_OFFSET, self.first_id, self._time_us)
 
     def withdraw(self) -> None:
+        """Ids that were taken are not given again."""
         for entry in self._entries:
             self._state.placed.pop(entry.key, None)
 
     def apply(self, address: int) -> None:
-        for place, data in self._blocks:
-            self._reader.remember(address + place, data)
+        if self._blocks:
+            self._reader.remember(address, self._blocks)
         self._state.apply_commit(
             self._groups,
-            self._reads,
+            self._passed,
             self._entries,
             self.first_id,
-            self.time_us,
+            self._time_us,
             address,
             live=True,
             transaction_id=self._transaction_id,
+            taken=self._taken,
         )
-
-
-def committed(written: Iterable[Written], first_id: int) -> None:
-    """Tell each queue's messages their ids: they count up in part order."""
-    for part in written:
-        part.first_id = first_id
-        first_id += part.count

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
+from quire.block import EncodedBlock
 from quire.errors import StoreCorrupt
-from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES
+from quire.journal import RECORD_HEADER_BYTES, WholeRecord
 
 from . import format
 
-_PARTS_OFFSET = RECORD_HEADER_BYTES + format.COMMIT_HEADER.size
-ID_AND_TIME_OFFSET = RECORD_HEADER_BYTES
+ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
+
+# Up to this the blocks are copied behind the head: the journal has one piece to handle.
+_JOINED_BYTES: Final = 16 << 10
+
+_HEAD: Final = struct.Struct("<IHHQ" + "QqIIII")  # the journal's header of a record, and COMMIT's
+_PART_BYTES: Final = format.PART.size
+_INLINE: Final = format.INLINE
+_pack_head = _HEAD.pack
+_pack_part = format.PART.pack
+_pack_read = format.READ.pack
+_block_checksum = struct.Struct("<Q").unpack_from
+
+assert _HEAD.size == RECORD_HEADER_BYTES + format.COMMIT_HEADER.size
 
 
 class Part(NamedTuple):
@@ -39,11 +53,29 @@ class Read(NamedTuple):
     end: int
 
 
+ReadRow = tuple[int, int, int, int, *tuple[Any, ...]]  # begins with the fields of a `Read`
+
+
+class Target(Protocol):
+    """A queue, as far as a record is concerned."""
+
+    @property
+    def queue_id(self) -> int:
+        """Its number."""
+
+
+_part = partial(tuple.__new__, Part)  # faster than `_make`
+
+
 class Entry(NamedTuple):
     """A ledger entry: the key's last committed version."""
 
     key: str
     version: int
+
+
+# What a transaction has for its queues, each in order: blocks, and parts that have their places.
+Groups = Sequence[tuple[Target, list[EncodedBlock | Part]]]
 
 
 class CommitRecord(NamedTuple):
@@ -58,47 +90,61 @@ class CommitRecord(NamedTuple):
 
 def pack(
     transaction_id: int,
-    parts: list[Part],
-    blocks: Sequence[bytes | bytearray],
-    reads: Sequence[Read],
+    groups: Groups,
+    reads: Sequence[ReadRow],
     entries: Sequence[Entry],
-) -> tuple[bytearray, tuple[bytes | bytearray, ...]]:
-    """The record's head, with id and time still zero, and the pieces that follow it.
+) -> tuple[WholeRecord, list[tuple[int, bytes | bytearray]], int]:
+    """The record, with id and time still zero: for every COMMIT there is, in one place.
 
-    Inline parts get their addresses in place.
-
-    `blocks` are the bytes of the inline parts, in order. The caller puts id and time at
-    `ID_AND_TIME_OFFSET` when the commit's place in the order is known.
+    Blocks become inline parts: `groups` hold parts only afterwards. Returns the record, the inline
+    blocks with their addresses in it, and the number of messages. Whoever knows the commit's place
+    in the order puts id and time at `ID_AND_TIME_OFFSET`, which is in the first piece.
     """
-    keys = [entry.key.encode() for entry in entries]
-    offset = (
-        _PARTS_OFFSET
-        + format.PART.size * len(parts)
-        + format.READ.size * len(reads)
-        + sum(format.ENTRY.size + _up(len(key)) for key in keys)
+    offset = _HEAD.size + format.READ.size * len(reads)
+    for _, pieces in groups:
+        offset += _PART_BYTES * len(pieces)
+    keys = _packed_entries(entries) if entries else b""
+    offset += len(keys)
+    head: list[bytes | bytearray] = [b""]
+    blocks: list[tuple[int, bytes | bytearray]] = []
+    messages = parts = 0
+    for queue, pieces in groups:
+        for index, piece in enumerate(pieces):
+            if isinstance(piece, EncodedBlock):
+                data = piece.data
+                length = len(data)
+                piece = pieces[index] = _part(
+                    (
+                        offset, piece.charge_bytes, _block_checksum(data)[0], queue.queue_id,
+                        length, piece.count, _INLINE, 0, 0, 0,
+                    )
+                )  # fmt: skip
+                blocks.append((offset, data))
+                offset += (length + 7) & -8
+            head.append(_pack_part(*piece))
+            messages += piece[5]
+            parts += 1
+    head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
+    head.append(keys)
+    head[0] = _pack_head(
+        offset, format.COMMIT, 0, transaction_id, 0, 0, parts, len(reads), len(entries), messages
     )
+    for _, data in blocks:
+        head.append(data)
+        if len(data) & 7:
+            head.append(bytes(-len(data) & 7))
+    if offset <= _JOINED_BYTES:
+        return bytearray().join(head), blocks, messages
+    first = 2 + parts + len(reads)
+    return (bytearray().join(head[:first]), *head[first:]), blocks, messages
+
+
+def _packed_entries(entries: Sequence[Entry]) -> bytes:
     pieces: list[bytes] = []
-    messages = 0
-    block = iter(blocks)
-    inline: list[bytes | bytearray] = []
-    for index, part in enumerate(parts):
-        messages += part.count
-        if part.kind == format.INLINE:
-            parts[index] = part = part._replace(address=offset)
-            data = next(block)
-            inline.append(data)
-            offset += _up(len(data))
-            if len(data) & 7:
-                inline.append(bytes(-len(data) & 7))
-        pieces.append(format.PART.pack(*part))
-    pieces.extend(format.READ.pack(*read) for read in reads)
-    for key, entry in zip(keys, entries, strict=True):
-        pieces.append(format.ENTRY.pack(len(key), 0, 0, entry.version))
-        pieces.append(key + bytes(-len(key) & 7))
-    header = RECORD_HEADER.pack(
-        offset, format.COMMIT, 0, transaction_id
-    ) + format.COMMIT_HEADER.pack(0, 0, len(parts), len(reads), len(entries), messages)
-    return bytearray().join([header, *pieces]), tuple(inline)
+    for key, version in entries:
+        name = key.encode()
+        pieces += (format.ENTRY.pack(len(name), 0, 0, version), name, bytes(-len(name) & 7))
+    return b"".join(pieces)
 
 
 def unpack(body: memoryview, where: str) -> CommitRecord:

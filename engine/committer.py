@@ -2,40 +2,48 @@
 
 The order of a commit (DESIGN: one write, one sync):
 
-1. the messages become blocks; large transactions' files are finished (durable);
-2. each queue, one after another, goes into reserve mode and is checked for its commit record (S3);
-3. blocks past the inline limit are written to pages of their queues' data files, in one extent
-   each, and synced, all files at the same time;
-4. the COMMIT record goes through the sequencer: one write, one sync for its group. This is the
-   atomic point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise 5);
-5. the record is applied to each queue under that queue's lock, which also leaves reserve mode.
+1. encode: the messages become blocks; large transactions' files are finished (durable);
+2. reserve: each queue, one after another, goes into reserve mode and is checked for its commit
+   record (S3);
+3. place: blocks past the inline limit are written to pages of their queues' data files, in one
+   extent each, and synced, all files at the same time;
+4. write: the COMMIT record goes through the sequencer: one write, one sync for its group. This is
+   the atomic point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise
+   5);
+5. apply: the record is applied to each queue under that queue's lock, which also leaves reserve
+   mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from typing import Protocol
 
-from quire.block import EncodedBlock
+from quire.block import EncodedBlock, encode_one
 from quire.errors import QueueNotFound
 from quire.journal import Journal
-from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, OPEN_BYTES
+from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from . import format
 from .adoptions import Adoptions
 from .block_reader import BlockReader
 from .commit import Commit
-from .commit_record import Entry, Part, Read, pack
-from .one_block import OneBlock
+from .commit_record import Entry, Part, Read
 from .places import Extent, Places
-from .queue import Queue
-from .sequencer import Sequencer
-from .spread import Share, Spread
-from .state import QueueParts, State
-from .transaction import Transaction
-from .written import Piece, Written, part_of
+from .queue import Queue, Taken
+from .sequencer import Change, Sequencer
+from .state import State
+from .written import CONTROL_BYTES, Written
 
-_CONTROL_BYTES = OPEN_BYTES + COMMIT_BYTES
+Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
+
+
+class Committing(Protocol):
+    """The transaction that is committed."""
+
+    id: int
+    change: Commit | None  # what the journal was asked to hold
 
 
 class Committer:
@@ -51,98 +59,130 @@ class Committer:
         adoptions: Adoptions,
         inline_limit: int,
     ) -> None:
-        self.state = state
-        self.reader = reader
-        self.places = places
-        self.journal = journal
+        self._state = state
+        self._reader = reader
+        self._places = places
+        self._journal = journal
         self.sequencer = sequencer
+        self._adoptions = adoptions
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
-        self._adoptions = adoptions
 
     @property
     def failed(self) -> bool:
         """Whether what was submitted may be in the journal though it was not applied."""
-        return self.journal.failed or self.sequencer.failure is not None
+        return self._journal.failed or self.sequencer.failure is not None
+
+    def submit(self, change: Change) -> None:
+        """Make a change durable and apply it (steps 4 and 5), and do what follows a commit."""
+        self.sequencer.submit(change)
+        self.after_commit()
 
     def commit(
         self,
-        transaction: Transaction,
-        written: list[Written],
-        reads: list[Read],
-        entries: list[Entry],
+        transaction: Committing,
+        written: Collection[Written],
+        taken: Sequence[Taken],
+        passed: Sequence[Read],
+        entries: Sequence[Entry],
+        *,
+        light: bool,
     ) -> None:
-        """Steps 1 to 5. The transaction knows its change from step 4 on."""
-        state = self.state
-        if not state.strategy.locks_queues and (not reads or state.at_hand(reads)):
-            self._commit(transaction, written, reads, entries)
+        """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
+        state = self._state
+        if not state.strategy.locks_queues and self._at_hand(taken, passed):
+            self._commit(transaction, written, taken, passed, entries, light=light)
             return
         with ExitStack() as held:
             self.lock_all(written, held)
-            held.enter_context(state.releasing(reads))
-            self._commit(transaction, written, reads, entries)
+            held.enter_context(state.releasing([*taken, *passed]))
+            self._commit(transaction, written, taken, passed, entries, light=light)
 
-    def lock_all(self, written: list[Written], held: ExitStack) -> None:
+    def _at_hand(self, taken: Sequence[Taken], passed: Sequence[Read]) -> bool:
+        """Whether no record page needs to be read to tell what is released, as usual."""
+        for got in taken:
+            if got[6] is None or got[7] != got[4].epoch:
+                return self._state.at_hand([*taken, *passed])
+        return not passed or self._state.at_hand(passed)
+
+    def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
-        if self.state.strategy.locks_queues:
+        if self._state.strategy.locks_queues:
             for part in sorted(written, key=lambda part: part.queue.queue_id):
                 held.enter_context(part.queue.writers)
 
     def _commit(
         self,
-        transaction: Transaction,
-        written: list[Written],
-        reads: list[Read],
-        entries: list[Entry],
+        transaction: Committing,
+        written: Collection[Written],
+        taken: Sequence[Taken],
+        passed: Sequence[Read],
+        entries: Sequence[Entry],
+        *,
+        light: bool,
     ) -> None:
-        usual = len(written) == 1 and not reads and not entries
-        if usual and self._commit_block(transaction, written[0]):
-            return
-        if not entries and self._commit_spread(transaction, written, reads):
-            return
-        groups, pieces = self.pieces_of(written)
+        groups = self.encode(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         try:
             self.reserve(groups, reserved)
-            extents = self.write_data(groups, pieces, self.inline_limit)
-            change = self._pack(transaction.id, groups, pieces, reads, entries)
-            transaction.change = change
+            extents = self.place(groups, self.inline_limit)
+            transaction.change = change = Commit(
+                self._state, self._reader, transaction.id, groups, taken, passed, entries
+            )
             self.sequencer.submit(change)
         except BaseException:
-            if not transaction.stands:
+            if transaction.change is None or not transaction.change.applied:
                 self.undo(reserved, extents)
             raise
-        self.leave_unused(transaction.id, written)
+        if not light:
+            self.leave_unused(transaction.id, written)
         self.after_commit()
 
-    def pieces_of(self, written: list[Written]) -> tuple[QueueParts, list[Piece]]:
-        """Step 1: the parts by queue, and what each of them is made of; its files are durable."""
-        groups: QueueParts = []
-        pieces: list[Piece] = []
-        touched = [w for w in written if w.count]
-        for part in touched:
-            with self.sequencer.writing_file():
-                own = part.pieces(MAX_DATA_BLOCK_BYTES)
-            last = len(own) - 1
-            queue_id = part.queue.queue_id
-            groups.append(
-                (part.queue, [part_of(p, queue_id, last=i == last) for i, p in enumerate(own)])
-            )
-            pieces.extend(own)
-        self._sync_names(touched)
-        return groups, pieces
+    def put(self, queue: Queue, payload: bytes) -> int:
+        """One plain message in a transaction of its own, which is never open to others: its id.
 
-    def _sync_names(self, written: list[Written]) -> None:
-        """Of the files that were completed: one sync, however many there are."""
-        unsynced = [part for part in written if part.unsynced]
-        if unsynced:
+        The same steps, with the queue's space taken and reserved under one hold of its lock.
+        """
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        block = EncodedBlock(encode_one(payload), 1, charge + CONTROL_BYTES, len(payload))
+        change = Commit(self._state, self._reader, 0, [(queue, [block])])
+        with queue.admission:
+            if queue.dropped:
+                raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
+            queue.space.whole(charge)
+        try:
+            self.sequencer.submit(change)
+        except BaseException:
+            if change.applied:
+                raise  # an interrupt: the message stands
+            with queue.lock:
+                queue.space.unreserve()
+                queue.space.abandon(charge, 1)
+            raise
+        self.after_commit()
+        return change.first_id
+
+    def encode(self, written: Collection[Written]) -> Pieces:
+        """Step 1: blocks and parts by queue; files are durable."""
+        groups: Pieces = []
+        unsynced: list[Written] = []
+        for part in written:
+            if part.payload is not None:
+                groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
+            elif part.count:
+                with self.sequencer.writing_file():
+                    groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
+                if part.unsynced:
+                    unsynced.append(part)
+        if unsynced:  # the names of files that were completed: one sync, however many there are
             with self.sequencer.writing_file():
-                self.places.sync_names()
+                self._places.sync_names()
             for part in unsynced:
                 part.unsynced = False
+        return groups
 
-    def reserve(self, groups: QueueParts, reserved: list[Queue]) -> None:
+    def reserve(self, groups: Pieces, reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
         for queue, _ in groups:
             with queue.lock:
@@ -151,7 +191,7 @@ class Committer:
                 queue.space.reserve()
             reserved.append(queue)
 
-    def leave_unused(self, transaction_id: int, written: list[Written]) -> None:
+    def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""
         for part in written:
             if not part.count:  # nothing was put
@@ -159,149 +199,53 @@ class Committer:
                     part.queue.leave(transaction_id)
         self._adoptions.release(written)
 
-    def _commit_block(self, transaction: Transaction, written: Written) -> bool:
-        """The same for the usual transaction: one block to one queue, inside its record.
-
-        False if this is another one; nothing has happened then.
-        """
-        # A small message is encoded here, past the steps that many and large ones need.
-        data = written.single() if written.charge <= self.inline_limit else None
-        if data is None:
-            block = written.only_block(MAX_DATA_BLOCK_BYTES)
-            if block is None:
-                return False
-            data = block.data
-        if len(data) > self.inline_limit:
-            return False
-        queue = written.queue
-        charge, count = written.charge + _CONTROL_BYTES, written.count
-        with queue.lock:
-            if queue.dropped:
-                raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
-            queue.space.reserve()
-        try:
-            change = OneBlock(self.state, self.reader, transaction.id, queue, data, charge, count)
-            transaction.change = change
-            self.sequencer.submit(change)
-        except BaseException:
-            if not transaction.stands:
-                self.undo([queue], ())
-            raise
-        self.after_commit()
-        return True
-
-    def _commit_spread(
-        self, transaction: Transaction, written: list[Written], reads: list[Read]
-    ) -> bool:
-        """The same for reads and for one block to each of several queues."""
-        shares: list[Share] = []
-        total = 0
-        for part in written:
-            block = part.single()
-            if block is None:
-                encoded = part.only_block(MAX_DATA_BLOCK_BYTES)
-                if encoded is None or len(encoded.data) & 7:
-                    return False
-                block = encoded.data
-            total += len(block)
-            shares.append((part.queue, block, part.charge + _CONTROL_BYTES, part.count))
-        if total > self.inline_limit:
-            return False
-        reserved: list[Queue] = []
-        try:
-            for share in shares:
-                queue = share[0]
-                with queue.lock:
-                    if queue.dropped:
-                        raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
-                    queue.space.reserve()
-                reserved.append(queue)
-            change = Spread(self.state, self.reader, transaction.id, shares, reads)
-            transaction.change = change
-            self.sequencer.submit(change)
-        except BaseException:
-            if not transaction.stands:
-                self.undo(reserved, ())
-            raise
-        self.after_commit()
-        return True
-
-    def write_data(
-        self, groups: QueueParts, pieces: Sequence[Piece], inline_limit: int
-    ) -> Collection[Extent]:
+    def place(self, groups: Pieces, inline_limit: int) -> Collection[Extent]:
         """Step 3; the extents, one in each file; none when the blocks travel in the record.
 
-        What was spilled before is durable then too.
+        What was spilled before is durable then too. Blocks that are placed become parts.
         """
-        blocks = [piece for piece in pieces if isinstance(piece, EncodedBlock)]
-        if len(blocks) < len(pieces):
+        size = spilled = 0
+        for _, pieces in groups:
+            for piece in pieces:
+                if type(piece) is EncodedBlock:
+                    size += len(piece.data)
+                else:
+                    spilled += 1
+        if spilled:
             self._sync_spilled(groups)
-        if sum(len(block.data) for block in blocks) <= inline_limit:
+        if size <= inline_limit:
             return ()
-        places = self.places
         by_file: dict[int, list[bytes | bytearray]] = {}
-        rest = iter(blocks)
-        for queue, parts in groups:
+        for queue, pieces in groups:
             own = by_file.setdefault(queue.data_file, [])
-            own += [next(rest).data for part in parts if part.kind == format.INLINE]
+            own += [piece.data for piece in pieces if isinstance(piece, EncodedBlock)]
+        places = self._places
         with self.sequencer.fail_stop("writing blocks"):
             extents = places.write_each({file: own for file, own in by_file.items() if own})
         pages = {file: extent.first for file, extent in extents.items()}
-        for queue, parts in groups:
-            for index, part in enumerate(parts):
-                if part.kind == format.INLINE:
+        for queue, pieces in groups:
+            for index, piece in enumerate(pieces):
+                if isinstance(piece, EncodedBlock):
                     page = pages[queue.data_file]
-                    part = part._replace(kind=format.DATA, address=page * places.page_size)
+                    part = places.part_at(page, piece, queue.queue_id)
                     pages[queue.data_file] = page + places.pages_for(part.length)
-                    parts[index] = part
+                    pieces[index] = part
         return extents.values()
 
-    def _sync_spilled(self, groups: QueueParts) -> None:
+    def _sync_spilled(self, groups: Pieces) -> None:
         files = {
             queue.data_file
-            for queue, parts in groups
-            if any(part.kind == format.DATA for part in parts)
+            for queue, pieces in groups
+            if any(isinstance(p, Part) and p.kind == format.DATA for p in pieces)
         }
         if files:
             with self.sequencer.fail_stop("writing blocks"):
-                self.places.sync(files)
-
-    def _pack(
-        self,
-        transaction_id: int,
-        groups: list[tuple[Queue, list[Part]]],
-        pieces: Sequence[Piece],
-        reads: list[Read],
-        entries: list[Entry],
-    ) -> Commit:
-        """The change for any transaction; inline parts get their addresses."""
-        flat = [part for _, parts in groups for part in parts]
-        blocks = [
-            piece.data
-            for piece, part in zip(pieces, flat, strict=True)
-            if part.kind == format.INLINE and isinstance(piece, EncodedBlock)
-        ]
-        head, following = pack(transaction_id, flat, blocks, reads, entries)
-        position = 0
-        for _, parts in groups:
-            parts[:] = flat[position : position + len(parts)]
-            position += len(parts)
-        places = [part.address for part in flat if part.kind == format.INLINE]
-        return Commit(
-            self.state,
-            self.reader,
-            transaction_id,
-            (head, *following),
-            groups,
-            sum(part.count for part in flat),
-            reads,
-            entries,
-            list(zip(places, blocks, strict=True)),
-        )
+                self._places.sync(files)
 
     def undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
+        """The record was not written: undo steps 2 and 3."""
         for queue in reserved:
             with queue.lock:
                 queue.space.unreserve()
         if extents and not self.failed:
-            self.places.abandon(extents)
+            self._places.abandon(extents)

@@ -35,7 +35,7 @@ class Delivery:
         """
         runs: Runs = []
         with queue.lock:
-            _check_there(queue, subscription)
+            check_there(queue, subscription)
             run = queue.take(subscription, limit)
             if run is None:
                 if timeout <= 0 or not wanted():
@@ -66,7 +66,7 @@ class Delivery:
             return run is not None
 
         queue.wait(timeout, ready)
-        _check_there(queue, subscription)
+        check_there(queue, subscription)
         return found[0] if found else None
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
@@ -116,7 +116,8 @@ class Delivery:
             queue.wake()
 
 
-def _check_there(queue: Queue, subscription: Subscription) -> None:
+def check_there(queue: Queue, subscription: Subscription) -> None:
+    """Raises QueueNotFound, SubscriptionNotFound."""
     if queue.dropped:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
     if subscription.removed:

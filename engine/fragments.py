@@ -6,36 +6,36 @@ from quire.env import Env
 from quire.errors import PositionLost
 from quire.ltds import is_foreign, list_ids, modified_us, remove
 
-from .manager import Manager
+from .context import Context
 
 
-def sweep_fragments(env: Env, manager: Manager) -> int:
+def sweep_fragments(env: Env, context: Context) -> int:
     """Remove files of other processes that no commit adopted within `fragment_age`; how many.
 
     A writer that is that late gets an error when it commits: its file is gone, nothing is half
     there. If a power failure brings the file back, it is as if it had not been removed yet.
     """
-    limit_us = env.now_us() - int(manager.options.fragment_age * 1_000_000)
+    limit_us = env.now_us() - int(context.options.fragment_age * 1_000_000)
     removed = 0
-    for ltds_id in list_ids(env, manager.ltds_directory):
+    for ltds_id in list_ids(env, context.ltds_directory):
         if not is_foreign(ltds_id):
             continue
         try:
-            if modified_us(env, manager.ltds_directory, ltds_id) >= limit_us:
+            if modified_us(env, context.ltds_directory, ltds_id) >= limit_us:
                 continue
-            manager.adoptions.hold(ltds_id, 0)  # so that no transaction adopts it meanwhile
+            context.adoptions.hold(ltds_id, 0)  # so that no transaction adopts it meanwhile
         except (FileNotFoundError, PositionLost):
             continue
         try:
-            with manager.sequencer.fail_stop("removing a file"):
-                removed += remove(env, manager.ltds_directory, ltds_id)
+            with context.sequencer.fail_stop("removing a file"):
+                removed += remove(env, context.ltds_directory, ltds_id)
         finally:
-            manager.adoptions.let_go(ltds_id)
+            context.adoptions.let_go(ltds_id)
     return removed
 
 
-def discard_unfinished(env: Env, manager: Manager) -> None:
+def discard_unfinished(env: Env, context: Context) -> None:
     """At opening: the files of transactions that did not commit are to be removed."""
-    for ltds_id in list_ids(env, manager.ltds_directory):
-        if not is_foreign(ltds_id) and ltds_id not in manager.places.ltds:
-            manager.places.discarded.add(ltds_id)
+    for ltds_id in list_ids(env, context.ltds_directory):
+        if not is_foreign(ltds_id) and ltds_id not in context.places.ltds:
+            context.places.discarded.add(ltds_id)

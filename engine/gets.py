@@ -1,4 +1,4 @@
-"""What a transaction has got, and what it counts as read, until it ends.
+"""What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
 
 - G1: what it has got is in flight: no other reader of the subscription gets it, until the commit's
   record reads it for good or `give_back` makes it available again at its place in the order.
@@ -6,74 +6,116 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from quire.errors import InvalidArgument
-from quire.message import Delivered
+from quire.message import Delivered, Message
 
+from . import format
+from .block_ref import BlockRef
 from .commit_record import Read
-from .queue import Queue
+from .context import Context
+from .delivery import Runs, check_there
+from .queue import Queue, Taken
 from .subscription import Subscription
-
-if TYPE_CHECKING:
-    from .manager import Manager
 
 
 class Gets:
-    """See the module. The transaction's lock covers it."""
+    """See the module."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
-        self._in_flight: list[tuple[Queue, Subscription, int, int]] = []
+    __slots__ = ("_context", "_passed", "taken")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.taken: list[Taken] = []
         self._passed: list[tuple[Queue, Subscription, int]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._in_flight or self._passed)
+        return bool(self.taken or self._passed)
 
-    def deliver(
-        self,
-        queue: Queue,
-        subscription: Subscription,
-        runs: list[tuple[int, int, int]],
-        check_open: Callable[[], None],
-    ) -> list[Delivered]:
+    def one(self, source: str) -> Message | None:
+        """The next message, if there is one."""
+        context = self._context
+        queue, subscription = context.state.source(source)
+        with queue.lock:
+            if queue.dropped or subscription.removed:
+                check_there(queue, subscription)
+            found = queue.take_one(subscription)
+            epoch = queue.epoch
+        if found is None:
+            return None
+        position, deliveries, record = found
+        try:
+            if record is not None and record[7] == 1 and record[8] == format.INLINE:
+                payload = context.reader.only_payload(record)
+                if payload is not None:
+                    self._note(queue, subscription, position, position + 1, record, epoch)
+                    return Message(
+                        record[1], queue.name, payload, time=record[2], delivery_count=deliveries
+                    )
+            runs = [(position, position + 1, deliveries)]
+            parts = context.delivery.deliver(queue, subscription, runs)
+        except BaseException:
+            context.delivery.give_back(
+                queue, subscription, [(position, position + 1)], counted=False
+            )
+            raise
+        self._note(queue, subscription, position, position + 1, None, 0)
+        return message_of(queue.name, parts)
+
+    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
         """The messages of positions that were just taken; if that fails they are given back.
 
         None at all, when somebody's read_to or unsubscribe has released them in between.
         """
+        delivery = self._context.delivery
         try:
-            check_open()
-            parts = self._manager.delivery.deliver(queue, subscription, runs)
+            parts = delivery.deliver(queue, subscription, runs)
         except BaseException:
-            self._manager.delivery.give_back(
-                queue, subscription, [(lo, hi) for lo, hi, _ in runs], counted=False
-            )
+            delivery.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
             raise
-        reads = self._in_flight
         for lo, hi, _ in runs:
-            if reads and reads[-1][1] is subscription and reads[-1][3] == lo:
-                reads[-1] = (queue, subscription, reads[-1][2], hi)
-            else:
-                reads.append((queue, subscription, lo, hi))
+            self._note(queue, subscription, lo, hi, None, 0)
         return parts
+
+    def _note(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        lo: int,
+        hi: int,
+        record: BlockRef | None,
+        epoch: int,
+    ) -> None:
+        taken = self.taken
+        if taken:
+            last = taken[-1]
+            if last[5] is subscription and last[3] == lo:
+                taken[-1] = (*last[:3], hi, queue, subscription, None, 0)
+                return
+        taken.append(
+            (
+                queue.queue_id,
+                subscription.subscription_id,
+                lo,
+                hi,
+                queue,
+                subscription,
+                record,
+                epoch,
+            )
+        )
 
     def read_to(self, source: str, position: int) -> None:
         """Count everything below the position as read."""
-        queue, subscription = self._manager.state.source(source)
+        queue, subscription = self._context.state.source(source)
         if type(position) is not int or not 0 <= position <= queue.end_position:
             raise InvalidArgument(
                 f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
             )
         self._passed.append((queue, subscription, position))
 
-    def records(self) -> list[Read]:
-        """As the commit's record names them; the first `taken` of them are in flight."""
-        records = [
-            Read(queue.queue_id, subscription.subscription_id, lo, hi)
-            for queue, subscription, lo, hi in self._in_flight
-        ]
+    def passed(self) -> list[Read]:
+        """What else counts as read, as the commit's record names it."""
+        records: list[Read] = []
         for queue, subscription, position in self._passed:
             with queue.lock:
                 records += [
@@ -83,48 +125,28 @@ class Gets:
         return records
 
     @property
-    def taken(self) -> int:
-        """How many runs of positions are in flight."""
-        return len(self._in_flight)
-
-    @property
     def messages(self) -> int:
         """How many messages are in flight."""
-        return sum(hi - lo for _, _, lo, hi in list(self._in_flight))
+        return sum(taken[3] - taken[2] for taken in list(self.taken))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where they are from, by name."""
-        reads = {
-            (queue.name, subscription.name) for queue, subscription, _, _ in list(self._in_flight)
-        }
-        return tuple(f"{queue}/{name}" if name else queue for queue, name in sorted(reads))
-
-    def settle(self) -> None:
-        """They are read; may be called again after an interrupt."""
-        while self._in_flight:
-            queue, subscription, lo, hi = self._in_flight.pop()
-            with queue.lock:
-                subscription.delivered -= hi - lo
+        names = sorted({(taken[4].name, taken[5].name) for taken in list(self.taken)})
+        return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
     def give_back(self) -> None:
-        """The transaction is rolled back."""
-        for queue, subscription, lo, hi in self._in_flight:
-            self._manager.delivery.give_back(queue, subscription, [(lo, hi)], counted=True)
-
-    def close(self) -> None:
-        """The transaction has ended, or was prepared."""
-        self._in_flight = []
+        """The transaction is rolled back; may be called again after an interrupt."""
+        while self.taken:
+            _, _, lo, hi, queue, subscription, _, _ = self.taken.pop()
+            self._context.delivery.give_back(queue, subscription, [(lo, hi)], counted=True)
 
 
-def check_limit(limit: int) -> None:
-    """Raises InvalidArgument."""
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"max_messages {limit!r}: give an int of 1 or more")
-
-
-def check_timeout(timeout: float) -> float:
-    """In seconds, as a wait can take them. Raises InvalidArgument."""
-    if type(timeout) not in (int, float) or not timeout >= 0:
-        raise InvalidArgument(f"timeout {timeout!r}: give seconds from 0 on")
-    return min(timeout, threading.TIMEOUT_MAX)
+def message_of(queue: str, parts: list[Delivered]) -> Message | None:
+    """The one message that was delivered, if it still is there."""
+    if not parts:
+        return None
+    block, start, _, first_id, time_us, deliveries = parts[0]
+    return block.message(
+        start, queue=queue, first_id=first_id, time_us=time_us, delivery_count=deliveries
+    )

@@ -9,6 +9,7 @@ committing thread.
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import suppress
 
@@ -23,9 +24,9 @@ from quire.limits import (
 )
 
 from .checkpoint import Checkpointer
+from .context import Context
 from .fragments import sweep_fragments
 from .lease import Leases
-from .manager import Manager
 
 
 class Maintenance:
@@ -34,13 +35,13 @@ class Maintenance:
     def __init__(
         self,
         env: Env,
-        manager: Manager,
+        context: Context,
         journal: Journal,
         checkpointer: Checkpointer,
         leases: Leases,
     ) -> None:
         self._env = env
-        self._manager = manager
+        self._context = context
         self._journal = journal
         self._checkpointer = checkpointer
         self._leases = leases
@@ -71,8 +72,8 @@ class Maintenance:
         an I/O error the next commit is refused.
         """
         if self._journal.end_lsn < self._due:
-            if self._thread is None and self._manager.open_transactions:
-                self._manager.expire()
+            if self._thread is None and self._context.registry.open:
+                self._expire()
             return
         if self._thread is not None:
             self._due = self._journal.end_lsn + (1 << 20)
@@ -85,32 +86,41 @@ class Maintenance:
         if self._thread is not None:
             self._wake.set()
             return
-        with suppress(StoreFailed), self._manager.sequencer.fail_stop("removing a file"):
-            self._manager.places.discarded.remove_all()
+        with suppress(StoreFailed), self._context.sequencer.fail_stop("removing a file"):
+            self._context.places.discarded.remove_all()
 
     def step(self) -> None:
         """Do what is due."""
-        options = self._manager.options
-        self._manager.expire()
+        options = self._context.options
+        self._expire()
         self._leases.expire()
-        with self._manager.sequencer.fail_stop("removing a file"):
-            self._manager.places.sweep(sliced=self._thread is not None)
+        with self._context.sequencer.fail_stop("removing a file"):
+            self._context.places.sweep(sliced=self._thread is not None)
         if not self._journal.next_is_ready and self._nearly_full():
             self._journal.prepare_next()
         if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
             self._checkpointer.run_unless_running()
         if self._env.monotonic() >= self._trim_at:
             self._give_space_back()
-        self._manager.empty_buffers()  # takes space, which may fail: after all that gives it back
+        self._empty_buffers()  # takes space, which may fail: after all that gives it back
         self._due = min(
             self._checkpointer.last_lsn + options.checkpoint_bytes,
             self._journal.end_lsn + (options.segment_bytes >> 2),
         )
 
+    def _expire(self) -> None:
+        self._context.registry.expire(self._env.monotonic())
+
+    def _empty_buffers(self) -> None:
+        """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
+        seconds = self._context.options.write_buffer_seconds
+        if seconds < math.inf:
+            self._context.registry.leave_buffer(self._env.now_us() - int(seconds * 1e6))
+
     def _give_space_back(self) -> None:
         self._trim_at = self._env.monotonic() + TRIM_SECONDS
-        with self._manager.sequencer.fail_stop("giving space back"):
-            self._manager.places.trim()
+        with self._context.sequencer.fail_stop("giving space back"):
+            self._context.places.trim()
         checkpointer = self._checkpointer
         if checkpointer.is_worthwhile:
             before = checkpointer.reorganised_bytes
@@ -124,25 +134,25 @@ class Maintenance:
             self.step()
         except (QuireError, OSError) as error:
             self.last_error = str(error)
-            self._due = self._journal.end_lsn + (self._manager.options.segment_bytes >> 2)
+            self._due = self._journal.end_lsn + (self._context.options.segment_bytes >> 2)
             return False
         self.last_error = None
         return True
 
     def _nearly_full(self) -> bool:
-        segment = self._manager.options.segment_bytes
+        segment = self._context.options.segment_bytes
         return self._journal.end_lsn % segment > segment // 2
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 if self._try() and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
-                    sweep_fragments(self._env, self._manager)
+                    sweep_fragments(self._env, self._context)
                     self._swept = self._env.monotonic()
             except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
                 self.last_error = f"{type(error).__name__}: {error}"
-            if self._journal.failed or self._manager.sequencer.failure is not None:
+            if self._journal.failed or self._context.sequencer.failure is not None:
                 return
-            more = len(self._manager.places.discarded)
+            more = len(self._context.places.discarded)
             self._wake.wait(REMOVAL_PAUSE_SECONDS if more else INTERVAL_SECONDS)
             self._wake.clear()

@@ -6,6 +6,7 @@ What is no name is shown in the error as far as a line has room for it.
 from __future__ import annotations
 
 import re
+import threading
 from typing import Final
 
 from quire.errors import InvalidArgument
@@ -61,3 +62,16 @@ def split_source(source: object) -> tuple[str, str | None]:
     if not slash:
         return check_name(queue, "queue"), None
     return check_name(queue, "queue"), check_name(subscription, "subscription")
+
+
+def check_limit(limit: object) -> None:
+    """Of messages to take. Raises InvalidArgument."""
+    if type(limit) is not int or limit < 1:
+        raise InvalidArgument(f"max_messages {limit!r}: give an int of 1 or more")
+
+
+def check_timeout(timeout: float) -> float:
+    """In seconds, as a wait can take them. Raises InvalidArgument."""
+    if type(timeout) not in (int, float) or not timeout >= 0:
+        raise InvalidArgument(f"timeout {timeout!r}: give seconds from 0 on")
+    return min(timeout, threading.TIMEOUT_MAX)

@@ -11,13 +11,12 @@ Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from quire.block import EncodedBlock
 from quire.limits import MAX_DATA_BLOCK_BYTES
 from quire.writebuffer import WriteBuffer
 
-from . import format
 from .commit_record import Part
 from .places import Places
 from .queue import Queue
@@ -31,6 +30,7 @@ class Overflow:
     def __init__(self, places: Places, sequencer: Sequencer) -> None:
         self._places = places
         self._sequencer = sequencer
+        self.after_discard: Callable[[], None] = lambda: None
 
     def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
         """Have transactions leave the buffer until there is room (O1).
@@ -53,12 +53,19 @@ class Overflow:
             with queue.lock:
                 queue.log.spilled(transaction_id, queue.end_position, parts)
 
-    def discard(self, transaction_id: int, written: Written) -> None:
-        """The transaction is rolled back: its pages are free, its records are marked as such."""
-        self._places.abandon(self._places.extent_of(part) for part in written.spilled())
-        queue = written.queue
-        with queue.lock:
-            queue.log.rollback(transaction_id, queue.end_position)
+    def discard(self, transaction_id: int, written: Collection[Written]) -> None:
+        """The transaction is rolled back: its pages are free, its files are to be removed."""
+        files: list[int] = []
+        for part in written:
+            self._places.abandon(self._places.extent_of(spilled) for spilled in part.spilled())
+            queue = part.queue
+            with queue.lock:
+                queue.log.rollback(transaction_id, queue.end_position)
+            files += part.discard()
+        for ltds_id in files:
+            self._places.discarded.add(ltds_id)
+        if files:
+            self.after_discard()
 
     def _place(self, queue: Queue, blocks: list[EncodedBlock]) -> list[Part]:
         """Write blocks to the queue's pages (O2)."""
@@ -67,16 +74,6 @@ class Overflow:
             page, _ = places.write(queue.data_file, [block.data for block in blocks])
         parts: list[Part] = []
         for block in blocks:
-            parts.append(
-                Part(
-                    address=page * places.page_size,
-                    charge=block.charge_bytes,
-                    checksum=int.from_bytes(block.data[:8], "little"),
-                    queue_id=queue.queue_id,
-                    length=len(block.data),
-                    count=block.count,
-                    kind=format.DATA,
-                )
-            )
+            parts.append(places.part_at(page, block, queue.queue_id))
             page += places.pages_for(len(block.data))
         return parts

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from quire.block import EncodedBlock
 from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.limits import MAX_DATA_FILE_BYTES
@@ -130,6 +131,18 @@ class Places:
     def extent_of(self, ref: BlockRef | Part) -> Extent:
         """The pages of a block in a data file."""
         return Extent(ref.address // self.page_size, self.pages_for(ref.length))
+
+    def part_at(self, page: int, block: EncodedBlock, queue_id: int) -> Part:
+        """A block that was written to the page, as part of a commit."""
+        return Part(
+            address=page * self.page_size,
+            charge=block.charge_bytes,
+            checksum=int.from_bytes(block.data[:8], "little"),
+            queue_id=queue_id,
+            length=len(block.data),
+            count=block.count,
+            kind=format.DATA,
+        )
 
     def pages_for(self, length: int) -> int:
         """How many pages so many bytes take."""

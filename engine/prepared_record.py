@@ -10,7 +10,7 @@ from quire.errors import StoreCorrupt
 from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
-from .commit_record import CommitRecord, Entry, Part, Read, pack, unpack
+from .commit_record import CommitRecord, Entry, Groups, Part, Read, pack, unpack
 
 
 class PrepareRecord(NamedTuple):
@@ -22,6 +22,10 @@ class PrepareRecord(NamedTuple):
     parts: Sequence[Part]
     reads: Sequence[Read]
     entries: Sequence[Entry]
+
+
+class _Any:
+    queue_id = 0
 
 
 class DecisionRecord(NamedTuple):
@@ -36,7 +40,10 @@ class DecisionRecord(NamedTuple):
 def pack_prepare(transaction_id: int, prepared: PrepareRecord) -> bytes:
     """The whole record. No part is inline: checkpoints need not move the blocks."""
     xid = prepared.xid.encode()
-    head, _ = pack(transaction_id, list(prepared.parts), (), prepared.reads, prepared.entries)
+    groups: Groups = [(_Any, [*prepared.parts])]  # the parts name their queues themselves
+    record, _, _ = pack(transaction_id, groups, prepared.reads, prepared.entries)
+    head = record[0] if isinstance(record, tuple) else record
+    assert isinstance(head, bytearray)  # all of it: there is no block
     format.ID_AND_TIME.pack_into(head, RECORD_HEADER_BYTES, 0, prepared.prepared_us)
     body = b"".join(
         (

@@ -1,58 +1,100 @@
 """What a transaction has put, queue by queue, until it ends. Its lock covers all of this.
 
+It begins light: one small message for each of a few queues, held by itself. With a second message
+for a queue, a batch, a file, or more than `light_bytes` it takes its full form, in which messages
+wait in the write buffer, and leave it.
+
 - W1: a put takes its queue's space first (rules S1, S2 of `reservation`); what is refused leaves
   everything as it was, and a queue that nothing was put to as if it had not been opened.
 - W2: before a message is added, room is made in the write buffer (see `overflow`); past the limits
-  of a large transaction its messages go to files.
-- W3: when that fails, part of them is lost: `lost` is called, and the transaction is rolled back.
+  of a large transaction its messages go to files. What is light is less than what a transaction
+  may hold before it tells the buffer.
+- W3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
+  back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 
 from quire.block import Block, EncodedBlock
-from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError
+from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError, StoreCorrupt
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
-from quire.ltds import is_foreign
+from quire.ltds import LtdsWriter, codec_named, is_foreign, new_id
 from quire.message import Fields
-from quire.writebuffer import WriteBuffer
+from quire.writebuffer import TransactionBuffer, WriteBuffer
 
 from .arrow_slices import measure, slices_of
+from .context import Context
 from .message_id import MessageId, MessageIds
 from .written import Written
-
-if TYPE_CHECKING:
-    from .manager import Manager
 
 
 class Puts:
     """See the module."""
 
-    def __init__(
-        self, manager: Manager, transaction_id: int, large: bool, lost: Callable[[], None]
-    ) -> None:
+    __slots__ = ("_buffer", "_charge", "_context", "_messages", "_transaction_id", "by_queue",
+                 "large", "lost")  # fmt: skip
+
+    def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
         self.by_queue: dict[str, Written] = {}
-        self._manager = manager
+        self.lost = False  # part of the messages (W3)
+        self._context = context
         self._transaction_id = transaction_id
-        self._lost = lost
-        self._buffer = manager.write_buffers.open(transaction_id)
+        self._buffer: TransactionBuffer | None = None  # None: it is light
         self._charge = self._messages = 0  # of all that was put
-        self._closed = False
-
-    def __iter__(self) -> Iterator[Written]:
-        return iter(list(self.by_queue.values()))
+        if large:
+            self.fill()
 
     def __bool__(self) -> bool:
         return bool(self.by_queue)
 
+    @property
+    def written(self) -> Collection[Written]:
+        """Of each queue that was put to."""
+        return self.by_queue.values()
+
+    @property
+    def is_light(self) -> bool:
+        """Whether nothing waits in the write buffer or has left it."""
+        return self._buffer is None
+
+    def fill(self) -> TransactionBuffer:
+        """Take the full form."""
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = self._context.write_buffers.open(self._transaction_id)
+            for written in self.by_queue.values():
+                written.fill(buffer.queue(written.queue.queue_id), self._new_file)
+        return buffer
+
     # Putting
 
     def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
+        context = self._context
+        if self._buffer is None:
+            target = context.state.names.get(queue) if type(queue) is str else None
+            if (
+                target is not None
+                and queue not in self.by_queue
+                and self._charge + charge < context.light_bytes
+                and self._messages + 1 < context.light_messages
+                and not context.write_buffers.full
+            ):
+                with target.admission:
+                    if target.dropped:
+                        raise _just_dropped(queue)
+                    target.space.open(charge, 1)
+                    target.log.open(self._transaction_id, target.end_position)
+                written = self.by_queue[queue] = Written(target, charge, 1, content, fields)
+                self._charge += charge
+                self._messages += 1
+                return MessageId(written, 0)
+            self.fill()
         written = self._claim(queue, charge, 1)
         written.buffer.builder.append(content, fields, charge)
         index = written.count
@@ -106,14 +148,16 @@ class Puts:
                 written.count -= own_count
                 self._note(written, own_charge, own_count)
         except BaseException:
-            if not self._closed:  # all of them or none
-                self._lost()
+            self.lost = True  # all of them or none
             raise
         return MessageIds(written, index, count)
 
     def block(self, queue: str, data: bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
-        block = Block.parse(data, "put_block")
+        try:
+            block = Block.parse(data, "put_block")
+        except (StoreCorrupt, TypeError) as error:
+            raise InvalidArgument(f"put_block takes an encoded block, whole: {error}") from None
         if block.length != len(data) or block.is_packed:
             raise InvalidArgument("put_block takes exactly one block, without ids and times")
         charge = block.charge_bytes
@@ -128,33 +172,40 @@ class Puts:
         """The messages of a file that another process wrote."""
         if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
             raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
-        manager = self._manager
-        manager.adoptions.hold(ltds_id, self._transaction_id)
+        context = self._context
+        context.adoptions.hold(ltds_id, self._transaction_id)
         try:
-            info = manager.adoptions.inspect(ltds_id)
+            info = context.adoptions.inspect(ltds_id)
             written = self._claim(queue, info.charge_bytes, info.count)
             index = written.count
             written.count += info.count
             written.charge += info.charge_bytes
-            with manager.sequencer.writing_file():
+            with context.sequencer.writing_file():
                 written.adopt(info, MAX_DATA_BLOCK_BYTES)
         except BaseException:
-            manager.adoptions.let_go(ltds_id)
-            if self.broken:
-                self._lost()
+            context.adoptions.let_go(ltds_id)
+            self.lost = self.lost or self.broken
             raise
         return MessageIds(written, index, info.count)
 
     # Space (W1)
 
     def _written(self, queue: str) -> Written:
+        """What was put to the queue, which is opened if it was not."""
+        buffer = self.fill()
         try:
             written = self.by_queue.get(queue)
         except TypeError:
             raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
         if written is None:
-            written = self._manager.open_queue(queue, self._buffer)
-            self.by_queue[queue] = written
+            target = self._context.state.queue(queue)
+            with target.admission:
+                if target.dropped:
+                    raise _just_dropped(queue)
+                target.space.open()
+                target.log.open(self._transaction_id, target.end_position)
+            written = self.by_queue[queue] = Written(target, 0, 0, None, None)
+            written.fill(buffer.queue(target.queue_id), self._new_file)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         return written
@@ -175,6 +226,14 @@ class Puts:
             self._leave_untouched(queue.name)
             raise
 
+    def _new_file(self) -> LtdsWriter:
+        """For the messages of this transaction in one queue."""
+        context = self._context
+        codec = codec_named(context.options.ltds_compression)
+        return LtdsWriter(
+            context.env, context.ltds_directory, context.store_id, new_id(context.env), codec
+        )
+
     def _leave_untouched(self, queue: str) -> None:
         written = self.by_queue[queue]
         if not written.count:
@@ -188,10 +247,9 @@ class Puts:
         buffer = written.buffer.account.shared
         if buffer.full:
             try:
-                self._manager.relieve_buffer(buffer, self._transaction_id, self.leave)
+                self._context.relieve(buffer, self._transaction_id, self)
             except QuireError:
-                if not self._closed:
-                    self._leave_untouched(written.queue.name)
+                self._leave_untouched(written.queue.name)
                 raise
 
     def _note(self, written: Written, charge: int, messages: int) -> None:
@@ -201,7 +259,7 @@ class Puts:
         self._messages += messages
         account = written.buffer.account
         account.grow(charge, messages)
-        options = self._manager.options
+        options = self._context.options
         if self.large:
             full = account.bytes >= options.large_flush_bytes
         else:
@@ -214,12 +272,13 @@ class Puts:
 
     def leave(self, buffer: WriteBuffer | None) -> bool:
         """Leave a write buffer (None: all of them); whether there was anything."""
+        self.fill()
         leaving = [
             written
             for written in self.by_queue.values()
             if not written.buffer.empty and buffer in (None, written.buffer.account.shared)
         ]
-        if self.large or self._manager.options.when_full == "large":
+        if self.large or self._context.options.when_full == "large":
             if leaving:
                 self._to_files(0)
         else:
@@ -229,11 +288,11 @@ class Puts:
 
     def _spill(self, written: Written) -> None:
         try:
-            self._manager.overflow.spill(self._transaction_id, written)
+            self._context.overflow.spill(self._transaction_id, written)
         except QuireError:  # nothing has left
             raise
-        except BaseException:  # an interrupt: what has left is not known (W3)
-            self._lost()
+        except BaseException:  # an interrupt: what has left is not known
+            self.lost = True
             raise
 
     def _to_files(self, may_wait_bytes: int) -> None:
@@ -241,7 +300,7 @@ class Puts:
         self.large = True
         written = self.by_queue.values()
         try:
-            with self._manager.sequencer.writing_file():
+            with self._context.sequencer.writing_file():
                 many = len(written) > LTDS_WRITERS
                 for part in written:
                     part.flush(MAX_DATA_BLOCK_BYTES)
@@ -251,34 +310,48 @@ class Puts:
                     for part in written:
                         part.write_out(close=False)
         except BaseException:
-            self._lost()
+            self.lost = True
             raise
 
     # Looking, ending
 
     @property
     def broken(self) -> bool:
-        """Whether a file could not be completed (W3)."""
-        return any(written.broken for written in self.by_queue.values())
+        """Whether part of the messages is lost, or a file could not be completed (W3)."""
+        return self.lost or any(written.broken for written in self.by_queue.values())
 
     @property
     def buffered_bytes(self) -> int:
-        """In the write buffer, as charged."""
-        return self._buffer.bytes
+        """In memory, as charged."""
+        return self._charge if self._buffer is None else self._buffer.bytes
 
     def drop(self) -> None:
-        """The transaction is rolled back: give its queues' space, pages and files back."""
+        """The transaction is rolled back: give its queues' space, pages and files back.
+
+        Files go later, as that takes long; until then, and if they cannot be removed, the next
+        opening finds them.
+        """
+        transaction_id = self._transaction_id
+        if self._buffer is None:
+            for written in self.by_queue.values():
+                queue = written.queue
+                with queue.lock:
+                    queue.space.abandon(written.charge, 1)
+                    queue.log.rollback(transaction_id, queue.end_position)
+            return
         for written in self.by_queue.values():
             with written.queue.lock:
                 written.queue.space.abandon(written.charge, written.count)
-        self._manager.discard(self._transaction_id, list(self.by_queue.values()))
-
-    def forget(self) -> None:
-        """It is prepared: the store has all of it."""
-        for written in self.by_queue.values():
-            written.forget()
+        self._context.overflow.discard(transaction_id, self.by_queue.values())
+        self._context.adoptions.release(self.by_queue.values())
 
     def close(self) -> None:
         """The transaction has ended, or was prepared: nothing waits in memory."""
-        self._closed = True
-        self._buffer.close()
+        if self._buffer is not None:
+            for written in self.by_queue.values():
+                written.placed = []
+            self._buffer.close()
+
+
+def _just_dropped(queue: str) -> QueueNotFound:
+    return QueueNotFound(f"there is no queue {queue!r}: it was just dropped")

@@ -42,6 +42,10 @@ WORK = "work"
 
 Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
+# What a transaction has got: the ids of queue and subscription, the positions from and to, both
+# themselves, and of a block's only message the record, as it was in the queue's epoch.
+Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRef | None, int]
+
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
@@ -83,6 +87,7 @@ class Queue:
         self._ring: deque[Subscription] = deque()  # the first one held back the last release
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
+        self.epoch = 0  # records that were looked up before it was raised may have moved
         if config.kind == WORK:
             self.add_subscription(config.subscription_id, "", self.released)
 
@@ -166,6 +171,34 @@ class Queue:
             return self._release(list(done.gaps(start, end)))
         done.add(start, end)
         return self._release(self._read_by_all(start, end))
+
+    def settle(
+        self, subscription: Subscription, start: int, end: int, row: BlockRef | None, epoch: int
+    ) -> Sequence[BlockRef]:
+        """What was in flight at [start, end) is read for good; the blocks that are free by that.
+
+        `row`: the record of a block's only message, as it was in the epoch.
+        """
+        subscription.delivered -= end - start
+        if (
+            row is None
+            or epoch != self.epoch
+            or subscription.removed
+            or subscription.returned
+            or subscription.attempts
+        ):
+            return self.acknowledge(subscription.subscription_id, start, end)
+        if not subscription.done.add(start, end):
+            return ()  # somebody's read_to has passed it
+        if subscription.done is not self.released:
+            ring = self._ring
+            for _ in range(len(ring)):
+                if not ring[0].done.contains(start):
+                    return ()
+                ring.rotate(-1)
+            self.released.add(start, end)
+        self.space.release(row[4], 1)
+        return (row,)
 
     @contextmanager
     def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
@@ -277,6 +310,7 @@ class Queue:
             self.space.correct(before - new.released_charge(covered))
             if covered == new.count:
                 freed.append(new)
+        self.epoch += 1
         self.records.seal(count, replaced, entries, rewritten, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
@@ -304,6 +338,18 @@ class Queue:
         if run is None:
             return None
         return *run, subscription.deliveries(run[0])
+
+    def take_one(self, subscription: Subscription) -> tuple[int, int, BlockRef | None] | None:
+        """The next position for the subscription, how often it is delivered now, and its record.
+
+        The record only if it is at hand, in the tail.
+        """
+        run = subscription.take(1, self.end_position)
+        if run is None:
+            return None
+        position = run[0]
+        deliveries = subscription.attempts.of(position) + 1 if subscription.attempts else 1
+        return position, deliveries, self.records.tail.at(position)
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
         """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.

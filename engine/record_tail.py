@@ -43,6 +43,14 @@ class RecordTail:
         self._data += _pack(*row)
         self._starts.append(row[0])
 
+    def at(self, position: int) -> BlockRef | None:
+        """The record that holds the position, if it is here."""
+        index = bisect_right(self._starts, position) - 1
+        if index < 0:
+            return None
+        ref = _ref(_unpack_from(self._data, index * _BYTES))
+        return ref if position < ref[0] + ref[7] else None
+
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order."""
         starts = self._starts

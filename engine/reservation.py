@@ -50,19 +50,28 @@ class Space:
         self.prepared_messages = 0
         self.room: threading.Condition | None = None  # of commits that wait for space
 
-    def open(self) -> None:
-        """S1: a transaction's first write to the queue."""
-        if not self._plenty(OPEN_BYTES) and (
-            self.capacity - self.used < self.strategy.open_need(self.open_transactions)
-        ):
-            raise self._full("a transaction cannot be opened in it")
+    def open(self, charge: int = 0, messages: int = 0) -> None:
+        """S1: a transaction's first write to the queue; with messages, S2 of them too."""
+        if self._low(charge + OPEN_BYTES):
+            strategy, opened = self.strategy, self.open_transactions
+            available = self.capacity - self.used
+            if available < strategy.open_need(opened):
+                raise self._full("a transaction cannot be opened in it")
+            if messages and available < OPEN_BYTES + strategy.write_need(
+                charge, opened + 1, self.reserving
+            ):
+                raise self._full(f"{charge} bytes more do not fit")
+        if self.max_messages is not None:
+            self._check_messages(messages)
         self.open_transactions += 1
-        self.used += OPEN_BYTES
-        self.pending_bytes += OPEN_BYTES
+        size = charge + OPEN_BYTES
+        self.used += size
+        self.pending_bytes += size
+        self.pending_messages += messages
 
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
-        if not self._plenty(charge) and (
+        if self._low(charge) and (
             self.capacity - self.used
             < self.strategy.write_need(charge, self.open_transactions, self.reserving)
         ):
@@ -76,10 +85,11 @@ class Space:
     def reserve(self) -> None:
         """S3: a commit announces itself."""
         self.reserving += 1
-        need = self.strategy.commit_need(self.open_transactions, self.reserving)
-        if self.capacity - self.used < need:
-            self.reserving -= 1
-            raise self._full("the commit records of its open transactions do not fit")
+        if self._low(0):
+            need = self.strategy.commit_need(self.open_transactions, self.reserving)
+            if self.capacity - self.used < need:
+                self.reserving -= 1
+                raise self._full("the commit records of its open transactions do not fit")
 
     def unreserve(self) -> None:
         self.reserving -= 1
@@ -92,7 +102,7 @@ class Space:
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
-        if not self._plenty(charge + OPEN_BYTES):
+        if self._low(charge + OPEN_BYTES):
             strategy, opened, reserving = self.strategy, self.open_transactions, self.reserving
             need = max(
                 strategy.open_need(opened),
@@ -120,7 +130,8 @@ class Space:
         self.reserving -= 1
         self.pending_messages -= messages
         self.live_messages += messages
-        self._freed()
+        if self.room is not None:
+            self.room.notify_all()
 
     def recovered(self, charge: int, messages: int) -> None:
         """A commit that is read from the journal."""
@@ -179,7 +190,8 @@ class Space:
         """Messages have been read by every subscription."""
         self.used -= charge
         self.live_messages -= messages
-        self._freed()
+        if self.room is not None:
+            self.room.notify_all()
 
     def correct(self, charge: int) -> None:
         """What partly released messages are charged was taken anew."""
@@ -190,10 +202,10 @@ class Space:
         if self.room is not None:
             self.room.notify_all()
 
-    def _plenty(self, size: int) -> bool:
-        """Whether so much is available that no strategy would refuse: the usual case, quickly."""
+    def _low(self, size: int) -> bool:
+        """Whether so little is available that a strategy might refuse; the usual case is not."""
         need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
-        return self.capacity - self.used >= need
+        return self.capacity - self.used < need
 
     def _check_messages(self, messages: int) -> None:
         assert self.max_messages is not None

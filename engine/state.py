@@ -20,7 +20,7 @@ from .names import check_name, split_source
 from .places import Places
 from .prepared import Prepared, PreparedTransactions
 from .prepared_record import DecisionRecord
-from .queue import Queue, QueueConfig, Reading
+from .queue import Queue, QueueConfig, Reading, Taken
 from .record_page import RecordPages
 from .strategies import Strategy
 from .subscription import Subscription
@@ -90,22 +90,28 @@ class State:
                 )
         self.prepared.check_entries(entries)
 
-    def at_hand(self, reads: Sequence[Read]) -> bool:
+    def at_hand(self, reads: Sequence[Read | Taken]) -> bool:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
-        for queue_id, _, start, end in reads:
-            reader = queues.get(queue_id)
-            if reader is not None and not reader.records.at_hand(start, end):
+        for read in reads:
+            reader = queues.get(read[0])
+            if reader is not None and not reader.records.at_hand(read[2], read[3]):
                 return False
         return True
 
+    def place_entries(self, entries: Sequence[Entry]) -> None:
+        """The same for entries of a commit that takes its place in the order."""
+        self.check_entries(entries)
+        for entry in entries:
+            self.placed[entry.key] = entry.version
+
     @contextmanager
-    def releasing(self, reads: Sequence[Read]) -> Iterator[None]:
+    def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
         """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
-            for queue_id, subscription_id, start, end in reads:
-                by_queue.setdefault(queue_id, []).append((subscription_id, start, end))
+            for read in reads:
+                by_queue.setdefault(read[0], []).append((read[1], read[2], read[3]))
         with ExitStack() as held:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)
@@ -126,8 +132,11 @@ class State:
         live: bool,
         transaction_id: int = 0,
         prepared: bool = False,
+        taken: Sequence[Taken] = (),
     ) -> None:
         """A transaction's journal record is durable at the address.
+
+        `taken`: the messages that it has got, which are in flight; `reads`: what else it has read.
 
         `live`: its messages and places are accounted as those of an open transaction until now.
         `prepared`: as those of a prepared one. `transaction_id`: by which the queues' logs know it.
@@ -161,7 +170,13 @@ class State:
             for part in parts:
                 if part.kind != format.INLINE and not prepared:
                     self.places.commit(part, queue.name, live)
-        self.apply_reads(reads)
+        for _, _, start, end, queue, subscription, row, epoch in taken:
+            with queue.lock:
+                freed = queue.settle(subscription, start, end, row, epoch)
+            if freed:
+                self.places.free(freed)
+        if reads:
+            self.apply_reads(reads)
         for entry in entries:
             self.ledger[entry.key] = entry.version
             self.placed.pop(entry.key, None)

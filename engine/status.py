@@ -6,28 +6,28 @@ from dataclasses import asdict
 from typing import Any
 
 from .checkpoint import Checkpointer
+from .context import Context
 from .lease import Leases
 from .maintenance import Maintenance
-from .manager import Manager
 
 
 def status(
-    manager: Manager, checkpointer: Checkpointer, maintenance: Maintenance, leases: Leases
+    context: Context, checkpointer: Checkpointer, maintenance: Maintenance, leases: Leases
 ) -> dict[str, Any]:
     """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
-    journal = manager.journal.status()
-    places = manager.places
+    journal = context.journal.status()
+    places = context.places
     page_size = places.page_size
     return {
-        "queues": [asdict(queue.info()) for _, queue in sorted(manager.state.names.items())],
+        "queues": [asdict(queue.info()) for _, queue in sorted(context.state.names.items())],
         "transactions": [
             {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
-            for info in [t.info() for t in list(manager.open_transactions.values())]
+            for info in context.registry.infos()
         ],
-        "prepared": [asdict(p) for p in manager.state.prepared.info(manager.env.now_us())],
-        "write_buffer_bytes": manager.write_buffers.total_bytes,
-        "commits": manager.sequencer.changes,
-        "groups": manager.sequencer.groups,
+        "prepared": [asdict(p) for p in context.state.prepared.info(context.env.now_us())],
+        "write_buffer_bytes": context.write_buffers.total_bytes,
+        "commits": context.sequencer.changes,
+        "groups": context.sequencer.groups,
         "journal": {
             "end_lsn": journal.end_lsn,
             "generation": journal.generation,
@@ -58,6 +58,6 @@ def status(
             "reorganised_bytes": checkpointer.reorganised_bytes,
         },
         "leases": len(leases),
-        "ledger_entries": len(manager.state.ledger),
+        "ledger_entries": len(context.state.ledger),
         "maintenance_error": maintenance.last_error,
     }

@@ -8,6 +8,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -28,12 +29,17 @@ from quire.limits import (
     DEFAULT_LEASE_SECONDS,
 )
 from quire.message import Messages
+from quire.writebuffer import WriteBuffers
 
 from . import format
+from .adoptions import Adoptions
 from .browse import browse
 from .checkpoint import Checkpointer
+from .committer import Committer
+from .context import Context
 from .data_files import file_for
 from .definition import Definition
+from .delivery import Delivery
 from .fragments import discard_unfinished
 from .info import (
     Lease,
@@ -47,16 +53,18 @@ from .info import (
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
-from .manager import Manager
 from .names import check_key, check_name, check_xid
 from .new_queue import check_data_file, check_queue, is_int
 from .opened import Opened, open_files
 from .options import Options
+from .overflow import Overflow
 from .queue import TOPIC, WORK, Queue
-from .single_put import SinglePut
+from .registry import Registry
+from .sequencer import Sequencer
 from .state import State
 from .status import status
 from .transaction import Transaction
+from .two_phase import TwoPhase
 from .verify import verify
 
 
@@ -73,23 +81,14 @@ class Store:
         self._env = opened.env
         self._lock = lock
         self._opened = opened
-        self._manager = Manager(
-            opened.env,
-            opened.options,
-            opened.store_id,
-            opened.layout.ltds,
-            opened.journal,
-            opened.state,
-            opened.places,
-            opened.reader,
-        )
+        self._context = context = _context(opened)
         self._checkpointer = Checkpointer(
             opened.env,
             opened.layout.checkpoints,
             opened.settings,
             opened.store_id,
             opened.journal,
-            self._manager.sequencer,
+            context.sequencer,
             opened.state,
             opened.places,
             opened.pages,
@@ -98,15 +97,15 @@ class Store:
         )
         self._leases = Leases(opened.env, opened.places, opened.journal)
         self._maintenance = Maintenance(
-            opened.env, self._manager, opened.journal, self._checkpointer, self._leases
+            opened.env, context, opened.journal, self._checkpointer, self._leases
         )
-        self._manager.committer.after_commit = self._maintenance.after_commit
-        self._manager.after_discard = self._maintenance.after_discard
-        self._single_put = SinglePut(self._manager)
+        context.committer.after_commit = self._maintenance.after_commit
+        context.overflow.after_discard = self._maintenance.after_discard
+        self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = threading.Lock()
         self._closed: str | None = None
         _open_stores.add(self)
-        discard_unfinished(opened.env, self._manager)
+        discard_unfinished(opened.env, context)
         if background:
             opened.places.parallel = True
             self._maintenance.start()
@@ -156,9 +155,11 @@ class Store:
             return
         self._closed = "the store was closed: open it again"
         self._maintenance.stop()
-        for transaction in list(self._manager.open_transactions.values()):
+        registry = self._context.registry
+        registry.reap()
+        for transaction in registry:
             transaction.close(self._closed)
-        self._manager.state.prepared.abandon(self._closed)
+        self._context.state.prepared.abandon(self._closed)
         opened = self._opened
         for queue in list(opened.state.queues.values()):
             with queue.lock:
@@ -171,28 +172,28 @@ class Store:
                 with contextlib.suppress(DiskFull):  # the journal holds all of it anyway
                     self._checkpointer.run()
             if not self.failed:
-                with self._manager.sequencer.fail_stop("removing a file"):
+                with self._context.sequencer.fail_stop("removing a file"):
                     opened.places.sweep()
         finally:
             try:
                 # A checkpoint, or a put's write, that is under way ends while the store is ours.
                 with self._checkpointer.paused():
-                    self._manager.sequencer.exclusive(opened.close)
+                    self._context.sequencer.exclusive(opened.close)
             finally:
                 self._lock.release()
 
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""
         self._closed = reason
-        for transaction in list(self._manager.open_transactions.values()):
+        for transaction in self._context.registry:
             transaction.abandon(reason)
-        self._manager.state.prepared.abandon(reason)
+        self._context.state.prepared.abandon(reason)
 
     @property
     def failed(self) -> bool:
         """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
         opened = self._opened
-        failure = self._manager.sequencer.failure
+        failure = self._context.sequencer.failure
         return opened.journal.failed or opened.places.data.failed or failure is not None
 
     # Queues
@@ -276,7 +277,7 @@ class Store:
 
         self._define(format.DROP_QUEUE, prepare, state.drop_queue, undo)
         for queue in marked:
-            self._manager.write_buffers.forget(queue.queue_id)
+            self._context.write_buffers.forget(queue.queue_id)
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -394,21 +395,32 @@ class Store:
             raise self._refusal()
         if timeout is not None and not (_is_number(timeout) and timeout > 0):
             raise InvalidArgument(f"timeout {timeout!r}: give seconds above 0, or None")
-        if not isinstance(large, bool):
+        if type(large) is not bool:
             raise InvalidArgument(f"large {large!r}: give True or False")
         if owner is not None and not isinstance(owner, str):
             raise InvalidArgument(f"owner {owner!r}: give a name, or None")
-        return self._manager.begin(timeout, large, owner)
+        return self._begin(timeout, large, owner)
+
+    def _begin(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> Transaction:
+        context = self._context
+        context.registry.reap()
+        seconds = context.options.transaction_timeout if timeout is None else timeout
+        env = context.env
+        return Transaction(
+            context, env.now_us(), env.monotonic() + seconds, large, owner or get_ident()
+        )
 
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, the oldest first."""
         self._state()
-        return [txn.info() for txn in list(self._manager.open_transactions.values())]
+        return self._context.registry.infos()
 
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
         """One open transaction. Raises TransactionNotFound if it is not open (any more)."""
         self._state()
-        info = self._manager.info(_check_id(transaction_id))
+        info = self._context.registry.info(_check_id(transaction_id))
         if info is None:
             raise _not_open(transaction_id)
         return info
@@ -419,7 +431,7 @@ class Store:
         Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
         """
         self._state()
-        if not self._manager.abort(_check_id(transaction_id)):
+        if not self._context.registry.abort(_check_id(transaction_id)):
             raise _not_open(transaction_id)
 
     def recover(self) -> list[PreparedInfo]:
@@ -434,20 +446,20 @@ class Store:
         StoreCorrupt, where what it has got cannot be released for damage, leaves it prepared.
         """
         self._state()
-        self._manager.two_phase.decide(check_xid(xid), commit=True)
+        self._context.two_phase.decide(check_xid(xid), commit=True)
 
     def rollback_prepared(self, xid: str) -> None:
         """Roll a prepared transaction back. Raises as `commit_prepared`."""
         self._state()
-        self._manager.two_phase.decide(check_xid(xid), commit=False)
+        self._context.two_phase.decide(check_xid(xid), commit=False)
 
     def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> int:
         """Put one message in a transaction of its own; its id. Durable on return."""
         if self._closed is not None:
             raise self._refusal()
-        if not fields and type(payload) is bytes and len(payload) <= self._single_put.limit_bytes:
-            return self._single_put(queue, payload)
-        with self._manager.begin(None, False) as transaction:
+        if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
+            return self._context.committer.put(self._context.state.queue(queue), payload)
+        with self._begin() as transaction:
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)
 
@@ -457,7 +469,7 @@ class Store:
         `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has
         not read). `start`: the position to begin at; by default the first.
         """
-        return browse(self._manager, self._state(), source, start, max_messages)
+        return browse(self._context, self._state(), source, start, max_messages)
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""
@@ -496,12 +508,12 @@ class Store:
     def status(self) -> dict[str, Any]:
         """Numbers on everything, as plain values."""
         self._state()
-        return status(self._manager, self._checkpointer, self._maintenance, self._leases)
+        return status(self._context, self._checkpointer, self._maintenance, self._leases)
 
     def verify(self) -> Report:
         """Read and check all that the store holds; commits go on meanwhile."""
         self._state()
-        return verify(self._opened, self._manager, self._checkpointer)
+        return verify(self._opened, self._context, self._checkpointer)
 
     def __enter__(self) -> Self:
         return self
@@ -519,7 +531,7 @@ class Store:
     def _state(self) -> State:
         if self._closed is not None:
             raise self._refusal()
-        return self._manager.state
+        return self._context.state
 
     def _refusal(self) -> StoreClosed:
         return StoreClosed(str(self._closed))
@@ -532,8 +544,52 @@ class Store:
         undo: Callable[[], None] | None = None,
     ) -> None:
         with self._definitions:
-            self._manager.sequencer.submit(Definition(kind, prepare, effect, undo))
+            self._context.sequencer.submit(Definition(kind, prepare, effect, undo))
         self._maintenance.after_commit()
+
+
+def _context(opened: Opened) -> Context:
+    """What the transactions of the store use."""
+    env, options, state, places = opened.env, opened.options, opened.state, opened.places
+    directory = opened.layout.ltds
+    sequencer = Sequencer(opened.journal)
+    adoptions = Adoptions(env, directory, opened.store_id, places)
+    committer = Committer(
+        state,
+        opened.reader,
+        places,
+        opened.journal,
+        sequencer,
+        adoptions,
+        options.inline_limit(opened.journal.max_group_bytes),
+    )
+    buffers = WriteBuffers(
+        options.write_buffer_bytes,
+        options.write_buffer_messages,
+        per_queue=options.write_buffer == "per-queue",
+    )
+    return Context(
+        env=env,
+        options=options,
+        store_id=opened.store_id,
+        ltds_directory=directory,
+        journal=opened.journal,
+        state=state,
+        places=places,
+        reader=opened.reader,
+        sequencer=sequencer,
+        overflow=Overflow(places, sequencer),
+        write_buffers=buffers,
+        adoptions=adoptions,
+        committer=committer,
+        delivery=Delivery(opened.reader),
+        two_phase=TwoPhase(env, state, committer),
+        registry=Registry(),
+        light_bytes=min(
+            buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2
+        ),
+        light_messages=min(buffers.light_messages, options.large_limit_messages),
+    )
 
 
 _open_stores: Final[weakref.WeakSet[Store]] = weakref.WeakSet()

@@ -51,10 +51,7 @@ class Subscription:
 
     def take(self, limit: int, end: int) -> tuple[int, int] | None:
         """The next run of at most `limit` positions below `end`, now in flight, or None."""
-        if self.returned:
-            run = self._take_returned(limit)
-        else:
-            run = self._take_new(limit, end)
+        run = self._take_returned(limit) if self.returned else self._take_new(limit, end)
         if run is not None:
             self.delivered += run[1] - run[0]
         return run

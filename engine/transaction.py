@@ -24,19 +24,20 @@ States (`TransactionState`):
 - X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
   of its queues' capacity and of the write buffer, and its time.
 - X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- X6: one that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import ref
 
 from quire.errors import (
     AlreadyCommitted,
@@ -50,24 +51,24 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
-from quire.limits import MESSAGE_OVERHEAD_BYTES
+from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 from quire.writebuffer import WriteBuffer
 
-from .commit import Commit, committed
-from .commit_record import Entry
-from .gets import Gets, check_limit, check_timeout
+from .commit import Commit
+from .commit_record import Entry, Read
+from .context import Context
+from .gets import Gets, message_of
 from .info import TransactionInfo
 from .message_id import MessageId, MessageIds
-from .names import check_key, check_xid
-from .one_block import OneBlock
+from .names import check_key, check_limit, check_timeout, check_xid
 from .prepared import Prepared
 from .puts import Puts
-from .queue import Queue
-from .spread import Spread
+from .queue import Queue, Taken
+from .written import Written
 
 if TYPE_CHECKING:
-    from .manager import Manager
+    import pyarrow as pa
 
 
 class TransactionState(Enum):
@@ -80,33 +81,51 @@ class TransactionState(Enum):
     IN_DOUBT = "in doubt"
 
 
+_OPEN: Final = TransactionState.OPEN
+_new_lock = threading.Lock
+
+
 class Transaction:
     """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
 
+    __slots__ = (
+        "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
+        "_shall_end", "_state", "_waits_for", "change", "deadline", "id", "opened_us", "owner",
+        "prepared",
+    )  # fmt: skip
+
     def __init__(
-        self,
-        manager: Manager,
-        transaction_id: int,
-        opened_us: int,
-        deadline: float,
-        large: bool,
-        owner: str | int,
+        self, context: Context, opened_us: int, deadline: float, large: bool, owner: str | int
     ) -> None:
-        self.id = transaction_id
+        registry = context.registry
+        self.id = transaction_id = registry.new_id()
         self.opened_us = opened_us
         self.deadline = deadline
         self.owner = owner
-        self._manager = manager
-        self._lock = threading.Lock()
-        self._state = TransactionState.OPEN
+        self._context = context
+        self._lock = _new_lock()
+        self._state = _OPEN
+        self._large = large
+        self._puts: Puts | None = None
+        self._gets: Gets | None = None
+        self._entries: dict[str, int] | None = None
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
-        self._puts = Puts(manager, transaction_id, large, self._lose)
-        self._gets = Gets(manager)
-        self._entries: dict[str, int] = {}
         self._waits_for: Queue | None = None
-        self.change: Commit | OneBlock | Spread | None = None  # what the journal was asked to hold
+        self.change: Commit | None = None  # what the journal was asked to hold
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
+        registry.open[transaction_id] = ref(self)
+
+    def __del__(self) -> None:
+        if self._state is _OPEN:
+            self._context.registry.drop(self)
+            warnings.warn(
+                f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
+                "in a with block, or end it by commit() or rollback()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     @property
     def stands(self) -> bool:
@@ -126,7 +145,7 @@ class Transaction:
     @property
     def large(self) -> bool:
         """Whether its messages go to files as they arrive."""
-        return self._puts.large
+        return self._large if self._puts is None else self._puts.large
 
     # Writing
 
@@ -137,15 +156,26 @@ class Transaction:
         deliver_at (microseconds since the epoch) and attributes. Raises QueueNotFound, QueueFull,
         InvalidArgument, TransactionClosed.
         """
-        checked = Fields.of(**fields) if fields else None
-        content = check_payload(payload)
-        charge = len(content) + MESSAGE_OVERHEAD_BYTES
-        if checked is not None:
-            charge += checked.extra_bytes
+        if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+            payload = check_payload(payload)
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        checked = None
+        if fields:
+            checked = Fields.of(**fields)
+            if checked is not None:
+                charge += checked.extra_bytes
         with self._lock:
-            if self._state is not TransactionState.OPEN:
+            if self._state is not _OPEN:
                 self._check_open()
-            return self._puts.one(queue, content, checked, charge)
+            puts = self._puts
+            if puts is None:
+                puts = self._puts = Puts(self._context, self.id, self._large)
+            try:
+                return puts.one(queue, payload, checked, charge)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
 
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
@@ -153,15 +183,11 @@ class Transaction:
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
         columns of `quire.MESSAGE_SCHEMA` that a put may set.
         """
-        with self._lock:
-            self._check_open()
-            return self._puts.many(queue, payloads)
+        return self._put(lambda puts: puts.many(queue, payloads))
 
     def put_block(self, queue: str, data: bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
-        with self._lock:
-            self._check_open()
-            return self._puts.block(queue, data)
+        return self._put(lambda puts: puts.block(queue, data))
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put the messages of a finished large transaction's file that another process wrote.
@@ -169,22 +195,35 @@ class Transaction:
         The file is the store's once the commit has returned; a rollback leaves it to its writer.
         Raises InvalidArgument unless the id is one for such files, StoreCorrupt if it is damaged.
         """
+        return self._put(lambda puts: puts.file(queue, ltds_id))
+
+    def _put(self, action: Callable[[Puts], MessageIds]) -> MessageIds:
         with self._lock:
             self._check_open()
-            return self._puts.file(queue, ltds_id)
+            puts = self._puts
+            if puts is None:
+                puts = self._puts = Puts(self._context, self.id, self._large)
+            try:
+                return action(puts)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
 
     # Reading
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         """The next message of "queue" or "queue/subscription"; None: none came in `timeout` s."""
-        taken = self._take(source, 1, timeout)
-        if not taken:
-            return None
-        queue, parts = taken
-        block, start, _, first_id, time_us, deliveries = parts[0]
-        return block.message(
-            start, queue=queue, first_id=first_id, time_us=time_us, delivery_count=deliveries
-        )
+        if timeout != 0.0:
+            taken = self._take(source, 1, timeout)
+            return message_of(*taken) if taken else None
+        with self._lock:
+            if self._state is not _OPEN:
+                self._check_open()
+            gets = self._gets
+            if gets is None:
+                gets = self._gets = Gets(self._context)
+            return gets.one(source)
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
@@ -203,7 +242,7 @@ class Transaction:
         """Count everything below the position as read, when this transaction commits."""
         with self._lock:
             self._check_open()
-            self._gets.read_to(source, position)
+            self._reading().read_to(source, position)
 
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
@@ -216,6 +255,8 @@ class Transaction:
             raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
         with self._lock:
             self._check_open()
+            if self._entries is None:
+                self._entries = {}
             self._entries[key] = version
 
     # Ending
@@ -232,15 +273,19 @@ class Transaction:
         if timeout is not None:
             timeout = check_timeout(timeout)
         with self._lock:
-            if self._state is TransactionState.PREPARED:
-                self._decide(commit=True)
-                return
-            self._check_open()
+            if self._state is not _OPEN:
+                if self._state is TransactionState.PREPARED:
+                    self._decide(commit=True)
+                    return
+                self._check_open()
             if not (self._puts or self._gets or self._entries):
                 self._end(TransactionState.COMMITTED)
                 return
             try:
-                self._when_there_is_room(self._commit, timeout)
+                try:
+                    self._commit()
+                except QueueFull as full:
+                    self._when_there_is_room(full, self._commit, timeout)
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -250,9 +295,9 @@ class Transaction:
             except BaseException:
                 if self.stands:
                     self._settle()
-                elif self._manager.committer.failed:  # an interrupt, in the journal's write
+                elif self._context.committer.failed:  # an interrupt, in the journal's write
                     self._end(TransactionState.IN_DOUBT)
-                elif self._puts.broken:
+                elif self._puts is not None and self._puts.broken:
                     self._lose()
                 raise
             self._settle()
@@ -260,15 +305,15 @@ class Transaction:
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
         with self._lock:
-            if self._state is TransactionState.PREPARED:
-                self._decide(commit=False)
-            elif self._state is TransactionState.OPEN:
+            if self._state is _OPEN:
                 self._undo()
+            elif self._state is TransactionState.PREPARED:
+                self._decide(commit=False)
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared: that waits for a decision."""
         with self._lock:
-            if self._state is TransactionState.OPEN:
+            if self._state is _OPEN:
                 self._undo()
 
     def close(self, reason: str) -> None:
@@ -289,20 +334,24 @@ class Transaction:
             timeout = check_timeout(timeout)
         with self._lock:
             self._check_open()
+            action = partial(self._prepare, xid)
             try:
-                self._when_there_is_room(partial(self._prepare, xid), timeout)
+                try:
+                    action()
+                except QueueFull as full:
+                    self._when_there_is_room(full, action, timeout)
             except AlreadyCommitted:
                 self._undo()
                 raise
             except BaseException:
-                if self._manager.committer.failed and not self.is_prepared:
+                if self._context.committer.failed and not self.is_prepared:
                     self._end(TransactionState.IN_DOUBT)
-                elif self._puts.broken:
+                elif self._puts is not None and self._puts.broken:
                     self._lose()
                 raise
             finally:
                 if self.is_prepared:
-                    self._hand_over()
+                    self._let_go()  # and it may be decided already: nothing of it is here any more
 
     def expire(self) -> bool:
         """Roll back because the time is over; False if not, as when somebody is using it."""
@@ -336,7 +385,7 @@ class Transaction:
         if not self._lock.acquire(blocking=wait):
             return False
         try:
-            if self._state is TransactionState.OPEN:
+            if self._state is _OPEN:
                 self._ended_by = kind, text
                 self._undo()
             return self._ended_by == (kind, text)
@@ -351,7 +400,7 @@ class Transaction:
         if self._state is not TransactionState.PREPARED:
             self._state = TransactionState.ROLLED_BACK
         self._ended_by = StoreClosed, reason
-        self._lock = threading.Lock()
+        self._lock = _new_lock()
 
     def leave(self, buffer: WriteBuffer | None) -> bool:
         """Another transaction needs room in the write buffer, or the time there is over.
@@ -361,7 +410,15 @@ class Transaction:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            return self._state is TransactionState.OPEN and self._puts.leave(buffer)
+            puts = self._puts
+            if self._state is not _OPEN or puts is None:
+                return False
+            try:
+                return puts.leave(buffer)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
         finally:
             self._lock.release()
 
@@ -376,7 +433,7 @@ class Transaction:
     ) -> None:
         if kind is not None:
             self.give_up()
-        elif self._state is TransactionState.OPEN or (
+        elif self._state is _OPEN or (
             self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
         ):
             try:
@@ -387,27 +444,29 @@ class Transaction:
 
     def info(self) -> TransactionInfo:
         """What the store tells of an open transaction."""
-        parts = list(self._puts)
+        puts, gets = self._puts, self._gets
+        parts = [] if puts is None else list(puts.written)
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
-        buffered = self._puts.buffered_bytes
-        left = self.deadline - self._manager.env.monotonic()
+        buffered = 0 if puts is None else puts.buffered_bytes
+        env = self._context.env
+        left = self.deadline - env.monotonic()
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
             opened_us=self.opened_us,
-            age_seconds=max(0.0, (self._manager.env.now_us() - self.opened_us) / 1e6),
+            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
             seconds_left=None if left == math.inf else max(0.0, left),
-            large=self._puts.large,
+            large=self.large,
             bytes=total,
             messages=sum(written.count for written in parts),
             buffered_bytes=buffered,
             spilled_bytes=spilled,
             file_bytes=max(0, total - buffered - spilled),
             queues=tuple(sorted(written.queue.name for written in parts)),
-            in_flight=self._gets.messages,
-            sources=self._gets.sources,
+            in_flight=0 if gets is None else gets.messages,
+            sources=() if gets is None else gets.sources,
         )
 
     def _owner_name(self) -> str:
@@ -419,7 +478,7 @@ class Transaction:
     # Inside; the transaction's lock is held
 
     def _check_open(self) -> None:
-        if self._state is not TransactionState.OPEN:
+        if self._state is not _OPEN:
             if self._ended_by is not None:
                 kind, text = self._ended_by
                 raise kind(text)
@@ -432,74 +491,99 @@ class Transaction:
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
 
+    def _reading(self) -> Gets:
+        if self._gets is None:
+            self._gets = Gets(self._context)
+        return self._gets
+
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
+        """Messages, for which it may wait without holding the lock."""
         check_limit(limit)
         if timeout != 0.0:
             timeout = check_timeout(timeout)
-        if self._state is not TransactionState.OPEN:
+        if self._state is not _OPEN:
             self._check_open()
-        manager = self._manager
-        queue, subscription = manager.state.source(source)
+        context = self._context
+        queue, subscription = context.state.source(source)
         if timeout:
             self._waits_for = queue
         try:
-            runs = manager.delivery.take(queue, subscription, limit, timeout, self._is_open)
+            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open)
         finally:
             self._waits_for = None
         if not runs:
             self._check_open()
             return None
         with self._lock:
-            parts = self._gets.deliver(queue, subscription, runs, self._check_open)
+            try:
+                self._check_open()
+            except BaseException:
+                context.delivery.give_back(
+                    queue, subscription, [run[:2] for run in runs], counted=False
+                )
+                raise
+            parts = self._reading().deliver(queue, subscription, runs)
         return (queue.name, parts) if parts else None
 
     def _commit(self) -> None:
-        self._manager.committer.commit(
-            self, list(self._puts), self._gets.records(), self._entry_records()
+        puts, gets, entries = self._puts, self._gets, self._entries
+        written: Collection[Written] = ()
+        light = True
+        taken: Sequence[Taken] = ()
+        passed: Sequence[Read] = ()
+        if puts is not None:
+            written, light = puts.by_queue.values(), puts.is_light
+        if gets is not None:
+            taken, passed = gets.taken, gets.passed()
+        self._context.committer.commit(
+            self, written, taken, passed, self._entry_records() if entries else (), light=light
         )
 
     def _prepare(self, xid: str) -> None:
-        self._manager.two_phase.prepare(
+        puts, gets = self._puts, self._gets
+        if puts is not None:
+            puts.fill()
+        self._context.two_phase.prepare(
             self,
             xid,
-            list(self._puts),
-            self._gets.taken,
-            self._gets.records(),
+            () if puts is None else puts.written,
+            () if gets is None else gets.taken,
+            () if gets is None else gets.passed(),
             self._entry_records(),
         )
 
-    def _when_there_is_room(self, action: Callable[[], None], timeout: float | None) -> None:
-        """Do it; where a queue lacks space for it, wait, and do it again."""
-        manager = self._manager
-        deadline: float | None = None
+    def _when_there_is_room(
+        self, full: QueueFull, action: Callable[[], None], timeout: float | None
+    ) -> None:
+        """A queue lacks space for the action: wait, and do it again."""
+        context = self._context
+        seconds = context.options.commit_timeout if timeout is None else timeout
+        deadline = context.env.monotonic() + check_timeout(seconds)
         while True:
+            left = deadline - context.env.monotonic()
+            if left <= 0 or full.queue is None:
+                raise full
+            self._waits_for = queue = context.state.queue(full.queue)
             try:
-                action()
-                return
-            except QueueFull as full:
-                now = manager.env.monotonic()
-                if deadline is None:
-                    seconds = manager.options.commit_timeout if timeout is None else timeout
-                    deadline = now + check_timeout(seconds)
-                if now >= deadline or full.queue is None:
-                    raise
-                self._waits_for = queue = manager.state.queue(full.queue)
-                try:
-                    left = deadline - now
-                    if not queue.wait_for_room(left, lambda: self._shall_end is None):
-                        raise
-                finally:
-                    self._waits_for = None
+                if not queue.wait_for_room(left, lambda: self._shall_end is None):
+                    raise full
+            finally:
+                self._waits_for = None
             if self._shall_end is not None:
                 self._ended_by = self._shall_end
                 self._undo()
                 self._check_open()
+            try:
+                action()
+                return
+            except QueueFull as again:
+                full = again
 
     def _is_open(self) -> bool:
-        return self._state is TransactionState.OPEN
+        return self._state is _OPEN
 
     def _entry_records(self) -> list[Entry]:
-        return [Entry(key, version) for key, version in self._entries.items()]
+        return [Entry(key, version) for key, version in (self._entries or {}).items()]
 
     # Prepared
 
@@ -510,15 +594,10 @@ class Transaction:
     def turn_decided(self, first_id: int | None) -> None:
         """Somebody has decided it; called likewise."""
         if first_id is not None:
-            committed(self._puts.by_queue.values(), first_id)
+            self._give_ids(first_id)
         self._state = (
             TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
         )
-
-    def _hand_over(self) -> None:
-        """It is prepared, and may be decided already: nothing of it is this object's any more."""
-        self._puts.forget()
-        self._let_go()
 
     def _decide(self, *, commit: bool) -> None:
         """The transaction's lock is held."""
@@ -526,18 +605,26 @@ class Transaction:
             self._check_open()
         assert self.prepared is not None
         try:
-            self._manager.two_phase.decide(
+            self._context.two_phase.decide(
                 self.prepared.record.xid, commit=commit, expected=self.prepared
             )
         except TransactionNotFound:
             if commit:  # somebody else was faster
                 self._check_open()
 
+    def _give_ids(self, first_id: int) -> None:
+        """They count up in part order."""
+        if self._puts is not None:
+            for written in self._puts.by_queue.values():
+                written.first_id = first_id
+                first_id += written.count
+
     def _settle(self) -> None:
         """The commit stands."""
-        self._gets.settle()
-        if self.change is not None:
-            committed(self._puts.by_queue.values(), self.change.first_id)
+        if self._gets is not None:
+            self._gets.taken = []  # what it has got is read
+        if self.change is not None and self._puts is not None:
+            self._give_ids(self.change.first_id)
         self._end(TransactionState.COMMITTED)
 
     def _lose(self) -> None:
@@ -550,8 +637,10 @@ class Transaction:
         if self.stands:  # an interrupt came between the commit and its end
             self._settle()
             return
-        self._gets.give_back()
-        self._puts.drop()
+        if self._gets is not None:
+            self._gets.give_back()
+        if self._puts is not None:
+            self._puts.drop()
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
@@ -559,9 +648,11 @@ class Transaction:
         self._let_go()
 
     def _let_go(self) -> None:
-        self._puts.close()
-        self._gets.close()
-        self._manager.ended(self)
+        if self._puts is not None:
+            self._puts.close()
+        if self._gets is not None:
+            self._gets.taken = []
+        self._context.registry.open.pop(self.id, None)
         queue = self._waits_for
         if queue is not None:  # another thread is in a get of this transaction
             with queue.lock:

@@ -1,28 +1,27 @@
 """Two-phase commit: a transaction is prepared, and later decided.
 
-Preparing follows the steps of a commit (see `manager`) up to a PREPARE record, so that all that can
-fail fails here; the blocks always go to the data file, from which no checkpoint has to move them.
-The decision is a record of its own. Message ids are given with it, in commit order.
+Preparing follows the steps of a commit (see `committer`) up to a PREPARE record, so that all
+that can fail fails here; the blocks always go to the data file, from which no checkpoint has to
+move them. The decision is a record of its own. Message ids are given with it, in commit order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol, cast
+
+from quire.env import Env
 
 from . import format
 from .commit_record import Entry, Read
+from .committer import Committer
 from .places import Extent
 from .prepared import Prepared
 from .prepared_record import PrepareRecord, fill_decision, pack_decision, pack_prepare
-from .queue import Queue
-from .state import State
+from .queue import Queue, Taken
+from .state import QueueParts, State
 from .written import Written
-
-if TYPE_CHECKING:
-    from .manager import Manager
-    from .transaction import Transaction
 
 
 class Prepare:
@@ -90,74 +89,93 @@ class Decision:
             self._state.prepared.roll_back(self._prepared)
 
 
-class TwoPhase:
-    """What the manager does for it. Thread-safe."""
+class Preparing(Protocol):
+    """The transaction that is prepared."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    id: int
+    prepared: Prepared | None  # what the store holds for it
+
+    def turn_prepared(self) -> None:
+        """See `Participant` in `prepared`."""
+
+    def turn_decided(self, first_id: int | None) -> None:
+        """See there."""
+
+    def abandon(self, reason: str) -> None:
+        """See there."""
+
+
+class TwoPhase:
+    """The two steps. Thread-safe."""
+
+    def __init__(self, env: Env, state: State, committer: Committer) -> None:
+        self._env = env
+        self._state = state
+        self._committer = committer
 
     def prepare(
         self,
-        transaction: Transaction,
+        transaction: Preparing,
         xid: str,
-        written: list[Written],
-        taken: int,
-        reads: list[Read],
-        entries: list[Entry],
+        written: Collection[Written],
+        taken: Sequence[Taken],
+        passed: Sequence[Read],
+        entries: Sequence[Entry],
     ) -> None:
         """Make the transaction a prepared one; `transaction.prepared` tells whether it is.
 
         Raises QueueFull, DiskFull, XidExists, KeyHeld, AlreadyCommitted with nothing changed,
-        StoreFailed. `reads` begins with the `taken` ones, which are in flight.
+        StoreFailed.
         """
+        committer = self._committer
+        reads = [*(Read(*got[:4]) for got in taken), *passed]
         with ExitStack() as held:
-            self._manager.committer.lock_all(written, held)
+            committer.lock_all(written, held)
+            with self._state.releasing(reads):
+                pass  # they can be, as far as can be told before the decision
             try:
-                self._prepare(transaction, xid, written, taken, reads, entries)
+                self._prepare(transaction, xid, written, len(taken), reads, entries)
             finally:
-                if transaction.is_prepared:
-                    self._manager.committer.leave_unused(transaction.id, written)
-        self._manager.committer.after_commit()
+                if transaction.prepared is not None and transaction.prepared.stands:
+                    committer.leave_unused(transaction.id, written)
+        committer.after_commit()
 
     def _prepare(
         self,
-        transaction: Transaction,
+        transaction: Preparing,
         xid: str,
-        written: list[Written],
+        written: Collection[Written],
         taken: int,
-        reads: list[Read],
-        entries: list[Entry],
+        reads: Sequence[Read],
+        entries: Sequence[Entry],
     ) -> None:
-        manager = self._manager
-        with manager.state.releasing(reads):
-            pass  # they can be, as far as can be told before the decision
-        groups, pieces = manager.committer.pieces_of(written)
+        committer = self._committer
+        pieces = committer.encode(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         try:
-            manager.committer.reserve(groups, reserved)
-            extents = manager.committer.write_data(groups, pieces, inline_limit=0)
+            committer.reserve(pieces, reserved)
+            extents = committer.place(pieces, inline_limit=0)
+            groups = cast("QueueParts", pieces)  # there are no blocks any more
             record = PrepareRecord(
                 xid,
                 taken,
-                manager.env.now_us(),
+                self._env.now_us(),
                 [part for _, parts in groups for part in parts],
                 reads,
                 entries,
             )
             transaction.prepared = Prepared(record, groups, transaction, transaction.id)
-            change = Prepare(manager.state, transaction.id, transaction.prepared)
-            manager.sequencer.submit(change)
+            committer.sequencer.submit(Prepare(self._state, transaction.id, transaction.prepared))
         except BaseException:
-            if not transaction.is_prepared:
+            if transaction.prepared is None or not transaction.prepared.stands:
                 transaction.prepared = None
-                manager.committer.undo(reserved, extents)
+                committer.undo(reserved, extents)
             raise
 
     def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
-        manager = self._manager
-        reads = manager.state.prepared.reads_of(xid) if commit else ()
-        with manager.state.releasing(reads):
-            manager.sequencer.submit(Decision(manager.state, xid, expected, commit=commit))
-        manager.committer.after_commit()
+        reads = self._state.prepared.reads_of(xid) if commit else ()
+        with self._state.releasing(reads):
+            self._committer.sequencer.submit(Decision(self._state, xid, expected, commit=commit))
+        self._committer.after_commit()

@@ -17,16 +17,16 @@ from .block_reader import BlockMoved
 from .block_ref import BlockRef
 from .checkpoint import Checkpointer
 from .checkpoint_file import list_checkpoints, read_checkpoint
+from .context import Context
 from .data_files import split_page
 from .info import Report
-from .manager import Manager
 from .opened import Opened
 from .prepared import Held, Prepared, ref_of
 from .queue import Queue
 from .space_maps import SpaceSnapshot
 
 
-def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Report:
+def verify(opened: Opened, context: Context, checkpointer: Checkpointer) -> Report:
     """Check the checkpoint, the journal, every queue's records and blocks, files and free space."""
     report = Report()
     checked: dict[str, Any] = report.checked
@@ -35,11 +35,11 @@ def verify(opened: Opened, manager: Manager, checkpointer: Checkpointer) -> Repo
         restart_lsn = _checkpoint(opened, report)
         if restart_lsn is not None:
             _journal(opened, restart_lsn, report)
-        for queue in list(manager.state.queues.values()):
-            _queue(manager, queue, report)
-        for prepared in manager.state.prepared:
-            _prepared(manager, prepared, report)
-        _space(opened, manager, report)
+        for queue in list(context.state.queues.values()):
+            _queue(context, queue, report)
+        for prepared in context.state.prepared:
+            _prepared(context, prepared, report)
+        _space(opened, context, report)
     return report
 
 
@@ -74,7 +74,7 @@ def _journal(opened: Opened, restart_lsn: int, report: Report) -> None:
     report.checked["journal_groups"] = groups
 
 
-def _queue(manager: Manager, queue: Queue, report: Report) -> None:
+def _queue(context: Context, queue: Queue, report: Report) -> None:
     with queue.lock:
         if queue.dropped:
             return
@@ -92,7 +92,7 @@ def _queue(manager: Manager, queue: Queue, report: Report) -> None:
     report.checked["queues"] += 1
     _counters(queue, refs, released, end, used, live, subscriptions, report)
     for ref in refs:
-        _block(manager, queue, ref, report)
+        _block(context, queue, ref, report)
 
 
 def _counters(
@@ -131,39 +131,39 @@ def _counters(
             finding(f"subscription {name!r} has not read what is released")
 
 
-def _prepared(manager: Manager, prepared: Prepared, report: Report) -> None:
+def _prepared(context: Context, prepared: Prepared, report: Report) -> None:
     """The messages that a prepared transaction puts once it is committed."""
     report.checked["prepared"] += 1
     for queue, parts in prepared.groups:
         for part in parts:
             try:
-                _read(manager, ref_of(part), report)
+                _read(context, ref_of(part), report)
             except (BlockMoved, QuireError, OSError) as error:
-                if prepared not in manager.state.prepared:
+                if prepared not in context.state.prepared:
                     return  # it was decided meanwhile
                 report.findings.append(
                     f"prepared transaction {prepared.record.xid!r}, queue {queue.name!r}: {error}"
                 )
 
 
-def _read(manager: Manager, ref: BlockRef, report: Report) -> int:
+def _read(context: Context, ref: BlockRef, report: Report) -> int:
     """Read a block, or a large transaction's file, to its end."""
     if ref.kind == format.LTDS:
-        with manager.reader.ltds(ref) as reader:
+        with context.reader.ltds(ref) as reader:
             messages = sum(block.count for block, _ in reader)
             report.checked["bytes"] += reader.bytes
         report.checked["large_files"] += 1
     else:
-        messages = manager.reader.read(ref).count
+        messages = context.reader.read(ref).count
         report.checked["bytes"] += ref.length
     if messages != ref.count:
         raise BlockMoved(f"{messages} messages, its record says {ref.count}")
     return messages
 
 
-def _block(manager: Manager, queue: Queue, ref: BlockRef, report: Report) -> None:
+def _block(context: Context, queue: Queue, ref: BlockRef, report: Report) -> None:
     try:
-        messages = _read(manager, ref, report)
+        messages = _read(context, ref, report)
     except (BlockMoved, QuireError, OSError) as error:
         with queue.lock:
             gone = not queue.unreleased(ref) or queue.dropped
@@ -176,10 +176,10 @@ def _block(manager: Manager, queue: Queue, ref: BlockRef, report: Report) -> Non
     report.checked["messages"] += messages
 
 
-def _space(opened: Opened, manager: Manager, report: Report) -> None:
+def _space(opened: Opened, context: Context, report: Report) -> None:
     """Pages in use are those that records, record pages and open work refer to."""
     found: list[Any] = []
-    manager.sequencer.exclusive(lambda: found.append(_page_use(opened, manager)))
+    context.sequencer.exclusive(lambda: found.append(_page_use(opened, context)))
     owned, problems, spaces = found[0]
     report.findings.extend(problems)
     for io, own, (total, extents) in zip(opened.places.managers, owned, spaces, strict=True):
@@ -196,11 +196,11 @@ def _space(opened: Opened, manager: Manager, report: Report) -> None:
             report.findings.append(f"{io.data.path}: page {last[1] - 1} is in use and not there")
 
 
-def _held(manager: Manager) -> list[str]:
+def _held(context: Context) -> list[str]:
     """The queues' counters against what prepared transactions hold (H1)."""
     problems = []
-    held = manager.state.prepared.held()
-    for queue in manager.state.queues.values():
+    held = context.state.prepared.held()
+    for queue in context.state.queues.values():
         space = queue.space
         counted = Held(space.prepared, space.prepared_bytes, space.prepared_messages)
         if counted != held.get(queue.queue_id, Held()):
@@ -212,7 +212,7 @@ def _held(manager: Manager) -> list[str]:
 
 
 def _page_use(
-    opened: Opened, manager: Manager
+    opened: Opened, context: Context
 ) -> tuple[list[IntervalSet], list[str], list[SpaceSnapshot]]:
     """The pages in use of each file, what is wrong with them, and the files' free space."""
     places = opened.places
@@ -226,7 +226,7 @@ def _page_use(
             problems.append(f"{path}: pages {first} to {first + pages} ({what}) have two owners")
         owned[file].add(first, first + pages)
 
-    for queue in manager.state.queues.values():
+    for queue in context.state.queues.values():
         with queue.lock:
             try:
                 for entry in queue.records.directory:
@@ -238,9 +238,9 @@ def _page_use(
                 problems.append(f"queue {queue.name!r}: {error}")
     for page in opened.pages.retired:
         own(page, 1, "record page out of use")
-    for prepared in manager.state.prepared:
+    for prepared in context.state.prepared:
         for part in prepared.record.parts:
             if part.kind == format.DATA:
                 own(*places.extent_of(part), f"prepared {prepared.record.xid!r}")
-    problems += _held(manager)
+    problems += _held(context)
     return owned, problems, [manager.space.snapshot() for manager in places.managers]

@@ -6,16 +6,20 @@ transaction is large, in files (`flush`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Final
 
-from quire.block import EncodedBlock
+from quire.block import EncodedBlock, encode_one
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
 from quire.ltds import LtdsInfo, LtdsWriter
+from quire.message import Fields
 from quire.writebuffer import QueueBuffer
 
 from . import format
 from .commit_record import Part
 from .queue import Queue
+
+CONTROL_BYTES: Final = OPEN_BYTES + COMMIT_BYTES
 
 Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
 
@@ -23,27 +27,44 @@ Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file 
 class Written:
     """A transaction's messages for one queue.
 
-    `charge` and `count` are what the queue's space holds for it. `placed` are those that have left
-    the write buffer, in order; a file that this transaction was given (`adopt`) is not removed by
-    a rollback. `unsynced`: a file was completed, and its name is not durable yet.
+    `charge` and `count` are what the queue's space holds for it. A lone small message stands here
+    by itself, as `payload` and `fields`, until `fill` puts it into the write buffer. `placed` are
+    those that have left the buffer, in order; a file that this transaction was given (`adopt`) is
+    not removed by a rollback. `unsynced`: a file was completed, and its name is not durable yet.
     """
 
-    __slots__ = ("_new_file", "_writer", "adopted", "buffer", "charge", "count", "first_id",
-                 "placed", "queue", "unsynced")  # fmt: skip
+    __slots__ = ("_buffer", "_new_file", "_writer", "adopted", "charge", "count", "fields",
+                 "first_id", "payload", "placed", "queue", "unsynced")  # fmt: skip
 
     def __init__(
-        self, queue: Queue, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]
+        self, queue: Queue, charge: int, count: int, payload: bytes | None, fields: Fields | None
     ) -> None:
         self.queue = queue
-        self.buffer = buffer
+        self.charge = charge
+        self.count = count
+        self.payload = payload
+        self.fields = fields
         self.first_id = 0  # of its first message, once committed
-        self.charge = 0
-        self.count = 0
+        self._buffer: QueueBuffer | None = None
+
+    def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:
+        """Use the write buffer from now on; the lone message moves there."""
+        self._buffer = buffer
+        self._new_file = new_file
+        self._writer: LtdsWriter | None = None
         self.placed: list[Piece] = []  # what follows is in the buffer
         self.adopted: frozenset[int] = frozenset()
         self.unsynced = False
-        self._new_file = new_file
-        self._writer: LtdsWriter | None = None
+        if self.payload is not None:
+            buffer.builder.append(self.payload, self.fields, self.charge)
+            buffer.account.grow(self.charge, self.count)
+            self.payload = self.fields = None
+
+    @property
+    def buffer(self) -> QueueBuffer:
+        """What waits in the write buffer."""
+        assert self._buffer is not None
+        return self._buffer
 
     def spill(
         self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
@@ -79,7 +100,7 @@ class Written:
     @property
     def broken(self) -> bool:
         """Whether that file could not be written: part of the messages is lost."""
-        return self._writer is not None and self._writer.failed
+        return self._buffer is not None and self._writer is not None and self._writer.failed
 
     def write_out(self, *, close: bool) -> None:
         """Hold nothing of that file in memory; with `close` do not even hold it open."""
@@ -101,31 +122,24 @@ class Written:
             self.placed.append(self._writer.finish(sync_name=False))
             self._writer = None
 
-    def pieces(self, max_block_bytes: int) -> Sequence[Piece]:
-        """All blocks and files in put order, ready to be committed. May be called again."""
+    def pieces(self, max_block_bytes: int) -> list[EncodedBlock | Part]:
+        """All in put order, ready to be committed: blocks, and parts for what has its place.
+
+        The last one bears the control records. May be called again.
+        """
+        if self.payload is not None:
+            data = encode_one(self.payload, self.fields)
+            return [EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))]
+        if self._buffer is None:
+            return []
         self.finish(max_block_bytes)
         if not self.buffer.empty:
             self.placed += self.buffer.drain(max_block_bytes)
-        return self.placed
-
-    def only_block(self, max_block_bytes: int) -> EncodedBlock | None:
-        """The block that is all there is; None if there is more, or a file."""
-        if self._writer is not None or not self.count:
-            return None
-        pieces = self.pieces(max_block_bytes)
-        if len(pieces) != 1 or not isinstance(pieces[0], EncodedBlock):
-            return None
-        return pieces[0]
-
-    def single(self) -> bytes | bytearray | None:
-        """The block of the only message, if it is a plain one and waits in the buffer alone."""
-        if self.placed or self._writer is not None:
-            return None
-        return self.buffer.single()
-
-    def forget(self) -> None:
-        """The store has all of it; what waits here is not needed any more."""
-        self.placed = []
+        queue_id = self.queue.queue_id
+        pieces = [_indirect(p, queue_id) if isinstance(p, LtdsInfo) else p for p in self.placed]
+        if pieces:
+            pieces[-1] = _with_control(pieces[-1])
+        return pieces
 
     def discard(self) -> list[int]:
         """The transaction is rolled back; the files that it leaves behind, which nobody knows."""
@@ -141,26 +155,21 @@ class Written:
 
     def spilled(self) -> list[Part]:
         """Blocks that are in the queue already."""
+        if self._buffer is None:
+            return []
         return [piece for piece in self.placed if isinstance(piece, Part)]
 
 
-def part_of(piece: Piece, queue_id: int, *, last: bool) -> Part:
-    """The piece as part of a commit record; the last one of a queue bears the control records."""
-    control = OPEN_BYTES + COMMIT_BYTES if last else 0
-    if isinstance(piece, Part):
-        return piece._replace(charge=piece.charge + control) if last else piece
-    if isinstance(piece, LtdsInfo):
-        return Part(
-            piece.id, piece.charge_bytes + control, 0, queue_id, 0, piece.count, format.LTDS,
-            payload_bytes=piece.payload_bytes,
-        )  # fmt: skip
-    checksum = int.from_bytes(piece.data[:8], "little")
+def _indirect(info: LtdsInfo, queue_id: int) -> Part:
     return Part(
-        0,
-        piece.charge_bytes + control,
-        checksum,
-        queue_id,
-        len(piece.data),
-        piece.count,
-        format.INLINE,
+        info.id, info.charge_bytes, 0, queue_id, 0, info.count, format.LTDS,
+        payload_bytes=info.payload_bytes,
+    )  # fmt: skip
+
+
+def _with_control(piece: EncodedBlock | Part) -> EncodedBlock | Part:
+    if isinstance(piece, Part):
+        return piece._replace(charge=piece.charge + CONTROL_BYTES)
+    return EncodedBlock(
+        piece.data, piece.count, piece.charge_bytes + CONTROL_BYTES, piece.payload_bytes
     )

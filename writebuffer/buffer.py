@@ -34,6 +34,7 @@ class WriteBuffer:
         self.step_messages = max(1, min(_STEP_MESSAGES, limit_messages >> 4))
         self.total_bytes = 0
         self.total_messages = 0
+        self.full = False  # somebody has to leave before more is added (W2)
         self._lock = threading.Lock()
         self._held = SortedDict()  # by transaction, the oldest first: (bytes, messages)
 
@@ -42,17 +43,15 @@ class WriteBuffer:
         with self._lock:
             self.total_bytes += size
             self.total_messages += messages
+            self.full = (
+                self.total_bytes >= self.limit_bytes or self.total_messages >= self.limit_messages
+            )
             old_size, old_messages = self._held.get(transaction_id, (0, 0))
             left = old_size + size, old_messages + messages
             if any(left):
                 self._held[transaction_id] = left
             else:
                 self._held.pop(transaction_id, None)
-
-    @property
-    def full(self) -> bool:
-        """Whether somebody has to leave before more is added (W2)."""
-        return self.total_bytes >= self.limit_bytes or self.total_messages >= self.limit_messages
 
     def holder(self, index: int) -> int | None:
         """The transaction at the index, the oldest first; None when there are no more."""
@@ -129,10 +128,6 @@ class QueueBuffer:
             self.builder.clear()
         return self.blocks
 
-    def single(self) -> bytes | bytearray | None:
-        """The block of the only message, if it is a plain one; the buffer keeps it."""
-        return None if self.blocks else self.builder.single()
-
     def drain(self, max_block_bytes: int) -> list[EncodedBlock]:
         """All messages as blocks; the buffer is empty then."""
         blocks = self.encode(max_block_bytes)
@@ -186,6 +181,21 @@ class WriteBuffers:
         self._shared = None if per_queue else WriteBuffer(*self._limits)
         self._by_queue: dict[int, WriteBuffer] = {}
         self._lock = threading.Lock()
+
+    @property
+    def full(self) -> bool:
+        """Whether the buffer of all queues is full."""
+        return self._shared is not None and self._shared.full
+
+    @property
+    def light_bytes(self) -> int:
+        """Less than that a transaction need not tell any buffer (W2)."""
+        return 0 if self._shared is None else self._shared.step_bytes
+
+    @property
+    def light_messages(self) -> int:
+        """The same in messages."""
+        return 0 if self._shared is None else self._shared.step_messages
 
     def of(self, queue_id: int) -> WriteBuffer:
         """The buffer of a queue's messages."""

@@ -4,7 +4,7 @@ from .block import Block
 from .builder import BlockBuilder
 from .encode import EncodedBlock
 from .pack import Part, pack, slices_to_arrow
-from .single import encode_one
+from .single import encode_one, payload_of_one
 
 __all__ = [
     "Block",
@@ -13,5 +13,6 @@ __all__ = [
     "Part",
     "encode_one",
     "pack",
+    "payload_of_one",
     "slices_to_arrow",
 ]

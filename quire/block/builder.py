@@ -116,13 +116,6 @@ class BlockBuilder:
             return [EncodedBlock(block, 1, self.charge_bytes, self.payload_bytes)]
         return list(self.blocks(max_block_bytes))
 
-    def single(self) -> bytes | bytearray | None:
-        """The block of the only message, if it is a plain one; None otherwise."""
-        payloads = self._payloads
-        if self.count != 1 or not payloads or self._fields[0] is not None:
-            return None
-        return encode_one(payloads[0])
-
     def _all_runs(self) -> Sequence[Run]:
         self._close_rows()
         return self._runs

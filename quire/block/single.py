@@ -27,6 +27,8 @@ from .format import (
 _COPY_TWICE_BYTES = 16 << 10
 
 _pack_plain = PLAIN_ONE.pack
+_unpack_plain = struct.Struct(CHECKSUM.format + PLAIN_ONE.format.lstrip("<")).unpack_from
+_PLAIN_BYTES = HEADER_BYTES + 8
 _pack_checksum = CHECKSUM.pack
 _pack_small = struct.Struct("<H").pack
 _pack_time = struct.Struct("<q").pack
@@ -44,6 +46,31 @@ def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearra
         return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
     body = head + payload + PADDING[size & 7]
     return _pack_checksum(checksum(body)) + body
+
+
+def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | None:
+    """The payload of a plain block of one message, verified as `Block.parse` does it.
+
+    None for any other block, and for one that is damaged or has another checksum.
+    """
+    if len(data) < _PLAIN_BYTES:
+        return None
+    stored, magic, version, flags, columns, count, length, size, start, end = _unpack_plain(data)
+    if (
+        stored != expected_checksum
+        or magic != MAGIC
+        or version != VERSION
+        or count != 1
+        or columns
+        or flags
+        or length != len(data)
+        or length != (_PLAIN_BYTES + 7 + size) & ~7
+        or start
+        or end != size
+        or checksum(memoryview(data)[CHECKSUM_BYTES:]) != stored
+    ):
+        return None
+    return bytes(data[_PLAIN_BYTES : _PLAIN_BYTES + size])
 
 
 def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:

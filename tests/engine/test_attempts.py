@@ -53,7 +53,7 @@ def test_a_message_that_always_fails_costs_no_more_each_time(store: Store, work:
         first = txn.get(work)
         assert first is not None
         assert first.id == ids[0]
-    (subscription,) = store._manager.state.queue(work).subscriptions.values()
+    (subscription,) = store._context.state.queue(work).subscriptions.values()
     for time in range(1, 200):
         txn = store.transaction()
         message = txn.get(work)

@@ -68,7 +68,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
 
     def held(store: Store) -> int:
         gc.collect()
-        cached = store._manager.reader._fresh_bytes + store._manager.reader._block_bytes
+        cached = store._context.reader._fresh_bytes + store._context.reader._block_bytes
         return tracemalloc.get_traced_memory()[0] - cached
 
     options = {"checkpoint_bytes": 4 << 20, "segment_bytes": 4 << 20}
@@ -84,8 +84,8 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
             many = held(store)
         finally:
             tracemalloc.stop()
-        assert store._manager.reader._fresh_bytes <= INLINE_CACHE_BYTES
-        assert store._manager.reader._block_bytes <= BLOCK_CACHE_BYTES
+        assert store._context.reader._fresh_bytes <= INLINE_CACHE_BYTES
+        assert store._context.reader._block_bytes <= BLOCK_CACHE_BYTES
         # 250,000 more messages are 250 more blocks: their records fill a few pages, on the disk.
         assert many - few < 1 << 20, f"{few} bytes with 50,000 messages, {many} with 300,000"
 

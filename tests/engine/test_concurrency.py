@@ -79,7 +79,7 @@ class WatchedLock:
 def watched(store: Store) -> Iterator[list[str]]:
     """Watch the locks of all queues of the store."""
     violations: list[str] = []
-    for queue in store._manager.state.queues.values():
+    for queue in store._context.state.queues.values():
         watch: Any = WatchedLock(queue.lock, queue.name, violations)
         if queue.admission is queue.lock:  # not under lock-all, whose writers hold another before
             queue.admission = watch
@@ -173,7 +173,7 @@ def test_holding_two_queue_locks_is_caught(os_store: Store) -> None:
             txn.put("a", b"1")
             txn.put("b", b"2")
         assert violations == []
-        first, second = os_store._manager.state.queues.values()
+        first, second = os_store._context.state.queues.values()
         with first.lock, second.lock:
             pass
         assert violations == ["b while holding ['a']"]

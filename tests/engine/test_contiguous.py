@@ -85,7 +85,7 @@ def pages_of_transactions(env: NotingEnv, store: Store) -> list[list[tuple[str, 
 
 def block_bytes(store: Store) -> list[int]:
     """The bytes of each block of the queue."""
-    return [ref.length for ref in store._manager.state.queue("q").records]
+    return [ref.length for ref in store._context.state.queue("q").records]
 
 
 def consecutive(pages: list[tuple[str, int]]) -> bool:
@@ -125,7 +125,7 @@ def test_what_a_checkpoint_has_packed_is_read_from_consecutive_pages() -> None:
         put_in_turns(store)
         store.checkpoint()
     with Store.open("/s", env=env, **OPTIONS) as store:
-        records = store._manager.state.queue("q").records
+        records = store._context.state.queue("q").records
         (listed,) = records.directory
         (ref,) = records.read_page(listed)
         (path, record_page), *blocks = [

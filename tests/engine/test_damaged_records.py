@@ -44,7 +44,7 @@ def furnish(seed: int) -> tuple[SimEnv, Store]:
 
 def record_page(store: Store, queue: str, number: int) -> int:
     """The byte of the data file where a record page of the queue begins."""
-    return store._manager.state.queue(queue).records.directory[number].page * PAGE
+    return store._context.state.queue(queue).records.directory[number].page * PAGE
 
 
 class Damage:
@@ -176,7 +176,7 @@ def test_promise_10_changes_at_the_same_time_release_together(
     other = store.transaction()
     other.read_to("topic/slow", MESSAGES - 1)
     changes = [other.commit, lambda: FINISHES[name](store)]
-    sequencer = store._manager.sequencer
+    sequencer = store._context.sequencer
     submit = sequencer.submit
     refused: list[StoreCorrupt] = []
 
@@ -207,7 +207,7 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     got = store.transaction()
     got.get_many("work", 190)
     got.rollback()
-    records = store._manager.state.queue("work").records
+    records = store._context.state.queue("work").records
     assert records.directory[2].page in records._cache
     damage = Damage(env, store, "work")
     txn = read_to(store, "work")
@@ -222,7 +222,7 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
 def test_the_page_behind_one_that_is_going_is_not_taken_for_it(seed: int) -> None:
     """Whether a page is at hand is asked without the lock: when it has left one list of the two."""
     _, store = furnish(seed)
-    records = store._manager.state.queue("work").records
+    records = store._context.state.queue("work").records
     _, _, going, behind, *_ = records.directory
     records.check([(behind.position, behind.end)])
     assert records.at_hand(behind.position, behind.end)

@@ -453,7 +453,7 @@ def commit_together(
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(commits))]
     for waiting, thread in enumerate(threads, 1):
         thread.start()
-        while len(store._manager.sequencer._queue) < waiting:
+        while len(store._context.sequencer._queue) < waiting:
             time.sleep(0.001)
     hold.set()
     for thread in [first, *threads]:

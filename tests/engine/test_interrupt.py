@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quire.engine import Store, Transaction
-from quire.engine.one_block import OneBlock
+from quire.engine.commit import Commit
 from quire.engine.state import State
 from quire.engine.written import Written
 from quire.errors import StoreFailed, TransactionClosed
@@ -33,7 +33,7 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
             go_on.wait(10)
 
     def interrupt() -> None:
-        while len(store._manager.sequencer._queue) == 0:
+        while len(store._context.sequencer._queue) == 0:
             pass
         os.kill(os.getpid(), signal.SIGINT)
         threading.Timer(0.2, go_on.set).start()
@@ -104,7 +104,7 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
         leader, member, third = (store.transaction() for _ in range(3))
         leader.put("work", b"leader" * 10_000)
         member.put("work", b"member" * 10_000)
-        sequencer = store._manager.sequencer
+        sequencer = store._context.sequencer
         taken, go_on = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -123,7 +123,7 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
             while len(sequencer._queue) <= number:
                 pass
         monkeypatch.setattr(State, "apply_commit", interrupted)
-        monkeypatch.setattr(OneBlock, "apply", interrupted)
+        monkeypatch.setattr(Commit, "apply", interrupted)
         go_on.set()
         for thread in threads:
             thread.join(WAIT)

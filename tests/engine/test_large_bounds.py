@@ -111,7 +111,7 @@ def test_a_commit_asks_the_disk_for_the_same_whatever_its_size(store_path: str) 
             assert calls.pop("sync log", 0) <= 1
             assert not calls
             assert env.written < 3 * LTDS_WRITE_BYTES
-        assert [part.count for part in store._manager.state.queue("q").records] == list(SIZES)
+        assert [part.count for part in store._context.state.queue("q").records] == list(SIZES)
         assert len(ltds_files(store)) == len(SIZES)
 
 
@@ -175,10 +175,11 @@ def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatc
         env = SimEnv()
         store = Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18)
         store.create_queue("q", kind="work")
-        store._manager.after_discard = lambda: None  # as where a thread does it
+        store._context.overflow.after_discard = lambda: None  # as where a thread does it
         txn = store.transaction(large=True)
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
+        assert txn._puts is not None
         txn._puts.by_queue["q"].write_out(close=True)
         getattr(txn, way)()
         if way == "commit":
@@ -186,9 +187,9 @@ def test_files_are_freed_slice_by_slice(way: str, monkeypatch: pytest.MonkeyPatc
         sizes = [len(env.contents(f"/s/ltds/{ltds_files(store)[0]}"))]
         for _ in range(slices):
             assert store.status()["large_transactions"]["removable"] == 1
-            store._manager.places.sweep(sliced=True)
+            store._context.places.sweep(sliced=True)
             assert ltds_files(store) == []
-            file = store._manager.places.discarded._cutting  # it has no name any more
+            file = store._context.places.discarded._cutting  # it has no name any more
             sizes.append(0 if file is None else file.size())
         freed = [before - after for before, after in pairwise(sizes)]
         assert freed[:2] == [slice_bytes] * min(slices, 2)
@@ -203,13 +204,13 @@ def test_small_files_go_many_at_a_time() -> None:
     """A slice is one of bytes, not of files."""
     with Store.open("/s", env=SimEnv(), background=False, large_flush_bytes=4096) as store:
         store.create_queue("q", kind="work")
-        store._manager.after_discard = lambda: None
+        store._context.overflow.after_discard = lambda: None
         for _ in range(50):
             txn = store.transaction(large=True)
             txn.put("q", b"x" * 10_000)
             txn.rollback()
         assert store.status()["large_transactions"]["removable"] == 50
-        store._manager.places.sweep(sliced=True)
+        store._context.places.sweep(sliced=True)
         assert ltds_files(store) == []
 
 
@@ -230,7 +231,7 @@ def test_a_late_reader_of_a_file_that_goes_gets_an_error(monkeypatch: pytest.Mon
         store.release(lease.lease_id)
         take(store, "q")
         for _ in range(3):
-            store._manager.places.sweep(sliced=True)
+            store._context.places.sweep(sliced=True)
         with pytest.raises(PositionLost, match="not there any more"):
             list(batches)
         with pytest.raises(PositionLost, match="not there any more"):
@@ -291,10 +292,10 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         done.append("created")
         fill(store).commit()
         done.append("first")
-        store._manager.after_discard = lambda: None
+        store._context.overflow.after_discard = lambda: None
         fill(store).rollback()
-        while store._manager.places.discarded:
-            store._manager.places.sweep(sliced=True)
+        while store._context.places.discarded:
+            store._context.places.sweep(sliced=True)
         txn = fill(store)
         for name, rows in payloads.items():
             assert txn.get_many(name.decode(), 60).payloads() == rows
@@ -485,7 +486,7 @@ def test_scanning_reads_record_headers_only(monkeypatch: pytest.MonkeyPatch) -> 
     known = CallLog.record
     monkeypatch.setattr(CallLog, "record", record)
     with Store.open("/s", env=env, background=False, **options) as store:
-        queue, subscription = store._manager.state.source("q/reader")
+        queue, subscription = store._context.state.source("q/reader")
         end = queue.end_position
         position = 0
         while position < end:

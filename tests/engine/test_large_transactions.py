@@ -41,7 +41,7 @@ def ltds_files(store: Store) -> list[str]:
 
 def swept(store: Store) -> list[str]:
     """The same, once what is not needed is removed."""
-    store._manager.places.sweep()
+    store._context.places.sweep()
     return ltds_files(store)
 
 

@@ -381,7 +381,7 @@ def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
             txn.put("q", b"1")
             txn.put("q", b"2")
             txn.rollback()
-        log = store._manager.state.queue("q").log
+        log = store._context.state.queue("q").log
         assert len(log.entries) <= 2 * 1025
         assert not log.opened
 
@@ -420,7 +420,7 @@ def test_promise_9_rolled_back_records_are_counted_one_by_one() -> None:
         kept = store.transaction()
         for number in range(600):
             kept.put("q", b"%d" % number)
-        log = store._manager.state.queue("q").log
+        log = store._context.state.queue("q").log
         for _ in range(20):
             txn = store.transaction()
             for _ in range(200):
@@ -544,7 +544,7 @@ def test_space_is_given_back_before_transactions_leave_the_buffer() -> None:
         oldest.put("q", b"y" * 200_000)
         store._maintenance._due = 1 << 60  # the next commit leaves that to the step below
         assert take(store, "q") == [b"x" * 3_000_000]
-        assert store._manager.places.removable
+        assert store._context.places.removable
         env.advance(11)
         env.capacity_bytes = env.used_bytes()
         store._maintenance.step()

@@ -116,7 +116,7 @@ def test_a_large_transaction_that_is_read_amid_a_browse(
     def late(delivery: Delivery, *arguments: Any) -> Any:
         monkeypatch.setattr(Delivery, "fetch", fetch)
         take(os_store, "work")
-        os_store._manager.places.sweep()
+        os_store._context.places.sweep()
         return fetch(delivery, *arguments)
 
     monkeypatch.setattr(Delivery, "fetch", late)

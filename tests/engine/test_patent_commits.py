@@ -130,7 +130,7 @@ def test_figure_8a_opening_leaves_room_for_all_commits(strategy: str) -> None:
 def test_figure_9b_writers_leave_room_only_in_reserve_mode(strategy: str, kept: int) -> None:
     """[0078-0079] While T2's commit is under way in D, Dw = data + COMMIT * T, or * R."""
     with figure_6(strategy) as fig:
-        queue = fig.store._manager.state.queue("D")
+        queue = fig.store._context.state.queue("D")
         with queue.lock:
             queue.space.reserve()  # as T2's commit does, before its journal record
         assert fig.counters()["D"] == (3, 1)

@@ -27,11 +27,11 @@ class Figure:
         self._names: dict[int, str] = {}
 
     def open(self, name: str, *queues: str, large: bool = False) -> None:
-        """A new transaction; its OPEN record comes with its first message to a queue."""
+        """A new transaction; its OPEN record comes with its first message to a queue, or here."""
         self.transactions[name] = transaction = self.store.transaction(large=large)
         self._names[transaction.id] = name
         for queue in queues:
-            transaction._puts._written(queue)
+            transaction.put_many(queue, [])
 
     def add(self, *messages: str, queue: str = "A") -> None:
         """ADD messages."""
@@ -45,7 +45,8 @@ class Figure:
         """What the write buffer holds of the queue, by transaction."""
         held = {}
         for name, transaction in self.transactions.items():
-            written = transaction._puts.by_queue.get(queue)
+            puts = transaction._puts
+            written = None if puts is None else puts.by_queue.get(queue)
             if written is not None and transaction.state == "open" and not written.buffer.empty:
                 blocks = written.buffer.encode(1 << 20)
                 held[name] = [
@@ -55,7 +56,7 @@ class Figure:
 
     def queue(self, name: str = "A") -> list[str]:
         """The queue's records."""
-        found = self.store._manager.state.queue(name)
+        found = self.store._context.state.queue(name)
         shown: list[str] = []
         for record in found.listing():
             who = self._names.get(record.transaction_id or 0, "?")
@@ -68,10 +69,10 @@ class Figure:
     def _read(self, queue: str, position: int | None, count: int, address: int) -> list[str]:
         if position is not None:
             return [m.decode() for m in self.store.browse(queue, position, count).payloads()]
-        places = self.store._manager.places
+        places = self.store._context.places
         part = next(
             entry.part
-            for entry in self.store._manager.state.queue(queue).log.entries
+            for entry in self.store._context.state.queue(queue).log.entries
             if entry.part is not None and entry.part.address == address
         )
         return payloads(bytes(places.data.read(part.address, part.length)))
@@ -252,7 +253,7 @@ def test_figure_4() -> None:
     """[0054-0057] A sublist of pointers for each transaction; T4 commits, and comes, before T3."""
     with figure(1) as fig:
         figure_4(fig)
-        queue = fig.store._manager.state.queue("A")
+        queue = fig.store._context.state.queue("A")
         sublists = {
             name: len(queue.log.sublist(fig.transactions[name].id)) for name in fig.transactions
         }
@@ -275,7 +276,7 @@ def test_figure_4_scans_headers_once() -> None:
         figure_4(fig)
         fig.commit("T4")
         fig.commit("T3")
-        queue = fig.store._manager.state.queue("A")
+        queue = fig.store._context.state.queue("A")
         (subscription,) = queue.subscriptions.values()
         scanned = subscription.read_structure.scanned_records
         with queue.lock:
@@ -295,7 +296,7 @@ def test_figure_5() -> None:
         assert fig.queue("P") == [
             "OPEN T1", "OPEN T2", "INDIRECT T2", "COMMIT T2", "T1:M1", "T1:M2", "COMMIT T1",
         ]  # fmt: skip
-        queue = fig.store._manager.state.queue("P")
+        queue = fig.store._context.state.queue("P")
         assert queue.log.sublist(fig.transactions["T2"].id) == []
         (subscription,) = queue.subscriptions.values()
         expected = [*(f"T2:M{number}" for number in range(1, 501)), "T1:M1", "T1:M2"]

@@ -715,7 +715,7 @@ def test_verify_finds_a_damaged_block(machine: SimEnv) -> None:
     store = open_store(machine)
     store.create_queue("work", kind="work")
     prepare(store, "x1", payloads=[b"x" * 3000])
-    part = next(iter(store._manager.state.prepared)).record.parts[0]
+    part = next(iter(store._context.state.prepared)).record.parts[0]
     machine.corrupt(f"{PATH}/data/0.dat", part.address + 1000)
     findings = store.verify().findings
     assert len(findings) == 1
@@ -728,7 +728,7 @@ def test_verify_compares_the_counters(machine: SimEnv) -> None:
     store = open_store(machine)
     store.create_queue("work", kind="work")
     prepare(store, "x1")
-    space = store._manager.state.names["work"].space
+    space = store._context.state.names["work"].space
     for name in ("prepared", "prepared_bytes", "prepared_messages"):
         setattr(space, name, getattr(space, name) + 1)
         assert "prepared" in str(store.verify().findings)

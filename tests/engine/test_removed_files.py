@@ -118,7 +118,7 @@ def test_checkpoints_forget_what_is_durably_gone(seed: int) -> None:
 
 def remove_slices(store: Store) -> None:
     """What the store's thread does, without its pauses."""
-    places = store._manager.places
+    places = store._context.places
     places.sweep(sliced=True)
     while len(places.discarded):
         places.sweep(sliced=True)

@@ -609,7 +609,7 @@ def test_a_reader_whose_block_has_moved_looks_it_up_anew(seed: int) -> None:
     """B2: also if it has moved once more by then, and its old place is cut off or used again."""
     found = scenario(seed)
     store = found.store
-    queue = store._manager.state.names["w0"]
+    queue = store._context.state.names["w0"]
     with queue.lock:
         pointers = queue.pointers(12 - LEFT, 12)
     for _ in range(3):
@@ -618,7 +618,7 @@ def test_a_reader_whose_block_has_moved_looks_it_up_anew(seed: int) -> None:
     for _ in range(3):
         found.put("t0", 9000)
     parts = [
-        part for pointer in pointers for part in store._manager.delivery.fetch(queue, pointer, 1)
+        part for pointer in pointers for part in store._context.delivery.fetch(queue, pointer, 1)
     ]
     got = [p for part in parts for p in part.block.payloads(part.start, part.stop)]
     assert got == found.oracle.model.queues["w0"].payloads[12 - LEFT : 12]
@@ -630,7 +630,7 @@ def test_promise_10_damage_is_not_copied(seed: int) -> None:
     """Z6: a damaged block stays where it is, is told of by its place, and stops no checkpoint."""
     found = scenario(seed)
     store = found.store
-    queue = store._manager.state.names["w0"]
+    queue = store._context.state.names["w0"]
     with queue.lock:
         ref = queue.pointers(10, 11)[0].ref
     found.env.corrupt(f"{PATH}/data/0.dat", ref.address + 5000)

@@ -74,7 +74,7 @@ def test_subscriptions_are_found_while_others_are_made(os_store: Store) -> None:
     def look() -> None:
         try:
             while not done.is_set():
-                os_store._manager.state.queue("topic").subscription("there")
+                os_store._context.state.queue("topic").subscription("there")
         except BaseException as error:  # noqa: BLE001 - shown by the test
             errors.append(error)
 
@@ -110,9 +110,10 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
 
 def in_memory(store: Store) -> int:
     """What open transactions hold."""
-    open_ones = store._manager.open_transactions.values()
-    files = sum(part.waiting_bytes for t in open_ones for part in t._puts)
-    return files + sum(transaction._puts.buffered_bytes for transaction in open_ones)
+    open_ones = [t for t in store._context.registry if isinstance(t, Transaction)]
+    puts = [t._puts for t in open_ones if t._puts is not None]
+    files = sum(part.waiting_bytes for own in puts for part in own.written)
+    return files + sum(own.buffered_bytes for own in puts)
 
 
 @pytest.mark.promise(9)

@@ -8,7 +8,7 @@ import pytest
 
 from quire.engine import Store
 from quire.engine.reservation import Space
-from quire.engine.strategies import ReserveMode
+from quire.engine.strategies import RESERVE_MODE
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES
 
@@ -19,7 +19,7 @@ ROOM = CAPACITY - CONTROL - MESSAGE_OVERHEAD_BYTES  # the largest payload of a l
 
 def space(available: int, transactions: int, reserving: int = 0) -> Space:
     """A queue's space in the given situation."""
-    made = Space("q", 1 << 20, None, ReserveMode())
+    made = Space("q", 1 << 20, None, RESERVE_MODE)
     made.used = made.capacity - available
     made.open_transactions = transactions
     made.reserving = reserving
@@ -96,7 +96,7 @@ def test_a_lone_message_obeys_all_three_at_once(transactions: int) -> None:
 @pytest.mark.promise(5)
 def test_once_reserved_the_commit_record_fits_whatever_others_do() -> None:
     """After S3 nobody can take the room of the commit records: not writers, not openers."""
-    held = Space("q", 4096, None, ReserveMode())
+    held = Space("q", 4096, None, RESERVE_MODE)
     for _ in range(3):
         held.open()
     held.reserve()

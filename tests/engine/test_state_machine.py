@@ -377,7 +377,7 @@ class StoreMachine(RuleBasedStateMachine):
         self, name: str, queue: ModelQueue, subscription: str, model: ModelSubscription
     ) -> None:
         """The counts are kept by checkpoints alone: they may be lower than before, never higher."""
-        found = self.store._manager.state.names[name]
+        found = self.store._context.state.names[name]
         real = found.subscription(subscription or None)
         before, model.returned = model.returned, {}
         for n in range(len(queue.messages)):
@@ -447,9 +447,9 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
         whole = Committer.commit
 
         def commit(
-            self: Committer, transaction: Transaction, written: Any, reads: Any, entries: Any
+            self: Committer, txn: Transaction, written: Any, taken: Any, *rest: Any, light: bool
         ) -> None:
-            whole(self, transaction, written, reads[1:], entries)
+            whole(self, txn, written, taken[1:], *rest, light=light)
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire.block import encode_one
-from quire.engine import QueueRecord, Store
+from quire.engine import QueueRecord, Store, Transaction
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -95,8 +95,8 @@ def nearly_full(store: AnyStore) -> tuple[Any, Any]:
 
 def waits(owner: Store) -> None:
     """Until a commit at the owner waits for space."""
-    open_ones = owner._manager.open_transactions
-    until(lambda: any(txn._waits_for is not None for txn in list(open_ones.values())))
+    open_ones = owner._context.registry
+    until(lambda: any(isinstance(t, Transaction) and t._waits_for is not None for t in open_ones))
 
 
 def take(store: AnyStore, source: str) -> list[bytes]:

@@ -1,0 +1,66 @@
+"""What the transactions of one store use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from quire.env import Env
+from quire.journal import Journal
+from quire.writebuffer import WriteBuffer, WriteBuffers
+
+from .adoptions import Adoptions
+from .block_reader import BlockReader
+from .committer import Committer
+from .delivery import Delivery
+from .options import Options
+from .overflow import Overflow
+from .places import Places
+from .registry import Registry
+from .sequencer import Sequencer
+from .state import State
+from .two_phase import TwoPhase
+
+
+class Leaving(Protocol):
+    """What a transaction has put, as far as the write buffer is concerned."""
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Leave the buffer; whether there was anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """See the module. Everything in it is thread-safe.
+
+    A transaction with less than `light_bytes` and `light_messages` need not tell the write buffer.
+    """
+
+    env: Env
+    options: Options
+    store_id: int
+    ltds_directory: str
+    journal: Journal
+    state: State
+    places: Places
+    reader: BlockReader
+    sequencer: Sequencer
+    overflow: Overflow
+    write_buffers: WriteBuffers
+    adoptions: Adoptions
+    committer: Committer
+    delivery: Delivery
+    two_phase: TwoPhase
+    registry: Registry
+    light_bytes: int
+    light_messages: int
+
+    def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
+        """The write buffer is full: the oldest transactions leave it, the asking one too."""
+
+        def leaves(transaction_id: int) -> bool:
+            if transaction_id == asking:
+                return own.leave(buffer)
+            return self.registry.leave(transaction_id, buffer)
+
+        self.overflow.relieve(buffer, leaves)
