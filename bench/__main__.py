@@ -17,6 +17,7 @@ from bench.figure import Setting
 
 # Each names a module of this package that has `run(setting) -> figures`.
 BENCHMARKS = {
+    "small": "the smallest transactions beside SQLite, and beside another checkout",
     "commit": "one small durable commit against a bare write and sync",
     "fan_out": "writes and syncs of one commit over 1, 16 and 1,000 queues",
     "batch": "batches put and got back, against SQLite, LMDB and RocksDB",
@@ -51,11 +52,21 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="less of everything; saves nothing")
     parser.add_argument("--seed", type=int, default=1, help="of the payloads (default 1)")
     parser.add_argument("--folder", type=Path, help="where the stores go (default: temporary)")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="small: measure this one beside the present"
+    )
+    parser.add_argument(
+        "--no-sync", action="store_true", help="small: the interpreter's part alone"
+    )
     arguments = parser.parse_args()
     arguments.name = [one for name in arguments.name for one in GROUPS.get(name, (name,))]
     for name in arguments.name:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
+    if (arguments.before or arguments.no_sync) and arguments.name != ["small"]:
+        parser.error("--before and --no-sync are for the benchmark small alone")
+    if arguments.before and not (arguments.before / "quire").is_dir():
+        parser.error(f"{arguments.before} is no checkout of Quire")
     return arguments
 
 
@@ -71,7 +82,14 @@ def main() -> int:
         for name in arguments.name or BENCHMARKS:
             folder = Path(scratch) / name
             folder.mkdir()
-            measure(name, Setting(folder, arguments.quick, arguments.seed), facts)
+            setting = Setting(
+                folder,
+                arguments.quick,
+                arguments.seed,
+                before=arguments.before,
+                sync=not arguments.no_sync,
+            )
+            measure(name, setting, facts)
     return 0
 
 
@@ -84,7 +102,13 @@ def measure(name: str, setting: Setting, facts: dict[str, str]) -> None:
         print(results.line(item))
     print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
     if not setting.quick:
-        results.save(name, facts, f"python -m bench {name} --seed {setting.seed}", found)
+        command = f"python -m bench {name} --seed {setting.seed}"
+        if setting.before is not None:
+            facts = facts | {"before": machine.commit(setting.before)}
+            command += f" --before {facts['before']}"
+        if not setting.sync:
+            name, command = f"{name}_no_sync", f"{command} --no-sync"
+        results.save(name, facts, command, found)
         results.write_table()
 
 

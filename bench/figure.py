@@ -89,6 +89,8 @@ class Setting:
     folder: Path  # empty, on the file system to measure; removed afterwards
     quick: bool
     seed: int
+    before: Path | None = None  # another checkout, to be measured beside this one
+    sync: bool = True  # False: no benchmark waits for the disk
 
     def scaled(self, full: int, quick: int) -> int:
         """A count: `full`, or `quick` for a quick look."""

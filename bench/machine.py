@@ -8,7 +8,7 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["describe", "file_system"]
+__all__ = ["commit", "describe", "file_system"]
 
 PACKAGES = ("pyarrow", "numpy", "pyspark", "lmdb", "rocksdict")
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +23,7 @@ def describe(folder: Path) -> dict[str, str]:
         "file system": file_system(folder),
         "python": platform.python_version(),
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
-        "commit": _commit(),
+        "commit": commit(ROOT),
         "load before": f"{os.getloadavg()[0]:.1f} running processes",
     }
 
@@ -57,11 +57,12 @@ def _version(package: str) -> str:
         return "missing"
 
 
-def _commit() -> str:
+def commit(checkout: Path) -> str:
+    """The commit of a checkout, and whether it has been changed since."""
     try:
         found = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
-            cwd=ROOT,
+            cwd=checkout,
             capture_output=True,
             text=True,
             check=True,

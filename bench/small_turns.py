@@ -1,0 +1,149 @@
+"""One paired run of `bench.small`: Quire and SQLite in one process, in turns.
+
+`bench.small` starts it in a process of its own for each run, with the Quire of one checkout or of
+another. It prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
+
+import quire
+from bench.small_sides import THREADS, QuireSide, Side, SqliteSide
+
+__all__ = ["BATCH", "OPERATIONS", "main"]
+
+OPERATIONS = ("put", "put_in_transaction", "get", "move", "put_and_roll_back")
+BATCH = 1_000  # messages of one transaction
+TURN = 100  # calls
+SIDES = ("Quire", "SQLite")
+
+
+class Taken(NamedTuple):
+    """What calls took, in microseconds each."""
+
+    processor: float  # of all the process' threads, in the system's calls too
+    wall: float
+    mean: float = 0.0  # processor time with what comes only now and then: checkpoints, new segments
+
+
+def main() -> None:
+    """Arguments: folder, turns, seconds of each turn of the threads, seed, whether to sync."""
+    folder, turns, seconds, seed, sync = sys.argv[1:]
+    wanted: dict[str, Any] = {"sync": sync == "sync", "seed": int(seed)}
+    sides: list[Side] = [side(Path(folder), **wanted) for side in (QuireSide, SqliteSide)]
+    _operations(sides, 2)  # warm-up
+    found = {
+        "compiled": bool(getattr(quire, "compiled", False)),
+        "place": str(Path(quire.__file__).resolve().parents[1]),
+        "operations": _operations(sides, int(turns)),
+        "batches": _batches(sides, max(3, int(turns) // 2)),
+        "threads": _threads(sides, float(seconds)),
+    }
+    for side in sides:
+        side.close()
+    print(json.dumps(found))
+
+
+def _operations(sides: list[Side], turns: int) -> dict[str, dict[str, Taken]]:
+    """Each operation's turns follow those that put what it gets."""
+    processor: dict[tuple[str, str], list[float]] = {}
+    wall: dict[tuple[str, str], list[float]] = {}
+    for _ in range(turns):
+        for operation in OPERATIONS:
+            for name, side in zip(SIDES, sides, strict=True):
+                calls = wall.setdefault((operation, name), [])
+                spent = _repeat(getattr(side, operation), calls)
+                processor.setdefault((operation, name), []).append(spent)
+        for side in sides:
+            side.drain()
+    return {
+        operation: {
+            name: _middle(processor[operation, name], wall[operation, name]) for name in SIDES
+        }
+        for operation in OPERATIONS
+    }
+
+
+def _middle(turns: list[float], calls: list[float]) -> Taken:
+    return Taken(median(turns), median(calls), mean(turns))
+
+
+def _repeat(call: Callable[[], object], calls: list[float]) -> float:
+    """One turn: notes what each call took, returns the mean processor time of one."""
+    clock = time.perf_counter
+    spent = time.process_time()
+    for _ in range(TURN):
+        began = clock()
+        call()
+        calls.append((clock() - began) * 1e6)
+    return (time.process_time() - spent) * 1e6 / TURN
+
+
+def _batches(sides: list[Side], turns: int) -> dict[str, dict[str, Taken]]:
+    """Messages one by one in one transaction: what one message takes, the commit included."""
+    found: dict[str, dict[str, list[Taken]]] = {"put": {}, "get": {}}
+    for _ in range(turns):
+        for name, side in zip(SIDES, sides, strict=True):
+            found["put"].setdefault(name, []).append(_batch(side.put_each))
+            found["get"].setdefault(name, []).append(_batch(side.get_each))
+    return {
+        operation: {
+            name: _middle([taken.processor for taken in each], [taken.wall for taken in each])
+            for name, each in both.items()
+        }
+        for operation, both in found.items()
+    }
+
+
+def _batch(call: Callable[[int], None]) -> Taken:
+    began, spent = time.perf_counter(), time.process_time()
+    call(BATCH)
+    processor, wall = time.process_time() - spent, time.perf_counter() - began
+    return Taken(processor * 1e6 / BATCH, wall * 1e6 / BATCH)
+
+
+def _threads(sides: list[Side], seconds: float) -> dict[str, tuple[float, float]]:
+    """Commits a second of the threads together, and the processor time of one in microseconds."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
+    for _ in range(3):
+        for name, side in zip(SIDES, sides, strict=True):
+            found[name].append(_together(side, seconds))
+    return {
+        name: (median(rate for rate, _ in each), median(spent for _, spent in each))
+        for name, each in found.items()
+    }
+
+
+def _together(side: Side, seconds: float) -> tuple[float, float]:
+    stop, gate = threading.Event(), threading.Barrier(THREADS + 1)
+    counts = [0] * THREADS
+
+    def repeat(number: int) -> None:
+        commit, stopped, count = side.of_thread(number), stop.is_set, 0
+        gate.wait()
+        while not stopped():
+            commit()
+            count += 1
+            counts[number] = count
+
+    threads = [threading.Thread(target=repeat, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    time.sleep(seconds / 5)  # until all are at work
+    before, began, spent = sum(counts), time.perf_counter(), time.process_time()
+    time.sleep(seconds)
+    commits = sum(counts) - before
+    ended, spent = time.perf_counter(), time.process_time() - spent
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return commits / (ended - began), spent * 1e6 / max(1, commits)
