@@ -3,7 +3,8 @@
 The sizes, the number of messages of each, and what is timed are the thesis' (see `bench.thesis`):
 all messages of a size are put, then all are got, and each is timed from before its transaction
 begins to after it has ended. Several series are made; the queues take turns, five messages each, so
-that all see the same disk.
+that all see the same disk. A get is also compared with SQLite's at each size, by the medians, and
+by the averages where it does worst.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from statistics import mean
 import numpy as np
 from matplotlib.axes import Axes
 
+import quire
 from bench.drawing import COLOURS, PALE, drawing, plain_numbers
-from bench.figure import Figure, Plot, Result, Setting, Table
+from bench.figure import Figure, Plot, Result, Setting, Table, at_most
 from bench.table_queues import PostgresQueue, QuireQueue, SqliteQueue, TableQueue
 from bench.thesis import COUNTS, SIZES, TABLES, Milliseconds
 from tests.coordination.postgres import Cluster, NotInstalled
@@ -29,6 +31,7 @@ from tests.coordination.postgres import Cluster, NotInstalled
 __all__ = ["run"]
 
 TURN = 5  # messages
+GET_TARGETS = (1.2, 1.0)  # times SQLite's: in pure Python, and compiled
 WARM_UP = 20  # messages
 THESIS = {"own": "own storage", "DB2": "DB2", "old": "before"}
 NUMBERS = {("put", "old"): 1, ("get", "old"): 2, ("put", "DB2"): 3, ("get", "DB2"): 4,
@@ -67,7 +70,8 @@ def run(setting: Setting) -> list[Result]:
         for operation in ("put", "get")
         for words, values in (("averages", average), ("medians", middle))
     ]
-    tables = [_table(operation, names, times) for operation in ("put", "get")]
+    figures += _beside_sqlite(middle, average)
+    tables = [_table(operation, names, times, middle) for operation in ("put", "get")]
     return [*figures, *tables, _plot(names, times)]
 
 
@@ -131,13 +135,34 @@ def _ratio(operation: str, size: int, names: list[str], values: Values) -> float
     return min(rivals) / values[operation, names[0], size]
 
 
+def _to_sqlite(operation: str, size: int, values: Values) -> float:
+    return values[operation, QuireQueue.name, size] / values[operation, SqliteQueue.name, size]
+
+
+def _beside_sqlite(middle: Values, average: Values) -> list[Figure]:
+    """A get at each size."""
+    target = at_most(GET_TARGETS[bool(getattr(quire, "compiled", False))])
+    figures = [
+        Figure(
+            f"get of {size:,} bytes, medians: Quire to SQLite",
+            _to_sqlite("get", size, middle),
+            "times",
+            target,
+        )
+        for size in SIZES
+    ]
+    worst = max(_to_sqlite("get", size, average) for size in SIZES)
+    title = "get, averages: Quire to SQLite, the worst size"
+    return [*figures, Figure(title, worst, "times", target)]
+
+
 def _compared(words: str, operation: str, names: list[str], values: Values) -> Figure:
     logarithms = [log(_ratio(operation, size, names, values)) for size in SIZES]
     title = f"{words}: best rival to {names[0]}, geometric mean"
     return Figure(title, exp(mean(logarithms)), "times")
 
 
-def _table(operation: str, names: list[str], times: Times) -> Table:
+def _table(operation: str, names: list[str], times: Times, middle: Values) -> Table:
     thesis = [f"thesis: {words} (C.{NUMBERS[operation, key]})" for key, words in THESIS.items()]
     rows: list[list[float | str]] = []
     for size in SIZES:
@@ -145,9 +170,10 @@ def _table(operation: str, names: list[str], times: Times) -> Table:
         old = [TABLES[operation, key].get(size) for key in THESIS]
         average = {key: each.average for key, each in times.items()}
         ratio = f"{_ratio(operation, size, names, average):.2f}"
+        medians = f"{_to_sqlite(operation, size, middle):.2f}"
         past = [_cell(each, "{:g}") if each else "" for each in old]
-        rows.append([f"{size:,}", *cells, ratio, *past])
-    columns = ["bytes", *names, f"best rival / {names[0]}", *thesis]
+        rows.append([f"{size:,}", *cells, ratio, medians, *past])
+    columns = ["bytes", *names, f"best rival / {names[0]}", "Quire / SQLite, medians", *thesis]
     return Table(f"{operation} of one message per transaction, ms", columns, rows, SOURCE)
 
 
