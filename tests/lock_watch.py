@@ -1,0 +1,168 @@
+"""Which locks threads took while they held which: by the names that docs/locks.md gives them.
+
+A lock is named for the class and the attribute that it is made in: `Queue.lock`. Only locks that
+the package makes while it is watched are seen, and only what waits: a try that does not is no
+danger. A hand-over (a lock that one thread takes and another opens) is never held by anybody.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.source_tree import ROOT, all_sources
+
+__all__ = ["LockWatch", "locks_in_the_source"]
+
+MAKERS = ("Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore")
+REAL = {name: getattr(threading, name) for name in MAKERS}
+PACKAGE = f"{ROOT}/quire/"
+ASSIGNED = re.compile(r"(?:self\.)?(\w+)\s*(?::[^=]+)?=\s")
+
+
+class LockWatch:
+    """What was found: pairs of names, the one held and the one taken, with the first place."""
+
+    def __init__(self, hand_overs: frozenset[str] = frozenset()) -> None:
+        self.hand_overs = hand_overs
+        self.taken: set[str] = set()
+        self.pairs: dict[tuple[str, str], str] = {}
+        self._own = threading.local()
+
+    @contextmanager
+    def watching(self) -> Iterator[LockWatch]:
+        """Locks that the package makes inside are watched, also after it."""
+        modules = [module for name, module in sys.modules.items() if name.startswith("quire.")]
+        places = [
+            (vars(module), maker)
+            for module in (threading, *modules)
+            for maker in MAKERS
+            if vars(module).get(maker) is REAL[maker]
+        ]
+        for names, maker in places:
+            names[maker] = self._maker(maker)
+        try:
+            yield self
+        finally:
+            for names, maker in places:
+                names[maker] = REAL[maker]
+
+    def held(self) -> list[str]:
+        """By the calling thread, the oldest first."""
+        try:
+            found: list[str] = self._own.held
+        except AttributeError:
+            found = self._own.held = []
+        return found
+
+    def note(self, name: str) -> None:
+        """The calling thread will wait for the lock if another has it."""
+        self.taken.add(name)
+        for other in self.held():
+            self.pairs.setdefault((other, name), _place(sys._getframe(2)))
+
+    def _maker(self, maker: str) -> Any:
+        real = REAL[maker]
+
+        def make(*arguments: Any, **options: Any) -> Any:
+            frame = sys._getframe(1)
+            own = maker != "Condition" or (not arguments and not options)
+            if not own or not frame.f_code.co_filename.startswith(PACKAGE):
+                return real(*arguments, **options)
+            name = _name(frame)
+            if maker == "Condition":
+                return real(_Watched(threading.RLock(), name, self))
+            return _Watched(real(*arguments, **options), name, self)
+
+        return make
+
+
+class _Watched:
+    """A lock that tells."""
+
+    def __init__(self, lock: Any, name: str, watch: LockWatch) -> None:
+        self._lock, self._name, self._watch = lock, name, watch
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if blocking:
+            self._watch.note(self._name)
+        taken: bool = self._lock.acquire(blocking, timeout)
+        if taken and self._name not in self._watch.hand_overs:
+            self._watch.held().append(self._name)
+        return taken
+
+    def release(self) -> None:
+        if self._name not in self._watch.hand_overs:
+            self._watch.held().remove(self._name)
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_release_save", "_acquire_restore"):
+            raise AttributeError(name)  # a condition then uses acquire and release
+        return getattr(self._lock, name)
+
+
+def _name(frame: FrameType) -> str:
+    owner = frame.f_code.co_qualname.rpartition(".")[0].rpartition(".")[2]
+    prefix = owner or Path(frame.f_code.co_filename).stem
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    assigned = ASSIGNED.search(line)
+    assert assigned is not None, f"a lock without a name: {line.strip()}"
+    return f"{prefix}.{assigned[1]}"
+
+
+def _place(frame: FrameType | None) -> str:
+    while frame is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return "outside the package"
+    return f"{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
+
+
+def locks_in_the_source() -> dict[str, str]:
+    """All locks that the package makes, by name, with the module that does."""
+    found = {}
+    for path in all_sources():
+        tree = ast.parse((ROOT / path).read_text())
+        for owner in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
+            prefix = owner.name if isinstance(owner, ast.ClassDef) else path.stem
+            for node in _own_statements(owner):
+                if (attribute := _lock_made(node)) is not None:
+                    found[f"{prefix}.{attribute}"] = path.as_posix()
+    return found
+
+
+def _own_statements(owner: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a module or a class, those of classes inside it left out."""
+    for child in ast.iter_child_nodes(owner):
+        if isinstance(child, ast.ClassDef):
+            continue
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from _own_statements(child)
+
+
+def _lock_made(node: ast.stmt) -> str | None:
+    """The attribute or variable that this statement puts a new lock into."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):
+        return None
+    call, made = node.value, node.value.func
+    maker = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
+    if maker not in MAKERS or (maker == "Condition" and call.args):
+        return None
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", None)
