@@ -42,18 +42,19 @@ class LockWatch:
         """Locks that the package makes inside are watched, also after it."""
         modules = [module for name, module in sys.modules.items() if name.startswith("quire.")]
         places = [
-            (vars(module), maker)
+            (vars(module), name, maker)
             for module in (threading, *modules)
+            for name, value in list(vars(module).items())
             for maker in MAKERS
-            if vars(module).get(maker) is REAL[maker]
+            if value is REAL[maker]
         ]
-        for names, maker in places:
-            names[maker] = self._maker(maker)
+        for names, name, maker in places:
+            names[name] = self._maker(maker)
         try:
             yield self
         finally:
-            for names, maker in places:
-                names[maker] = REAL[maker]
+            for names, name, maker in places:
+                names[name] = REAL[maker]
 
     def held(self) -> list[str]:
         """By the calling thread, the oldest first."""
@@ -138,12 +139,20 @@ def locks_in_the_source() -> dict[str, str]:
     found = {}
     for path in all_sources():
         tree = ast.parse((ROOT / path).read_text())
+        makers = {*MAKERS, *_other_names(tree)}
         for owner in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
             prefix = owner.name if isinstance(owner, ast.ClassDef) else path.stem
             for node in _own_statements(owner):
-                if (attribute := _lock_made(node)) is not None:
+                if (attribute := _lock_made(node, makers)) is not None:
                     found[f"{prefix}.{attribute}"] = path.as_posix()
     return found
+
+
+def _other_names(tree: ast.Module) -> Iterator[str]:
+    """What a module calls `threading.Lock` and the like besides."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and _last_name(node.value) in MAKERS:
+            yield _last_name(node.targets[0])
 
 
 def _own_statements(owner: ast.AST) -> Iterator[ast.stmt]:
@@ -156,13 +165,16 @@ def _own_statements(owner: ast.AST) -> Iterator[ast.stmt]:
         yield from _own_statements(child)
 
 
-def _lock_made(node: ast.stmt) -> str | None:
+def _lock_made(node: ast.stmt, makers: set[str]) -> str | None:
     """The attribute or variable that this statement puts a new lock into."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Call):
         return None
-    call, made = node.value, node.value.func
-    maker = made.attr if isinstance(made, ast.Attribute) else getattr(made, "id", "")
-    if maker not in MAKERS or (maker == "Condition" and call.args):
+    maker = _last_name(node.value.func)
+    if maker not in makers or (maker == "Condition" and node.value.args):
         return None
-    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", None)
+    return _last_name(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def _last_name(node: ast.expr) -> str:
+    """`x` and `self.x` are x."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -51,8 +51,8 @@ def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
         store.create_queue("a", kind="work")
         store.put("a", b"1")
         assert against_the_order(watch) == []
-        (queue,) = store._manager.state.queues.values()
-        (manager,) = store._manager.places.managers
+        (queue,) = store._context.state.queues.values()
+        (manager,) = store._context.places.managers
         with manager.space._lock, queue.lock:
             pass
     (wrong,) = against_the_order(watch)
