@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -208,3 +211,33 @@ def test_many_small_verified_blocks_stay_below_the_bound(store: Store, topic: st
     for number in range(BLOCK_CACHE_BYTES // 1000 + 1000):
         reader._keep((0, number, 0), block, 0)
     assert 0.99 * BLOCK_CACHE_BYTES < reader._blocks.size_bytes <= BLOCK_CACHE_BYTES
+
+
+def soak(role: str, path: str, rounds: int, messages: int, **options: int) -> list[float]:
+    """The megabytes of a process's own after each round of so many messages, put and read."""
+    command = [sys.executable, "-m", "tests.engine.soak_process", role, path]
+    done = subprocess.run(
+        [*command, str(rounds), str(messages), json.dumps(options)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    sizes: list[float] = json.loads(done.stdout)
+    return sizes
+
+
+@pytest.mark.promise(9)
+@pytest.mark.parametrize("role", ["one_after_another", "backlog"])
+def test_memory_is_flat_while_messages_go_through(store_path: str, role: str) -> None:
+    """6,000 messages, one by one, with checkpoints among them: within 5 % after the first 2,000."""
+    first, *later = soak(role, store_path, 3, 2000, checkpoint_bytes=8 << 20)
+    assert max(later) < 1.05 * first, (first, later)
+
+
+@pytest.mark.slow
+@pytest.mark.promise(9)
+@pytest.mark.parametrize("role", ["one_after_another", "backlog"])
+def test_memory_is_flat_in_the_long_run(store_path: str, role: str) -> None:
+    """130,000 messages with the options that users have."""
+    first, *later = soak(role, store_path, 4, 43_400)
+    assert max(later) < 1.05 * first, (first, later)
