@@ -5,14 +5,16 @@
 - B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks
   the record up anew, and takes the same answer again for damage.
 - B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
-  `LTDS_READERS` open files.
+  objects included, `LTDS_READERS` open files. A block that is released or moved leaves it at once.
+  Blocks of one message are not kept: nobody takes a second message from them.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from quire.block import Block, payload_of_one
 from quire.env import Env
@@ -24,8 +26,15 @@ from quire.message import Delivered
 
 from . import format
 from .block_ref import KIND_NAMES, BlockRef
+from .bounded_cache import BoundedCache
 from .data_files import DataFiles
 from .read_structure import Pointer
+
+# What an entry of the caches takes besides its bytes, measured (see `tests/engine/test_caches.py`).
+_FRESH_ENTRY_BYTES: Final = 192
+_BLOCK_ENTRY_BYTES: Final = 262
+
+_Key = tuple[int, int, int]  # kind, address and checksum; or -1 - number, id of the file and 0
 
 
 class BlockMoved(Exception):
@@ -43,35 +52,29 @@ class BlockReader:
         self._store_id = store_id
         self._journal = journal
         self._data = data
-        self._lock = threading.Lock()
-        self._ltds_lock = threading.Lock()  # taken before _lock
-        self._fresh: OrderedDict[int, bytes | bytearray] = OrderedDict()
-        self._fresh_bytes = 0
-        self._blocks: OrderedDict[tuple[int, int, int], tuple[Block, int]] = OrderedDict()
-        self._block_bytes = 0
+        self._ltds_lock = threading.Lock()
+        self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
+            INLINE_CACHE_BYTES, _fresh_bytes
+        )
+        self._blocks: BoundedCache[_Key, tuple[Block, int]] = BoundedCache(
+            BLOCK_CACHE_BYTES, _block_bytes
+        )
         self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
 
-    # Fresh inline blocks
+    # What is known of blocks beforehand
 
-    def remember(self, address: int, blocks: Sequence[tuple[int, bytes | bytearray]]) -> None:
+    def remember(self, address: int, blocks: Iterable[tuple[int, bytes | bytearray]]) -> None:
         """Blocks just committed inside the journal, by where they are in the record there."""
-        fresh = self._fresh
-        with self._lock:
-            for offset, data in blocks:
-                fresh[address + offset] = data
-                self._fresh_bytes += len(data)
-            while self._fresh_bytes > INLINE_CACHE_BYTES:
-                _, old = fresh.popitem(last=False)
-                self._fresh_bytes -= len(old)
+        for offset, data in blocks:
+            self._fresh.add(address + offset, data)
 
-    def forget(self, refs: list[BlockRef]) -> None:
-        """Blocks that were released or moved."""
-        with self._lock:
-            for ref in refs:
-                if ref.kind == format.INLINE:
-                    data = self._fresh.pop(ref.address, None)
-                    if data is not None:
-                        self._fresh_bytes -= len(data)
+    def forget(self, refs: Sequence[BlockRef]) -> None:
+        """Blocks that were released or moved. Those of files go with the file."""
+        for ref in refs:
+            if ref.kind == format.INLINE:
+                self._fresh.forget(ref.address)
+            if ref.count > 1 and ref.kind != format.LTDS:
+                self._blocks.forget((ref.kind, ref.address, ref.checksum))
 
     def forget_file(self, ltds_id: int) -> None:
         """A large transaction's file goes: an open one would keep its space."""
@@ -79,6 +82,14 @@ class BlockReader:
             reader = self._readers.pop(ltds_id, None)
             if reader is not None:
                 reader.close()
+        for key in self._blocks.list_keys():
+            if key[0] < 0 and key[1] == ltds_id:
+                self._blocks.forget(key)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the blocks in memory take."""
+        return self._fresh.size_bytes + self._blocks.size_bytes
 
     # Reading
 
@@ -116,10 +127,9 @@ class BlockReader:
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or the data file, verified (B1, B2)."""
         key = (ref.kind, ref.address, ref.checksum)
-        with self._lock:
-            cached = self._blocks.get(key)
-            if cached is not None:
-                return cached[0]
+        cached = self._blocks.get(key)
+        if cached is not None:
+            return cached[0]
         block = self.read(ref)
         self._keep(key, block, 0)
         return block
@@ -167,20 +177,12 @@ class BlockReader:
             for reader in self._readers.values():
                 reader.close()
             self._readers.clear()
-        with self._lock:
-            self._blocks.clear()
-            self._fresh.clear()
+        self._blocks.clear()
+        self._fresh.clear()
 
-    def _keep(self, key: tuple[int, int, int], block: Block, first: int) -> None:
-        if block.length > BLOCK_CACHE_BYTES // 4:
-            return
-        with self._lock:
-            if key not in self._blocks:
-                self._blocks[key] = block, first
-                self._block_bytes += block.length
-            while self._block_bytes > BLOCK_CACHE_BYTES:
-                _, (old, _) = self._blocks.popitem(last=False)
-                self._block_bytes -= old.length
+    def _keep(self, key: _Key, block: Block, first: int) -> None:
+        if block.count > 1 and block.length <= BLOCK_CACHE_BYTES // 4:
+            self._blocks.add(key, (block, first))
 
     def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
         """The block of a large transaction's file that holds the message, and its first index."""
@@ -192,8 +194,7 @@ class BlockReader:
                 self._readers.move_to_end(ref.address)
             number = reader.locate(index)
             key = (-1 - number, ref.address, 0)
-            with self._lock:
-                cached = self._blocks.get(key)
+            cached = self._blocks.get(key)
             if cached is not None:
                 return cached
             stored = reader.stored(number)
@@ -213,3 +214,11 @@ class BlockReader:
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader
+
+
+def _fresh_bytes(data: bytes | bytearray) -> int:
+    return len(data) + _FRESH_ENTRY_BYTES
+
+
+def _block_bytes(entry: tuple[Block, int]) -> int:
+    return entry[0].memory_bytes + _BLOCK_ENTRY_BYTES

@@ -47,8 +47,3 @@ def to_array(refs: list[BlockRef]) -> NDArray[np.void]:
     for name, column in zip(BlockRef._fields, zip(*refs, strict=True), strict=True):
         array[name] = column
     return array
-
-
-def from_array(array: NDArray[np.void]) -> list[BlockRef]:
-    columns = (array[name].tolist() for name in BlockRef._fields)
-    return [BlockRef(*fields) for fields in zip(*columns, strict=True)]

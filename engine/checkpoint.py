@@ -238,7 +238,7 @@ class Checkpointer:
                 if self._state.queues.get(live.queue_id) is not live:
                     freed = [new for _, new in queue.moved]
                     written = [*queue.entries, *queue.rewritten.values()]
-                    self._pages.retired += [entry.page for entry in written]
+                    self._pages.retire(entry.page for entry in written)
                 else:
                     freed = live.seal(
                         queue.tail,

@@ -163,6 +163,7 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     remove_older(env, layout.checkpoints, lsn)
     reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
     places.before_removal = reader.forget_file
+    places.after_release = reader.forget
     return Opened(
         env=env,
         layout=layout,

@@ -61,6 +61,7 @@ class Places:
         self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
+        self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
         self._ltds_pins: dict[int, int] = {}
         self.discarded = DiscardedFiles(env, ltds_directory)
 
@@ -161,6 +162,7 @@ class Places:
 
     def free(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released (P1)."""
+        self.after_release(refs)
         for ref in refs:
             if ref.kind == format.DATA:
                 manager, first, pages = self._located(*self.extent_of(ref))

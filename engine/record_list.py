@@ -5,7 +5,7 @@
   queue, if it is not full, is written anew elsewhere at the next checkpoint, and so is a page that
   `reorganise` moves or whose blocks it moves.
 - L3: memory holds the tail (what was committed since the last checkpoint), packed, one entry of the
-  directory per page of records, and a bounded number of decoded pages.
+  directory per page of records, and some pages in a cache that all queues share.
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
   because recovery reads the pages of the checkpoint that it starts from.
 """
@@ -13,17 +13,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from quire.intervals import IntervalSet
-from quire.limits import RECORD_PAGE_CACHE
 
 from .block_ref import BlockRef
+from .packed_records import PackedRecords
 from .record_page import RecordPages
-from .record_tail import RecordTail
 
 
 class PageEntry(NamedTuple):
@@ -38,15 +36,14 @@ class PageEntry(NamedTuple):
 class RecordList:
     """See the module. Not thread-safe: the queue's lock covers it."""
 
-    __slots__ = ("_cache", "_pages", "_starts", "directory", "queue_id", "tail")
+    __slots__ = ("_pages", "_starts", "directory", "queue_id", "tail")
 
     def __init__(self, queue_id: int, pages: RecordPages) -> None:
         self.queue_id = queue_id
         self._pages = pages
         self.directory: list[PageEntry] = []
         self._starts: list[int] = []  # positions of the directory's entries
-        self.tail = RecordTail()
-        self._cache: OrderedDict[int, tuple[list[int], list[BlockRef]]] = OrderedDict()
+        self.tail = PackedRecords()
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order.
@@ -60,8 +57,7 @@ class RecordList:
             if entry.position >= end:
                 return
             if start < entry.end:
-                starts, refs = self._load(entry)
-                yield from _overlapping(starts, refs, start, end)
+                yield from self._load(entry).overlapping(start, end)
         yield from self.tail.overlapping(start, end)
 
     def at_hand(self, start: int, end: int) -> bool:
@@ -77,11 +73,11 @@ class RecordList:
             entry = directory[index]
         except IndexError:
             return not directory
-        return entry.position <= start and end <= entry.end and entry.page in self._cache
+        return entry.position <= start and end <= entry.end and self._pages.at_hand(entry.page)
 
     def missing(self, start: int, end: int) -> bool:
         """Whether a record page with messages of [start, end) would have to be read."""
-        return any(entry.page not in self._cache for entry in self._entries(start, end))
+        return not all(self._pages.at_hand(e.page) for e in self._entries(start, end))
 
     def check(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Read their record pages. Raises StoreCorrupt.
@@ -89,7 +85,7 @@ class RecordList:
         Those at hand as well: they may have to go for others before they are needed.
         """
         for entry in dict.fromkeys(e for start, end in ranges for e in self._entries(start, end)):
-            if entry.page in self._cache:
+            if self._pages.at_hand(entry.page):
                 self.read_page(entry)
             else:
                 self._load(entry)
@@ -105,8 +101,14 @@ class RecordList:
     def __iter__(self) -> Iterator[BlockRef]:
         """All records. The list must not change meanwhile."""
         for entry in self.directory:
-            yield from self._load(entry)[1]
-        yield from self.tail.between(0, len(self.tail))
+            yield from self._load(entry)
+        yield from self.tail
+
+    def stored(self) -> Iterator[BlockRef]:
+        """The same as they are on the disk now, past the cache."""
+        for entry in self.directory:
+            yield from self.read_page(entry)
+        yield from self.tail
 
     def first_position(self) -> int | None:
         if self.directory:
@@ -121,8 +123,7 @@ class RecordList:
         while index < len(self.directory) and self.directory[index].position < end:
             entry = self.directory[index]
             if released.covers(entry.position, entry.end):
-                self._pages.retired.append(entry.page)
-                self._cache.pop(entry.page, None)
+                self._pages.retire([entry.page])
                 del self.directory[index], self._starts[index]
             else:
                 index += 1
@@ -143,11 +144,10 @@ class RecordList:
             self._rewrite(old, new)
         if replaced is not None and self.directory and self.directory[-1] == replaced:
             del self.directory[-1], self._starts[-1]
-            self._cache.pop(replaced.page, None)
-            self._pages.retired.append(replaced.page)
+            self._pages.retire([replaced.page])
         for entry in entries:
             if released.covers(entry.position, entry.end):
-                self._pages.retired.append(entry.page)
+                self._pages.retire([entry.page])
             else:
                 self.directory.append(entry)
                 self._starts.append(entry.position)
@@ -157,36 +157,18 @@ class RecordList:
         index = bisect_left(self._starts, old.position)
         if index < len(self.directory) and self.directory[index] == old:
             self.directory[index], self._starts[index] = new, new.position
-            self._cache.pop(old.page, None)
-            self._pages.retired.append(old.page)
+            self._pages.retire([old.page])
         else:  # all of it was released meanwhile
-            self._pages.retired.append(new.page)
+            self._pages.retire([new.page])
 
     def load(self, directory: list[PageEntry]) -> None:
         """Take a checkpoint's directory."""
         self.directory = directory
         self._starts = [entry.position for entry in directory]
-        self._cache.clear()
 
     def read_page(self, entry: PageEntry) -> list[BlockRef]:
         """A page's records, past the cache; for the checkpoint and for verify."""
         return self._pages.read(entry.page, self.queue_id)
 
-    def _load(self, entry: PageEntry) -> tuple[list[int], list[BlockRef]]:
-        """A page's records and their positions."""
-        cached = self._cache.get(entry.page)
-        if cached is None:
-            refs = self._pages.read(entry.page, self.queue_id)
-            cached = self._cache[entry.page] = [ref.position for ref in refs], refs
-            if len(self._cache) > RECORD_PAGE_CACHE:
-                self._cache.popitem(last=False)
-        return cached
-
-
-def _overlapping(
-    starts: list[int], refs: list[BlockRef], start: int, end: int
-) -> Iterator[BlockRef]:
-    first = max(bisect_right(starts, start) - 1, 0)
-    if first < len(refs) and refs[first].end <= start:
-        first += 1
-    return islice(refs, first, bisect_left(starts, end))
+    def _load(self, entry: PageEntry) -> PackedRecords:
+        return self._pages.load(entry.page, self.queue_id)

@@ -1,28 +1,41 @@
-"""Record pages: a queue's sealed records, one page of the data file each. Layout: `format`."""
+"""Record pages: queues' sealed records, one page of the data file each. Layout: `format`.
+
+- Pages that went out of use wait in `retired` until a later checkpoint is durable: recovery reads
+  the record pages of the checkpoint that it starts from. None of them is in the cache.
+- The cache is one for the store, bounded by `RECORD_CACHE_BYTES` of what it truly takes.
+"""
 
 from __future__ import annotations
 
 import struct
-
-import numpy as np
+from collections.abc import Iterable
+from typing import Final
 
 from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.limits import RECORD_CACHE_BYTES
 
 from . import format
-from .block_ref import BlockRef, from_array, to_array
+from .block_ref import BlockRef, to_array
+from .bounded_cache import BoundedCache
 from .data_files import DataFiles
+from .packed_records import PackedRecords
+
+# What a page in the cache takes besides its records, measured (see `tests/engine/test_caches.py`).
+_ENTRY_BYTES: Final = 130
 
 
 class RecordPages:
-    """Packs, reads and verifies record pages of the data files.
+    """Packs, reads and verifies record pages of the data files. See the module.
 
-    Pages that went out of use wait in `retired` until a later checkpoint is durable: recovery reads
-    the record pages of the checkpoint that it starts from.
+    A queue's lock covers its pages: they are not retired while they are loaded.
     """
 
     def __init__(self, data: DataFiles) -> None:
         self._data = data
+        self._cache: BoundedCache[int, PackedRecords] = BoundedCache(
+            RECORD_CACHE_BYTES, _cached_bytes
+        )
         self.retired: list[int] = []
         self.capacity = (data.page_size - format.PAGE_HEADER.size) // format.RECORD.itemsize
 
@@ -43,17 +56,36 @@ class RecordPages:
         struct.pack_into("<Q", page, 0, checksum(page[8:]))
         return bytes(page)
 
+    def load(self, page: int, queue_id: int) -> PackedRecords:
+        """A page's records, read only if they are not at hand; raises as `read` does."""
+        records = self._cache.get(page)
+        if records is None:
+            records = self._read(page, queue_id)
+            self._cache.add(page, records)
+        return records
+
+    def at_hand(self, page: int) -> bool:
+        """Whether `load` need not read the page."""
+        return page in self._cache
+
+    def retire(self, pages: Iterable[int]) -> None:
+        """These go out of use."""
+        for page in pages:
+            self._cache.forget(page)
+            self.retired.append(page)
+
     def read(self, page: int, queue_id: int) -> list[BlockRef]:
         """The records of a page; `StoreCorrupt` if it is not a record page of that queue."""
+        return list(self._read(page, queue_id))
+
+    def _read(self, page: int, queue_id: int) -> PackedRecords:
         size = self._data.page_size
         data = self._data.read(page * size, size)
         where = f"{self._data.where(page * size)} (records of queue {queue_id})"
         return unpack(data, queue_id, where)[1]
 
 
-def unpack(
-    data: bytes | memoryview, queue_id: int | None, where: str
-) -> tuple[int, list[BlockRef]]:
+def unpack(data: bytes | memoryview, queue_id: int | None, where: str) -> tuple[int, PackedRecords]:
     """The queue and the records of a whole page, whose queue must be the one asked for, if any.
 
     Raises `StoreCorrupt`, `StoreVersion`.
@@ -73,9 +105,11 @@ def unpack(
     used = format.PAGE_HEADER.size + count * format.RECORD.itemsize
     if checksum(data[8:used]) != digest:
         raise StoreCorrupt(f"{where}: checksum differs; restore the store from a copy")
-    refs = from_array(
-        np.frombuffer(data, dtype=format.RECORD, count=count, offset=format.PAGE_HEADER.size)
-    )
-    if refs[0].position != start or refs[-1].end != end:
+    records = PackedRecords.of(data[format.PAGE_HEADER.size : used])
+    if records[0].position != start or records[count - 1].end != end:
         raise StoreCorrupt(f"{where}: contradictory positions; restore the store from a copy")
-    return owner, refs
+    return owner, records
+
+
+def _cached_bytes(records: PackedRecords) -> int:
+    return records.memory_bytes + _ENTRY_BYTES

@@ -265,7 +265,7 @@ class State:
         with queue.lock:
             queue.dropped = True
             kept = [ref for ref in queue.records if queue.unreleased(ref)]
-            self.pages.retired += [entry.page for entry in queue.records.directory]
+            self.pages.retire(entry.page for entry in queue.records.directory)
             queue.wake_all()
         self.places.free(kept)
 

@@ -81,7 +81,9 @@ def _queue(context: Context, queue: Queue, report: Report) -> None:
         released = queue.released.copy()
         end = queue.end_position
         try:
-            refs = [ref for ref in queue.records if not released.covers(ref.position, ref.end)]
+            refs = [
+                ref for ref in queue.records.stored() if not released.covers(ref.position, ref.end)
+            ]
         except QuireError as error:
             report.findings.append(f"queue {queue.name!r}: {error}")
             return
@@ -231,7 +233,7 @@ def _page_use(
             try:
                 for entry in queue.records.directory:
                     own(entry.page, 1, f"records of {queue.name!r}")
-                for ref in queue.records:
+                for ref in queue.records.stored():
                     if ref.kind == format.DATA and queue.unreleased(ref):
                         own(*places.extent_of(ref), f"queue {queue.name!r}")
             except QuireError as error:

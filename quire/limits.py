@@ -111,7 +111,7 @@ REORGANISE_RECORD_PAGES = 16_384
 
 # --- memory ---
 
-RECORD_PAGE_CACHE = 32  # decoded record pages per queue
+RECORD_CACHE_BYTES = 16 << 20  # record pages of all queues: 3,400 of the default size
 SCAN_AHEAD = 64  # records that a read structure holds
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon

@@ -106,7 +106,7 @@ class Source:
         size = self.geometry.page_size
         number, first = split_page(page, size)
         where = f"data/{number}.dat page {first} (records of queue #{queue_id})"
-        return unpack(self._data(number).read(first * size, size), queue_id, where)[1]
+        return list(unpack(self._data(number).read(first * size, size), queue_id, where)[1])
 
     def data_files(self) -> list[int]:
         """The numbers of the data files that there are."""
@@ -136,10 +136,10 @@ class Source:
             for index in np.flatnonzero(magic == format.PAGE_MAGIC).tolist():
                 try:
                     data = chunk[index * size : (index + 1) * size]
-                    owner, refs = unpack(data, None, file.path)
+                    owner, records = unpack(data, None, file.path)
                 except QuireError:
                     continue
-                yield base + offset // size + index, owner, refs
+                yield base + offset // size + index, owner, list(records)
             offset += pages * size
 
     def _data(self, number: int) -> File:

@@ -68,8 +68,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
 
     def held(store: Store) -> int:
         gc.collect()
-        cached = store._context.reader._fresh_bytes + store._context.reader._block_bytes
-        return tracemalloc.get_traced_memory()[0] - cached
+        return tracemalloc.get_traced_memory()[0] - store._context.reader.cached_bytes
 
     options = {"checkpoint_bytes": 4 << 20, "segment_bytes": 4 << 20}
     with Store.open(store_path, **options) as store:  # type: ignore[arg-type]
@@ -84,8 +83,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
             many = held(store)
         finally:
             tracemalloc.stop()
-        assert store._context.reader._fresh_bytes <= INLINE_CACHE_BYTES
-        assert store._context.reader._block_bytes <= BLOCK_CACHE_BYTES
+        assert store._context.reader.cached_bytes <= INLINE_CACHE_BYTES + BLOCK_CACHE_BYTES
         # 250,000 more messages are 250 more blocks: their records fill a few pages, on the disk.
         assert many - few < 1 << 20, f"{few} bytes with 50,000 messages, {many} with 300,000"
 

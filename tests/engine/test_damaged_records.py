@@ -19,6 +19,7 @@ from tests.engine.workload import PATH, new_machine, open_store
 
 PAGE = 4096
 MESSAGES = 300  # a record each, in five record pages
+CACHED_PAGE_BYTES = 5000  # about
 
 
 def furnish(seed: int) -> tuple[SimEnv, Store]:
@@ -117,7 +118,7 @@ def test_promise_10_messages_that_were_got_come_back(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page was right when they were got, and had to be read again for the commit."""
-    monkeypatch.setattr("quire.engine.record_list.RECORD_PAGE_CACHE", 1)
+    monkeypatch.setattr("quire.engine.record_page.RECORD_CACHE_BYTES", 1)
     env, store = furnish(seed)
     txn = store.transaction()
     txn.put("other", b"put")
@@ -202,13 +203,13 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was damaged after it was read, and would have to be read again."""
-    monkeypatch.setattr("quire.engine.record_list.RECORD_PAGE_CACHE", 2)
+    monkeypatch.setattr("quire.engine.record_page.RECORD_CACHE_BYTES", 2 * CACHED_PAGE_BYTES)
     env, store = furnish(seed)
     got = store.transaction()
     got.get_many("work", 190)
     got.rollback()
     records = store._context.state.queue("work").records
-    assert records.directory[2].page in records._cache
+    assert records._pages.at_hand(records.directory[2].page)
     damage = Damage(env, store, "work")
     txn = read_to(store, "work")
     with pytest.raises(StoreCorrupt):
@@ -216,6 +217,19 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     assert not store.failed
     damage.flip()
     txn.commit()
+    assert store.verify().ok
+
+
+@pytest.mark.promise(10)
+def test_promise_10_verify_reads_a_page_that_is_at_hand(seed: int) -> None:
+    """It was damaged after it was read."""
+    env, store = furnish(seed)
+    assert len(store.browse("work")) == MESSAGES
+    damage = Damage(env, store, "work")
+    assert store._context.state.pages.at_hand(record_page(store, "work", 2) // PAGE)
+    report = store.verify()
+    assert any("records of queue" in finding for finding in report.findings)
+    damage.flip()
     assert store.verify().ok
 
 

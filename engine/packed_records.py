@@ -1,4 +1,4 @@
-"""A queue's records since its last checkpoint, packed as in a record page.
+"""Records of a queue, packed as in a record page: those of a page, or since the last checkpoint.
 
 Kept as bytes they take 72 bytes each with their position, not some 400 as objects, and the garbage
 collector has nothing to walk through: every commit adds one record for each queue that it puts to,
@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from .block_ref import BlockRef, Row
-from .format import PACKED_RECORD
+from .format import PACKED_RECORD, RECORD
 
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
 _pack = PACKED_RECORD.pack
@@ -22,9 +24,10 @@ _unpack_from = PACKED_RECORD.unpack_from
 _BYTES: Final = PACKED_RECORD.size
 
 _AT_ONCE: Final = 1024  # records that are unpacked together
+_OBJECT_BYTES: Final = 190  # measured
 
 
-class RecordTail:
+class PackedRecords:
     """See the module. The queue's lock covers changes; what is there may be read beside appends."""
 
     __slots__ = ("_data", "_starts")
@@ -33,8 +36,24 @@ class RecordTail:
         self._data = bytearray()
         self._starts = array("Q")  # the records' positions
 
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> PackedRecords:
+        """The records of a page, in memory of their own."""
+        self = cls()
+        self._data += data
+        self._starts.frombytes(np.frombuffer(data, RECORD)["position"].tobytes())
+        return self
+
+    @property
+    def memory_bytes(self) -> int:
+        """What they take, objects included."""
+        return len(self._data) + 8 * len(self._starts) + _OBJECT_BYTES
+
     def __len__(self) -> int:
         return len(self._starts)
+
+    def __iter__(self) -> Iterator[BlockRef]:
+        return self.between(0, len(self))
 
     def __getitem__(self, index: int) -> BlockRef:
         return _ref(_unpack_from(self._data, index * _BYTES))
@@ -66,9 +85,9 @@ class RecordTail:
             part = self._data[index * _BYTES : last * _BYTES]
             yield from map(_ref, PACKED_RECORD.iter_unpack(part))
 
-    def copy(self) -> RecordTail:
+    def copy(self) -> PackedRecords:
         """To be looked at without the queue's lock."""
-        other = RecordTail()
+        other = PackedRecords()
         other._data, other._starts = self._data[:], self._starts[:]
         return other
 

@@ -7,7 +7,7 @@ import random
 
 from quire.engine import Store
 from quire.engine.block_ref import BlockRef
-from quire.engine.record_tail import RecordTail
+from quire.engine.packed_records import PackedRecords
 
 MOST = (1 << 64) - 1
 
@@ -32,9 +32,9 @@ def drawn(rng: random.Random, count: int) -> list[BlockRef]:
     return refs
 
 
-def tail_of(refs: list[BlockRef]) -> RecordTail:
+def tail_of(refs: list[BlockRef]) -> PackedRecords:
     """The same, packed."""
-    tail = RecordTail()
+    tail = PackedRecords()
     for ref in refs:
         tail.append(ref)
     return tail
