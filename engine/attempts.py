@@ -15,35 +15,35 @@ Row = tuple[int, int, int]  # positions [start, end) and how often each was give
 class Attempts:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_counts", "_ends", "_starts")
+    __slots__ = ("_counts", "_ends", "starts")
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         """`rows`: ascending and disjoint."""
-        self._starts: list[int] = []
+        self.starts: list[int] = []
         self._ends: list[int] = []
         self._counts: list[int] = []
         self._replace(0, 0, list(rows))
 
     def __bool__(self) -> bool:
-        return bool(self._starts)
+        return bool(self.starts)
 
     def rows(self, first: int = 0, after: int | None = None) -> list[Row]:
         """The runs, or those of some indices."""
         part = slice(first, after)
-        return list(zip(self._starts[part], self._ends[part], self._counts[part], strict=True))
+        return list(zip(self.starts[part], self._ends[part], self._counts[part], strict=True))
 
     def of(self, position: int) -> int:
         """How often the position was given back."""
         index = bisect_right(self._ends, position)
-        held = index < len(self._starts) and self._starts[index] <= position
+        held = index < len(self.starts) and self.starts[index] <= position
         return self._counts[index] if held else 0
 
     def equal(self, start: int, end: int) -> int:
         """Where the first positions of [start, end) that share one count end."""
         index = bisect_right(self._ends, start)
-        if index == len(self._starts):
+        if index == len(self.starts):
             return end
-        edge = self._starts[index]
+        edge = self.starts[index]
         return min(edge if edge > start else self._ends[index], end)
 
     def add(self, start: int, end: int) -> None:
@@ -67,11 +67,11 @@ class Attempts:
         """Let runs end at both positions; the indices of those between."""
         for position in (start, end):
             index = bisect_right(self._ends, position)
-            if index < len(self._starts) and self._starts[index] < position:
-                self._starts.insert(index + 1, position)
+            if index < len(self.starts) and self.starts[index] < position:
+                self.starts.insert(index + 1, position)
                 self._ends.insert(index, position)
                 self._counts.insert(index, self._counts[index])
-        return bisect_right(self._ends, start), bisect_left(self._starts, end)
+        return bisect_right(self._ends, start), bisect_left(self.starts, end)
 
     def _replace(self, first: int, after: int, rows: list[Row]) -> None:
         """Put rows in the stead of some, joined where they touch with equal counts."""
@@ -83,6 +83,6 @@ class Attempts:
             else:
                 joined.append(row)
         part = slice(before, behind)
-        self._starts[part] = [row[0] for row in joined]
+        self.starts[part] = [row[0] for row in joined]
         self._ends[part] = [row[1] for row in joined]
         self._counts[part] = [row[2] for row in joined]

@@ -6,7 +6,6 @@ See `committer` for the steps that come before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from . import format
 from .block_reader import BlockReader
@@ -49,14 +48,15 @@ class Commit:
         self.first_id = self._time_us = 0
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         self.record, self._blocks, self._messages = pack(transaction_id, groups, reads, entries)
-        self._groups = cast("QueueParts", groups)  # there are parts only, now
+        self._groups: QueueParts = groups  # type: ignore[assignment]  # there are parts only, now
 
     def place(self) -> None:
         if self._entries:
             self._state.place_entries(self._entries)
         self.first_id, self._time_us = self._state.take_ids(self._messages)
         record = self.record
-        head = cast("bytearray", record[0] if type(record) is tuple else record)
+        head = record[0] if isinstance(record, tuple) else record
+        assert isinstance(head, bytearray)
         _put_id_and_time(head, ID_AND_TIME_OFFSET, self.first_id, self._time_us)
 
     def withdraw(self) -> None:

@@ -169,7 +169,7 @@ class Committer:
         unsynced: list[Written] = []
         for part in written:
             if part.payload is not None:
-                groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
+                groups.append((part.queue, [part.only_block()]))
             elif part.count:
                 with self.sequencer.writing_file():
                     groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))

@@ -52,6 +52,7 @@ class Context:
     delivery: Delivery
     two_phase: TwoPhase
     registry: Registry
+    transaction_timeout: float  # seconds, by default
     light_bytes: int
     light_messages: int
 

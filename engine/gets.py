@@ -6,27 +6,45 @@
 
 from __future__ import annotations
 
+from quire.block import Block
 from quire.errors import InvalidArgument
 from quire.message import Delivered, Message
 
-from . import format
+from .block_reader import BlockMoved
 from .block_ref import BlockRef
 from .commit_record import Read
 from .context import Context
 from .delivery import Runs, check_there
+from .format import INLINE
 from .queue import Queue, Taken
 from .subscription import Subscription
+
+
+class _Reading:
+    """The block that messages are got from one by one, as long as it stays where it is."""
+
+    __slots__ = ("block", "end", "epoch", "first", "first_id", "queue", "time_us")
+
+    def __init__(self, queue: Queue, epoch: int, record: BlockRef, block: Block) -> None:
+        self.queue = queue
+        self.epoch = epoch
+        self.block = block
+        self.first = record.position
+        self.end = record.end
+        self.first_id = record.first_id
+        self.time_us = record.time_us
 
 
 class Gets:
     """See the module."""
 
-    __slots__ = ("_context", "_passed", "taken")
+    __slots__ = ("_block", "_context", "_passed", "taken")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[Taken] = []
         self._passed: list[tuple[Queue, Subscription, int]] = []
+        self._block: _Reading | None = None
 
     def __bool__(self) -> bool:
         return bool(self.taken or self._passed)
@@ -35,31 +53,66 @@ class Gets:
         """The next message, if there is one."""
         context = self._context
         queue, subscription = context.state.source(source)
+        reading = self._block
+        record = None
         with queue.lock:
             if queue.dropped or subscription.removed:
                 check_there(queue, subscription)
-            found = queue.take_one(subscription)
+            position = subscription.take_one(queue.end_position)
+            if position < 0:
+                return None
             epoch = queue.epoch
-        if found is None:
-            return None
-        position, deliveries, record = found
+            attempts = subscription.attempts
+            deliveries = attempts.of(position) + 1 if attempts.starts else 1
+            if reading is not None and (
+                reading.queue is not queue
+                or reading.epoch != epoch
+                or not reading.first <= position < reading.end
+            ):
+                self._block = reading = None
+            if reading is None:
+                record = queue.records.tail.at(position)
         try:
-            if record is not None and record[7] == 1 and record[8] == format.INLINE:
-                payload = context.reader.only_payload(record)
-                if payload is not None:
-                    self._note(queue, subscription, position, position + 1, record, epoch)
-                    return Message(
-                        record[1], queue.name, payload, time=record[2], delivery_count=deliveries
-                    )
-            runs = [(position, position + 1, deliveries)]
-            parts = context.delivery.deliver(queue, subscription, runs)
+            if reading is None and record is not None and record[8] == INLINE:
+                if record[7] == 1:
+                    payload = context.reader.only_payload(record)
+                    if payload is not None:
+                        self._note(queue, subscription, position, position + 1, record, epoch)
+                        return Message(
+                            record[1],
+                            queue.name,
+                            payload,
+                            time=record[2],
+                            delivery_count=deliveries,
+                        )
+                else:
+                    self._block = reading = self._open(queue, record, epoch)
+            if reading is None:
+                runs = [(position, position + 1, deliveries)]
+                parts = context.delivery.deliver(queue, subscription, runs)
+                message = message_of(queue.name, parts)
+            else:
+                message = reading.block.message(
+                    position - reading.first,
+                    queue=queue.name,
+                    first_id=reading.first_id,
+                    time_us=reading.time_us,
+                    delivery_count=deliveries,
+                )
         except BaseException:
             context.delivery.give_back(
                 queue, subscription, [(position, position + 1)], counted=False
             )
             raise
         self._note(queue, subscription, position, position + 1, None, 0)
-        return message_of(queue.name, parts)
+        return message
+
+    def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
+        """A block of several messages, which are probably got one after another."""
+        try:
+            return _Reading(queue, epoch, record, self._context.reader.block(record))
+        except BlockMoved:
+            return None
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
         """The messages of positions that were just taken; if that fails they are given back.

@@ -36,8 +36,10 @@ from .written import Written
 class Puts:
     """See the module."""
 
-    __slots__ = ("_buffer", "_charge", "_context", "_messages", "_transaction_id", "by_queue",
-                 "large", "lost")  # fmt: skip
+    __slots__ = (
+        "_buffer", "_charge", "_context", "_messages", "_transaction_id", "by_queue", "is_light",
+        "large", "lost",
+    )  # fmt: skip
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
@@ -45,7 +47,8 @@ class Puts:
         self.lost = False  # part of the messages (W3)
         self._context = context
         self._transaction_id = transaction_id
-        self._buffer: TransactionBuffer | None = None  # None: it is light
+        self.is_light = True  # nothing waits in the write buffer, or has left it
+        self._buffer: TransactionBuffer | None = None
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
@@ -58,16 +61,12 @@ class Puts:
         """Of each queue that was put to."""
         return self.by_queue.values()
 
-    @property
-    def is_light(self) -> bool:
-        """Whether nothing waits in the write buffer or has left it."""
-        return self._buffer is None
-
     def fill(self) -> TransactionBuffer:
         """Take the full form."""
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = self._context.write_buffers.open(self._transaction_id)
+            self.is_light = False
             for written in self.by_queue.values():
                 written.fill(buffer.queue(written.queue.queue_id), self._new_file)
         return buffer
@@ -76,7 +75,7 @@ class Puts:
 
     def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
         context = self._context
-        if self._buffer is None:
+        if self.is_light:
             target = context.state.names.get(queue) if type(queue) is str else None
             if (
                 target is not None
@@ -344,6 +343,12 @@ class Puts:
                 written.queue.space.abandon(written.charge, written.count)
         self._context.overflow.discard(transaction_id, self.by_queue.values())
         self._context.adoptions.release(self.by_queue.values())
+
+    def give_ids(self, first_id: int) -> None:
+        """The transaction is committed: ids count up in part order."""
+        for written in self.by_queue.values():
+            written.first_id = first_id
+            first_id += written.count
 
     def close(self) -> None:
         """The transaction has ended, or was prepared: nothing waits in memory."""

@@ -184,8 +184,8 @@ class Queue:
             row is None
             or epoch != self.epoch
             or subscription.removed
-            or subscription.returned
-            or subscription.attempts
+            or subscription.returned.total
+            or subscription.attempts.starts
         ):
             return self.acknowledge(subscription.subscription_id, start, end)
         if not subscription.done.add(start, end):
@@ -338,18 +338,6 @@ class Queue:
         if run is None:
             return None
         return *run, subscription.deliveries(run[0])
-
-    def take_one(self, subscription: Subscription) -> tuple[int, int, BlockRef | None] | None:
-        """The next position for the subscription, how often it is delivered now, and its record.
-
-        The record only if it is at hand, in the tail.
-        """
-        run = subscription.take(1, self.end_position)
-        if run is None:
-            return None
-        position = run[0]
-        deliveries = subscription.attempts.of(position) + 1 if subscription.attempts else 1
-        return position, deliveries, self.records.tail.at(position)
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
         """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.

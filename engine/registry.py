@@ -59,7 +59,7 @@ class Registry:
     def __init__(self) -> None:
         self.open: dict[int, ref[OpenTransaction]] = {}
         self.new_id = itertools.count(1).__next__
-        self._dropped: deque[OpenTransaction] = deque()
+        self.dropped: deque[OpenTransaction] = deque()
 
     def __iter__(self) -> Iterator[OpenTransaction]:
         """The open transactions, the oldest first."""
@@ -70,17 +70,16 @@ class Registry:
 
     def drop(self, transaction: OpenTransaction) -> None:
         """Nobody holds the open transaction any more (R1)."""
-        self._dropped.append(transaction)
+        self.dropped.append(transaction)
 
     def reap(self) -> bool:
         """Roll back those that were dropped; whether there were any."""
-        dropped = self._dropped
-        if not dropped:
-            return False
-        while dropped:
+        found = False
+        while self.dropped:
             with suppress(IndexError):  # another thread was faster
-                dropped.popleft().give_up()
-        return True
+                self.dropped.popleft().give_up()
+                found = True
+        return found
 
     def get(self, transaction_id: int) -> OpenTransaction | None:
         """By its number."""

@@ -52,9 +52,11 @@ class Space:
 
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
-        if self._low(charge + OPEN_BYTES):
-            strategy, opened = self.strategy, self.open_transactions
-            available = self.capacity - self.used
+        size = charge + OPEN_BYTES
+        opened = self.open_transactions
+        available = self.capacity - self.used
+        if available < size + COMMIT_BYTES * (opened + self.reserving + 2):  # not plenty
+            strategy = self.strategy
             if available < strategy.open_need(opened):
                 raise self._full("a transaction cannot be opened in it")
             if messages and available < OPEN_BYTES + strategy.write_need(
@@ -63,8 +65,7 @@ class Space:
                 raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:
             self._check_messages(messages)
-        self.open_transactions += 1
-        size = charge + OPEN_BYTES
+        self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
         self.pending_messages += messages
@@ -85,7 +86,8 @@ class Space:
     def reserve(self) -> None:
         """S3: a commit announces itself."""
         self.reserving += 1
-        if self._low(0):
+        plenty = COMMIT_BYTES * (self.open_transactions + self.reserving)
+        if self.capacity - self.used < plenty:
             need = self.strategy.commit_need(self.open_transactions, self.reserving)
             if self.capacity - self.used < need:
                 self.reserving -= 1

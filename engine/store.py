@@ -8,7 +8,6 @@ import math
 import threading
 import weakref
 from collections.abc import Callable
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -399,18 +398,7 @@ class Store:
             raise InvalidArgument(f"large {large!r}: give True or False")
         if owner is not None and not isinstance(owner, str):
             raise InvalidArgument(f"owner {owner!r}: give a name, or None")
-        return self._begin(timeout, large, owner)
-
-    def _begin(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
-    ) -> Transaction:
-        context = self._context
-        context.registry.reap()
-        seconds = context.options.transaction_timeout if timeout is None else timeout
-        env = context.env
-        return Transaction(
-            context, env.now_us(), env.monotonic() + seconds, large, owner or get_ident()
-        )
+        return Transaction(self._context, timeout, large, owner)
 
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, the oldest first."""
@@ -459,7 +447,7 @@ class Store:
             raise self._refusal()
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             return self._context.committer.put(self._context.state.queue(queue), payload)
-        with self._begin() as transaction:
+        with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)
 
@@ -585,6 +573,7 @@ def _context(opened: Opened) -> Context:
         delivery=Delivery(opened.reader),
         two_phase=TwoPhase(env, state, committer),
         registry=Registry(),
+        transaction_timeout=options.transaction_timeout,
         light_bytes=min(
             buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2
         ),

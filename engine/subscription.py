@@ -56,6 +56,21 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
+    def take_one(self, end: int) -> int:
+        """The next position below `end`, now in flight; -1: there is none."""
+        if self.returned.total or self.attempts.starts:
+            run = self.take(1, end)
+            return -1 if run is None else run[0]
+        start = self.cursor
+        last = self.done.last()
+        if last is not None and last[1] > start:
+            start = self.done.first_gap(start)
+        if start >= end:
+            return -1
+        self.cursor = start + 1
+        self.delivered += 1
+        return start
+
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
         last = self.done.last()

@@ -95,13 +95,16 @@ class Transaction:
     )  # fmt: skip
 
     def __init__(
-        self, context: Context, opened_us: int, deadline: float, large: bool, owner: str | int
+        self, context: Context, timeout: float | None, large: bool, owner: str | None
     ) -> None:
-        registry = context.registry
+        env, registry = context.env, context.registry
+        if registry.dropped:
+            registry.reap()
         self.id = transaction_id = registry.new_id()
-        self.opened_us = opened_us
-        self.deadline = deadline
-        self.owner = owner
+        self.opened_us = env.now_us()
+        seconds = context.transaction_timeout if timeout is None else timeout
+        self.deadline = env.monotonic() + seconds
+        self.owner = owner or threading.get_ident()
         self._context = context
         self._lock = _new_lock()
         self._state = _OPEN
@@ -279,7 +282,7 @@ class Transaction:
                     return
                 self._check_open()
             if not (self._puts or self._gets or self._entries):
-                self._end(TransactionState.COMMITTED)
+                self._settle()
                 return
             try:
                 try:
@@ -593,8 +596,8 @@ class Transaction:
 
     def turn_decided(self, first_id: int | None) -> None:
         """Somebody has decided it; called likewise."""
-        if first_id is not None:
-            self._give_ids(first_id)
+        if first_id is not None and self._puts is not None:
+            self._puts.give_ids(first_id)
         self._state = (
             TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
         )
@@ -612,20 +615,12 @@ class Transaction:
             if commit:  # somebody else was faster
                 self._check_open()
 
-    def _give_ids(self, first_id: int) -> None:
-        """They count up in part order."""
-        if self._puts is not None:
-            for written in self._puts.by_queue.values():
-                written.first_id = first_id
-                first_id += written.count
-
     def _settle(self) -> None:
         """The commit stands."""
-        if self._gets is not None:
-            self._gets.taken = []  # what it has got is read
+        self._state = TransactionState.COMMITTED
         if self.change is not None and self._puts is not None:
-            self._give_ids(self.change.first_id)
-        self._end(TransactionState.COMMITTED)
+            self._puts.give_ids(self.change.first_id)
+        self._let_go()
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""
@@ -648,7 +643,8 @@ class Transaction:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._puts is not None:
+        """Of what it had put and got: that is the store's, or it is gone."""
+        if self._puts is not None and not self._puts.is_light:
             self._puts.close()
         if self._gets is not None:
             self._gets.taken = []

@@ -66,6 +66,12 @@ class Written:
         assert self._buffer is not None
         return self._buffer
 
+    def only_block(self) -> EncodedBlock:
+        """The lone message, ready to be committed; it bears the control records."""
+        assert self.payload is not None
+        data = encode_one(self.payload, self.fields)
+        return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
+
     def spill(
         self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
     ) -> list[Part]:
@@ -127,11 +133,6 @@ class Written:
 
         The last one bears the control records. May be called again.
         """
-        if self.payload is not None:
-            data = encode_one(self.payload, self.fields)
-            return [EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))]
-        if self._buffer is None:
-            return []
         self.finish(max_block_bytes)
         if not self.buffer.empty:
             self.placed += self.buffer.drain(max_block_bytes)
