@@ -25,8 +25,8 @@ class Commit:
     """
 
     __slots__ = (
-        "_blocks", "_entries", "_groups", "_messages", "_passed", "_reader", "_state", "_taken",
-        "_time_us", "_transaction_id", "applied", "first_id", "record",
+        "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state", "_time_us",
+        "_transaction_id", "applied", "first_id", "record",
     )  # fmt: skip
 
     def __init__(
@@ -42,13 +42,13 @@ class Commit:
         self._state = state
         self._reader = reader
         self._transaction_id = transaction_id
-        self._taken = taken
-        self._passed = passed
+        self._reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         self._entries = entries
         self.applied = False
         self.first_id = self._time_us = 0
-        reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
-        self.record, self._blocks, self._messages = pack(transaction_id, groups, reads, entries)
+        self.record, self._blocks, self._messages = pack(
+            transaction_id, groups, self._reads, entries
+        )
         self._groups = cast("QueueParts", groups)  # there are parts only, now
 
     def place(self) -> None:
@@ -69,12 +69,11 @@ class Commit:
             self._reader.remember(address, self._blocks)
         self._state.apply_commit(
             self._groups,
-            self._passed,
+            self._reads,
             self._entries,
             self.first_id,
             self._time_us,
             address,
             live=True,
             transaction_id=self._transaction_id,
-            taken=self._taken,
         )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from .block_ref import BlockRef, Row
-from .format import PACKED_RECORD
+from .commit_record import Part
+from .format import INLINE, PACKED_RECORD
 
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
 _pack = PACKED_RECORD.pack
@@ -50,6 +51,26 @@ class RecordTail:
             return None
         ref = _ref(_unpack_from(self._data, index * _BYTES))
         return ref if position < ref[0] + ref[7] else None
+
+    def extend(
+        self, parts: Sequence[Part], position: int, first_id: int, time_us: int, address: int
+    ) -> tuple[int, int, int]:
+        """The parts of a commit whose record is at the address, from the position on.
+
+        Returns the position behind them, what they charge, and the bits of their kinds.
+        """
+        data, starts = self._data, self._starts
+        total = kinds = 0
+        for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
+            if kind == INLINE:
+                place += address
+            data += _pack(position, first_id, time_us, place, charge, checksum, length, count, kind)
+            starts.append(position)
+            position += count
+            first_id += count
+            total += charge
+            kinds |= kind
+        return position, total, kinds
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order."""
