@@ -61,19 +61,14 @@ class Commit:
 
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
-        for entry in self._entries:
-            self._state.placed.pop(entry.key, None)
+        self._state.unplace_entries(self._entries)
 
     def apply(self, address: int) -> None:
         if self._blocks:
             self._reader.remember(address, self._blocks)
-        self._state.apply_commit(
-            self._groups,
-            self._reads,
-            self._entries,
-            self.first_id,
-            self._time_us,
-            address,
-            live=True,
-            transaction_id=self._transaction_id,
-        )
+        self._state.fold.commit(
+            self._groups, self._reads, self._entries, self.first_id, self._time_us, address,
+            True, self._transaction_id,
+        )  # fmt: skip
+        if self._entries:
+            self._state.unplace_entries(self._entries)

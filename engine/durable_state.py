@@ -28,6 +28,9 @@ TOPIC: Final = "topic"
 WORK: Final = "work"
 LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only a dump goes on so
 
+_INLINE: Final = format.INLINE
+_pack = format.PACKED_RECORD.pack
+
 # A commit: its time, its record's address; whether an open transaction holds its space and places
 # until now; the transaction's id, 0 if nobody asks; whether a prepared one holds them.
 Made = tuple[int, int, bool, int, bool]
@@ -110,12 +113,23 @@ class DurableQueue:
 
         Returns what they charge, and the bits of their kinds: 0 where all are inline.
         """
-        self.end_position, charge, kinds = self.tail.extend(
-            parts, self.end_position, first_id, made[0], made[1]
-        )
+        time_us, address, _, _, _ = made
+        data, starts = self.tail.data, self.tail.starts
+        position = self.end_position
+        total = kinds = 0
+        for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
+            if kind == _INLINE:
+                place += address
+            data += _pack(position, first_id, time_us, place, charge, checksum, length, count, kind)
+            starts.append(position)
+            position += count
+            first_id += count
+            total += charge
+            kinds |= kind
+        self.end_position = position
         if kinds & format.LTDS:
             self.hold(parts)
-        return charge, kinds
+        return total, kinds
 
     def hold(self, parts: Sequence[Part]) -> None:
         """Files of large transactions belong to the queue now."""

@@ -146,7 +146,23 @@ class Queue:
     def acknowledge(self, read: Read | Taken) -> None:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
         with self.lock:
-            freed = self._read(read) if len(read) == 4 else self._settle(read)
+            freed: Sequence[BlockRef] = ()
+            if len(read) == 4:
+                freed = self._read(read)
+            else:
+                _, _, start, end, _, subscription, row, epoch = read
+                subscription.delivered -= end - start
+                if (
+                    row is None
+                    or epoch != self.epoch
+                    or subscription.removed
+                    or subscription.returned
+                    or subscription.attempts
+                ):
+                    freed = self._read(read)
+                elif self.durable.read_one(subscription.done, start):
+                    self.space.release(row[4], 1)
+                    freed = (row,)
         if freed:
             self._places.free(freed)
 
@@ -157,23 +173,6 @@ class Queue:
             subscription.returned.remove(read[2], read[3])
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
-
-    def _settle(self, taken: Taken) -> Sequence[BlockRef]:
-        """The same, more quickly for a block's only message whose record is known."""
-        _, _, start, end, _, subscription, row, epoch = taken
-        subscription.delivered -= end - start
-        if (
-            row is None
-            or epoch != self.epoch
-            or subscription.removed
-            or subscription.returned
-            or subscription.attempts
-        ):
-            return self._read(taken)
-        if not self.durable.read_one(subscription.done, start):
-            return ()
-        self.space.release(row[4], 1)
-        return (row,)
 
     def subscribe(self, subscription_id: int, name: str, start: int) -> None:
         with self.lock:

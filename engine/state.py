@@ -106,6 +106,11 @@ class State:
         for entry in entries:
             self.placed[entry.key] = entry.version
 
+    def unplace_entries(self, entries: Sequence[Entry]) -> None:
+        """It is applied, or withdrawn."""
+        for entry in entries:
+            self.placed.pop(entry.key, None)
+
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
         """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
@@ -121,25 +126,6 @@ class State:
             yield
 
     # Changes
-
-    def apply_commit(
-        self,
-        groups: QueueParts,
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int = 0,
-        prepared: bool = False,
-    ) -> None:
-        """A transaction's journal record is durable at the address: see `Fold.commit`."""
-        self.fold.commit(
-            groups, reads, entries, first_id, time_us, address, live, transaction_id, prepared
-        )
-        for key, _ in entries:
-            self.placed.pop(key, None)
 
     def define(self, changes: Sequence[CatalogChange]) -> None:
         """These changes of the catalog are durable."""
