@@ -12,9 +12,6 @@ from . import format
 KIND_NAMES: Final = {format.INLINE: "journal", format.DATA: "data", format.LTDS: "ltds"}
 
 
-Row = tuple[int, int, int, int, int, int, int, int, int]  # the fields of a `BlockRef`, in order
-
-
 class BlockRef(NamedTuple):
     """A block in the journal or a data file, or all messages of one large transaction's file."""
 

@@ -25,10 +25,10 @@ from . import format
 from .block_reader import BlockReader
 from .block_ref import BlockRef
 from .checkpoint_file import Numbers, remove_older, write_checkpoint
+from .durable_state import PageEntry
 from .mover import Mover, Placed, consecutive
 from .pace import Pace
 from .places import Places
-from .record_list import PageEntry
 from .record_page import RecordPages
 from .reorganise import Reorganisation, Reorganiser
 from .sequencer import Sequencer

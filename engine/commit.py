@@ -24,8 +24,8 @@ class Commit:
     """
 
     __slots__ = (
-        "_blocks", "_entries", "_groups", "_messages", "_passed", "_reader", "_state", "_taken",
-        "_time_us", "_transaction_id", "applied", "first_id", "record",
+        "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state", "_time_us",
+        "_transaction_id", "applied", "first_id", "record",
     )  # fmt: skip
 
     def __init__(
@@ -41,13 +41,13 @@ class Commit:
         self._state = state
         self._reader = reader
         self._transaction_id = transaction_id
-        self._taken = taken
-        self._passed = passed
+        self._reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         self._entries = entries
         self.applied = False
         self.first_id = self._time_us = 0
-        reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
-        self.record, self._blocks, self._messages = pack(transaction_id, groups, reads, entries)
+        self.record, self._blocks, self._messages = pack(
+            transaction_id, groups, self._reads, entries
+        )
         self._groups: QueueParts = groups  # type: ignore[assignment]  # there are parts only, now
 
     def place(self) -> None:
@@ -61,20 +61,14 @@ class Commit:
 
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
-        for entry in self._entries:
-            self._state.placed.pop(entry.key, None)
+        self._state.unplace_entries(self._entries)
 
     def apply(self, address: int) -> None:
         if self._blocks:
             self._reader.remember(address, self._blocks)
-        self._state.apply_commit(
-            self._groups,
-            self._passed,
-            self._entries,
-            self.first_id,
-            self._time_us,
-            address,
-            live=True,
-            transaction_id=self._transaction_id,
-            taken=self._taken,
-        )
+        self._state.fold.commit(
+            self._groups, self._reads, self._entries, self.first_id, self._time_us, address,
+            True, self._transaction_id,
+        )  # fmt: skip
+        if self._entries:
+            self._state.unplace_entries(self._entries)

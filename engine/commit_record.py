@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from quire.block import EncodedBlock
 from quire.errors import StoreCorrupt
-from quire.journal import RECORD_HEADER_BYTES, WholeRecord
+from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
 
 from . import format
 

@@ -8,28 +8,31 @@ from typing import Any
 
 from quire.journal import pack_record
 
+from .fold import definition
+from .state import State
+
 
 class Definition:
     """A change whose body is fixed when its place in the order is known.
 
-    `prepare` looks at the state and returns the body, or raises to refuse; `effect` applies it.
+    `prepare` looks at the state and returns the body, or raises to refuse.
     `undo` takes back what `prepare` did besides looking.
     """
 
-    __slots__ = ("_effect", "_kind", "_prepare", "_undo", "applied", "body", "record")
+    __slots__ = ("_kind", "_prepare", "_state", "_undo", "applied", "body", "record")
 
     def __init__(
         self,
+        state: State,
         kind: int,
         prepare: Callable[[], dict[str, Any]],
-        effect: Callable[[dict[str, Any]], None],
         undo: Callable[[], None] | None = None,
     ) -> None:
         self._undo = undo
         self.applied = False
         self._kind = kind
         self._prepare = prepare
-        self._effect = effect
+        self._state = state
         self.body: dict[str, Any] = {}
         self.record = b""
 
@@ -42,4 +45,4 @@ class Definition:
             self._undo()
 
     def apply(self, address: int) -> None:
-        self._effect(self.body)
+        self._state.define(definition(self._kind, json.dumps(self.body).encode()))

@@ -7,8 +7,8 @@ from typing import TypeGuard
 from quire.errors import InvalidArgument
 from quire.limits import DEFAULT_CAPACITY_BYTES, MAX_CAPACITY_BYTES, MIN_CAPACITY_BYTES
 
+from .durable_state import TOPIC, WORK
 from .names import check_name
-from .queue import TOPIC, WORK
 
 
 def check_queue(

@@ -15,11 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from .block_ref import BlockRef, Row
+from .block_ref import BlockRef
 from .format import PACKED_RECORD, RECORD
 
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
-_pack = PACKED_RECORD.pack
 _unpack_from = PACKED_RECORD.unpack_from
 _BYTES: Final = PACKED_RECORD.size
 
@@ -28,51 +27,50 @@ _OBJECT_BYTES: Final = 190  # measured
 
 
 class PackedRecords:
-    """See the module. The queue's lock covers changes; what is there may be read beside appends."""
+    """See the module. The queue's lock covers changes; what is there may be read beside appends.
 
-    __slots__ = ("_data", "_starts")
+    `DurableQueue.append` adds to `data` and `starts` itself.
+    """
+
+    __slots__ = ("data", "starts")
 
     def __init__(self) -> None:
-        self._data = bytearray()
-        self._starts = array("Q")  # the records' positions
+        self.data = bytearray()
+        self.starts = array("Q")  # the records' positions
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> PackedRecords:
         """The records of a page, in memory of their own."""
         self = cls()
-        self._data += data
-        self._starts.frombytes(np.frombuffer(data, RECORD)["position"].tobytes())
+        self.data += data
+        self.starts.frombytes(np.frombuffer(data, RECORD)["position"].tobytes())
         return self
 
     @property
     def memory_bytes(self) -> int:
         """What they take, objects included."""
-        return len(self._data) + 8 * len(self._starts) + _OBJECT_BYTES
+        return len(self.data) + 8 * len(self.starts) + _OBJECT_BYTES
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     def __iter__(self) -> Iterator[BlockRef]:
         return self.between(0, len(self))
 
     def __getitem__(self, index: int) -> BlockRef:
-        return _ref(_unpack_from(self._data, index * _BYTES))
-
-    def append(self, row: Row) -> None:
-        self._data += _pack(*row)
-        self._starts.append(row[0])
+        return _ref(_unpack_from(self.data, index * _BYTES))
 
     def at(self, position: int) -> BlockRef | None:
         """The record that holds the position, if it is here."""
-        index = bisect_right(self._starts, position) - 1
+        index = bisect_right(self.starts, position) - 1
         if index < 0:
             return None
-        ref = _ref(_unpack_from(self._data, index * _BYTES))
+        ref = _ref(_unpack_from(self.data, index * _BYTES))
         return ref if position < ref[0] + ref[7] else None
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order."""
-        starts = self._starts
+        starts = self.starts
         first = max(bisect_right(starts, start) - 1, 0)
         if first < len(starts) and self[first].end <= start:
             first += 1
@@ -82,15 +80,15 @@ class PackedRecords:
         """The records of these indices."""
         for index in range(first, stop, _AT_ONCE):
             last = min(index + _AT_ONCE, stop)
-            part = self._data[index * _BYTES : last * _BYTES]
+            part = self.data[index * _BYTES : last * _BYTES]
             yield from map(_ref, PACKED_RECORD.iter_unpack(part))
 
     def copy(self) -> PackedRecords:
         """To be looked at without the queue's lock."""
         other = PackedRecords()
-        other._data, other._starts = self._data[:], self._starts[:]
+        other.data, other.starts = self.data[:], self.starts[:]
         return other
 
     def drop(self, count: int) -> None:
         """Forget the first so many."""
-        del self._data[: count * _BYTES], self._starts[:count]
+        del self.data[: count * _BYTES], self.starts[:count]

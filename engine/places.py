@@ -58,7 +58,7 @@ class Places:
         self.page_size = data.page_size
         self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
         self._lock = threading.Lock()
-        self.ltds: dict[int, str] = {}  # committed files and the queue each belongs to
+        self.ltds: dict[int, str] = {}  # held files and the queue of each: the state's own
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
@@ -149,11 +149,8 @@ class Places:
         """How many pages so many bytes take."""
         return -(-length // self.page_size)
 
-    def commit(self, part: Part, queue: str, live: bool) -> None:
-        """A committed transaction holds the part's place from now on."""
-        if part.kind == format.LTDS:
-            self.ltds[part.address] = queue
-            return
+    def commit(self, part: Part, live: bool) -> None:
+        """A committed transaction holds the part's pages from now on."""
         manager, first, pages = self._located(*self.extent_of(part))
         if live:
             manager.space.commit(first, pages)
@@ -185,11 +182,6 @@ class Places:
     def unpin(self, ref: BlockRef) -> None:
         manager, first, pages = self._located(*self.extent_of(ref))
         manager.space.unpin(first, pages)
-
-    def let_go(self, ltds_id: int) -> None:
-        """A file that another process wrote is not the store's any more."""
-        with self._lock:
-            self.ltds.pop(ltds_id, None)
 
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""

@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from quire.errors import KeyHeld, StoreCorrupt, TransactionNotFound, XidExists
+from quire.errors import KeyHeld, TransactionNotFound, XidExists
 from quire.journal import RECORD_HEADER_BYTES
 from quire.ltds import is_foreign
 
 from . import format
 from .block_ref import BlockRef
 from .commit_record import Entry, Part, Read
+from .durable_state import PartsByQueue
 from .info import PreparedInfo
 from .places import Places
 from .prepared_record import PrepareRecord, pack_prepare
@@ -66,7 +67,7 @@ class Prepared:
     def __init__(
         self,
         record: PrepareRecord,
-        groups: list[tuple[Queue, list[Part]]],
+        groups: PartsByQueue[Queue],
         participant: Participant | None = None,
         transaction_id: int = 0,
     ) -> None:
@@ -178,50 +179,31 @@ class PreparedTransactions:
         """The record was not written."""
         self._forget(prepared)
 
-    def apply(self, prepared: Prepared, *, live: bool) -> None:
-        """The record is durable. `live`: all is accounted as an open transaction's until now."""
-        prepared.phase = Phase.PREPARED
-        for queue, parts in prepared.groups:
+    def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+        """The PREPARE record is durable: see `Effects.held`."""
+        prepared = self._by_xid.get(record.xid)
+        live = prepared is not None  # an open transaction held all of it until now
+        if prepared is None:
+            prepared = Prepared(record, groups)
+            self.place(prepared)
+        for queue, parts in groups:
             charge, messages = _sums(parts)
             with queue.lock:
                 if live:
                     queue.space.prepare(charge, messages)
+                elif counted:
+                    queue.space.keep_prepared(charge, messages)
                 else:
                     queue.space.recovered_prepared(charge, messages)
             for part in parts:
-                self._places.commit(part, queue.name, live)
+                if part.kind == format.DATA and not counted:
+                    self._places.commit(part, live)
         if not live:
-            self._take(prepared)
+            for _, subscription, start, end in self._taken(prepared):
+                subscription.delivered += end - start
+        prepared.phase = Phase.PREPARED
         if prepared.participant is not None:
             prepared.participant.turn_prepared()
-
-    def recover(self, record: PrepareRecord, where: str) -> None:
-        """Fold a PREPARE record of the journal."""
-        prepared = self._made_of(record, where)
-        self.place(prepared)
-        self.apply(prepared, live=False)
-
-    def restore(self, record: PrepareRecord, where: str) -> None:
-        """Take one from a checkpoint, which has counted its space and its places."""
-        prepared = self._made_of(record, where)
-        self.place(prepared)
-        for queue, parts in prepared.groups:
-            queue.space.keep_prepared(*_sums(parts))
-        self._take(prepared)
-        prepared.phase = Phase.PREPARED
-
-    def _made_of(self, record: PrepareRecord, where: str) -> Prepared:
-        if record.xid in self._by_xid:
-            raise StoreCorrupt(f"{where}: transaction {record.xid!r} is prepared twice")
-        groups: list[tuple[Queue, list[Part]]] = []
-        for part in record.parts:
-            queue = self._queues.get(part.queue_id)
-            if queue is None:
-                raise StoreCorrupt(f"{where}: queue {part.queue_id} is unknown")
-            if not groups or groups[-1][0] is not queue:
-                groups.append((queue, []))
-            groups[-1][1].append(part)
-        return Prepared(record, groups)
 
     # Deciding
 
@@ -244,46 +226,37 @@ class PreparedTransactions:
         prepared = self._by_xid.get(xid)
         return () if prepared is None else prepared.record.reads
 
-    def recover_decision(self, xid: str, messages: int, where: str) -> Prepared:
-        """The same for a decision read from the journal."""
-        prepared = self._by_xid.get(xid)
-        if prepared is None or prepared.messages != messages:
-            raise StoreCorrupt(f"{where}: decides {xid!r}, which is not prepared like that")
-        return prepared
-
     def undecide(self, prepared: Prepared) -> None:
         """The decision was not written."""
         prepared.phase = Phase.PREPARED
 
-    def committed(self, prepared: Prepared, first_id: int) -> None:
-        """Its messages and reads have become the queues': it is over."""
+    def end(self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None) -> None:
+        """The decision is durable: see `Effects.ended`."""
+        prepared = self._by_xid[record.xid]
+        if first_id is None:
+            self._give_back(prepared, groups)
         for reader, subscription, start, end in self._taken(prepared):
             with reader.lock:
-                subscription.delivered -= end - start
-        self._over(prepared, first_id)
-
-    def roll_back(self, prepared: Prepared) -> None:
-        """The decision to roll back is durable: give everything back."""
-        for queue, parts in prepared.groups:
-            with queue.lock:
-                queue.space.rollback_prepared(*_sums(parts))
-                queue.log.rollback(prepared.transaction_id, queue.end_position)
-        for part in prepared.record.parts:
-            if part.kind == format.LTDS and is_foreign(part.address):
-                self._places.let_go(part.address)  # it is its writer's again
-            else:
-                self._places.free([ref_of(part)])
-        for reader, subscription, start, end in self._taken(prepared):
-            with reader.lock:
-                subscription.give_back(start, end, counted=True)
-                reader.wake()
-        self._over(prepared, None)
-
-    def _over(self, prepared: Prepared, first_id: int | None) -> None:
+                if first_id is None:
+                    subscription.give_back(start, end, counted=True)
+                    reader.wake()
+                else:
+                    subscription.delivered -= end - start
         self._forget(prepared)
         if prepared.participant is not None:
             prepared.participant.turn_decided(first_id)
             prepared.participant = None
+
+    def _give_back(self, prepared: Prepared, groups: PartsByQueue[Queue]) -> None:
+        """What a transaction that is rolled back holds of its queues, and their pages and files."""
+        for queue, parts in groups:
+            with queue.lock:
+                queue.space.rollback_prepared(*_sums(parts))
+                queue.log.rollback(prepared.transaction_id, queue.end_position)
+            for part in parts:
+                # A file that another process wrote is its writer's again.
+                if part.kind != format.LTDS or not is_foreign(part.address):
+                    self._places.free([ref_of(part)])
 
     def _forget(self, prepared: Prepared) -> None:
         del self._by_xid[prepared.record.xid]
@@ -298,10 +271,6 @@ class PreparedTransactions:
             queue = self._queues.get(read.queue_id)
             if queue is not None and read.subscription_id in queue.subscriptions:
                 yield queue, queue.subscriptions[read.subscription_id], read.start, read.end
-
-    def _take(self, prepared: Prepared) -> None:
-        for _, subscription, start, end in self._taken(prepared):
-            subscription.delivered += end - start
 
     def resume_reading(self) -> None:
         """At the end of recovery: what is not in flight is delivered again, in order."""
@@ -329,5 +298,5 @@ def ref_of(part: Part) -> BlockRef:
     )
 
 
-def _sums(parts: list[Part]) -> tuple[int, int]:
+def _sums(parts: Sequence[Part]) -> tuple[int, int]:
     return sum(part.charge for part in parts), sum(part.count for part in parts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire.errors import StoreCorrupt
-from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES
+from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
 from .commit_record import CommitRecord, Entry, Groups, Part, Read, pack, unpack

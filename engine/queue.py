@@ -15,10 +15,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -27,18 +25,18 @@ from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 
 from . import format
-from .block_ref import BlockRef, Row
+from .block_ref import BlockRef
+from .commit_record import Part, Read
+from .durable_state import TOPIC, WORK, DurableQueue, DurableSubscription, Made, PageEntry, Ranges
 from .info import QueueInfo, QueueRecord, SubscriptionInfo
+from .places import Places
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
-from .record_list import PageEntry, RecordList
+from .record_list import RecordList
 from .record_page import RecordPages
 from .reservation import Space
 from .strategies import Strategy
 from .subscription import Subscription
-
-TOPIC = "topic"
-WORK = "work"
 
 Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
@@ -47,25 +45,20 @@ Reading = tuple[int, int, int]  # a subscription's id, and the positions that it
 Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRef | None, int]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueConfig:
-    """What a queue is made with."""
-
-    queue_id: int
-    name: str
-    kind: str
-    capacity: int
-    max_messages: int | None
-    created_us: int
-    subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
-    data_file: int = 0  # where its blocks and record pages go
-
-
 class Queue:
     """See the module."""
 
-    def __init__(self, config: QueueConfig, pages: RecordPages, strategy: Strategy) -> None:
-        self.config = config
+    def __init__(
+        self,
+        durable: DurableQueue,
+        pages: RecordPages,
+        places: Places,
+        strategy: Strategy,
+        used: int = 0,
+    ) -> None:
+        """Around a durable queue; `used`: what its records charge that are not released."""
+        self.durable = durable
+        self.config = config = durable.config
         self.queue_id = config.queue_id
         self.name = config.name
         self.data_file = config.data_file
@@ -77,50 +70,30 @@ class Queue:
         self.admission: AbstractContextManager[Any] = (
             _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
+        self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
-        self.records = RecordList(config.queue_id, pages)
+        self.space.recovered(used, durable.end_position - self.released.total)
+        self.records = RecordList(durable, pages)
         self.log = QueueLog()
-        self.end_position = 0
-        self.released = IntervalSet()
+        self._places = places
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
-        self._ring: deque[Subscription] = deque()  # the first one held back the last release
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
         self.epoch = 0  # records that were looked up before it was raised may have moved
-        if config.kind == WORK:
-            self.add_subscription(config.subscription_id, "", self.released)
+        for subscription in durable.subscriptions.values():
+            self._join(subscription)
+
+    @property
+    def end_position(self) -> int:
+        """The next message committed gets it."""
+        return self.durable.end_position
 
     # Subscriptions
 
-    def add_subscription(self, subscription_id: int, name: str, done: IntervalSet) -> Subscription:
-        subscription = Subscription(
-            self.queue_id, subscription_id, name, done, ReadStructure(self.records)
-        )
-        self.subscriptions[subscription_id] = self.named[name] = subscription
-        self._ring.append(subscription)
-        return subscription
-
-    def start_of(self, start: int) -> IntervalSet:
-        """What a new subscription that begins at the position counts as read."""
-        done = self.released.copy()
-        if start > 0:
-            done.add(0, start)
-        return done
-
-    def remove_subscription(self, subscription_id: int) -> list[BlockRef]:
-        """Take a subscription away; return the blocks that nobody waits for any more."""
-        subscription = self.subscriptions.pop(subscription_id)
-        subscription.removed = True
-        del self.named[subscription.name]
-        self._ring.remove(subscription)
-        return self.release_read()
-
-    def release_read(self) -> list[BlockRef]:
-        """Release what every subscription has read; return the blocks that are free by that."""
-        if not self.subscriptions or self.end_position == 0:
-            return []
-        return self._release(self._read_by_all(0, self.end_position))
+    def _join(self, durable: DurableSubscription) -> None:
+        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
+        self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
 
     def subscription(self, name: str | None) -> Subscription:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
@@ -144,61 +117,118 @@ class Queue:
             f"subscribe({self.name!r}, {name!r})"
         )
 
-    # Committed changes: made in journal order, under the lock
+    # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
 
-    def append(self, row: Row) -> None:
-        """A committed block: the fields of its `BlockRef`, whose position is `end_position`."""
-        self.records.tail.append(row)
-        self.end_position = row[0] + row[7]
+    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+        _, _, live, transaction_id, prepared = made
+        durable = self.durable
+        with self.lock:
+            start = durable.end_position
+            charge, kinds = durable.append(parts, first_id, made)
+            end = durable.end_position
+            messages = end - start
+            if live:
+                self.space.commit(charge, messages)
+            elif prepared:
+                self.space.commit_prepared(charge, messages)
+            else:
+                self.space.recovered(charge, messages)
+            if transaction_id:
+                self.log.commit(transaction_id, start, end)
+            if self._arrived is not None:
+                self._arrived.notify_all()
+        if kinds & format.DATA and not prepared:
+            for part in parts:
+                if part.kind == format.DATA:
+                    self._places.commit(part, live)
+        return messages
+
+    def acknowledge(self, read: Read | Taken) -> None:
+        """It is a `Taken` where an open transaction has the messages in flight until now."""
+        with self.lock:
+            freed: Sequence[BlockRef] = ()
+            if len(read) == 4:
+                freed = self._read(read)
+            else:
+                _, _, start, end, _, subscription, row, epoch = read
+                subscription.delivered -= end - start
+                if (
+                    row is None
+                    or epoch != self.epoch
+                    or subscription.removed
+                    or subscription.returned.total
+                    or subscription.attempts.starts
+                ):
+                    freed = self._read(read)
+                elif self.durable.read_one(subscription.done, start):
+                    self.space.release(row[4], 1)
+                    freed = (row,)
+        if freed:
+            self._places.free(freed)
+
+    def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
+        """The blocks that are free by that."""
+        subscription = self.subscriptions.get(read[1])
+        if subscription is not None and subscription.returned and read[2] < read[3]:
+            subscription.returned.remove(read[2], read[3])
+        released = self.durable.acknowledge(read)
+        return self._free(released) if released else ()
+
+    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
+        with self.lock:
+            released = self.durable.subscribe(subscription_id, name, start)
+            self._join(self.durable.subscriptions[subscription_id])
+            freed = self._free(released)
+        self._places.free(freed)
+
+    def unsubscribe(self, subscription_id: int) -> None:
+        with self.lock:
+            subscription = self.subscriptions.pop(subscription_id)
+            subscription.removed = True
+            del self.named[subscription.name]
+            freed = self._free(self.durable.unsubscribe(subscription_id))
+            self.wake()
+        self._places.free(freed)
+
+    def drop(self) -> None:
+        with self.lock:
+            self.dropped = True
+            kept = [ref for ref in self.records if self.unreleased(ref)]
+            self.records.retire()
+            self.wake_all()
+        self._places.free(kept)
+
+    def _free(self, released: Ranges) -> list[BlockRef]:
+        """Give back the space of what was released just now; the blocks that are free by that."""
+        freed: list[BlockRef] = []
+        charge = messages = 0
+        last = -1
+        for index, (start, end) in enumerate(released):
+            messages += end - start
+            for ref in self.records.overlapping(start, end):
+                position, count = ref.position, ref.count
+                if position == last:
+                    continue  # counted with the range before
+                last, stop = position, position + count
+                if start <= position and stop <= end:
+                    now = after = count
+                else:
+                    now = _overlap(released, index, position, stop)
+                    after = now if now == count else _covered(self.released, position, stop)
+                charge += ref.charge * after // count - ref.charge * (after - now) // count
+                if after == count:
+                    freed.append(ref)
+        self.space.release(charge, messages)
+        for start, end in released:
+            self.records.drop_pages(start, end, self.released)
+        return freed
+
+    # Before a change is made
 
     def leave(self, transaction_id: int) -> None:
         """A transaction that opened the queue and put nothing has ended."""
         self.space.abandon(0, 0)
         self.log.rollback(transaction_id, self.end_position)
-
-    def acknowledge(self, subscription_id: int, start: int, end: int) -> list[BlockRef]:
-        """Positions [start, end) are read; return the blocks that are released by that."""
-        subscription = self.subscriptions.get(subscription_id)
-        if subscription is None or start >= end:
-            return []  # it was removed after the transaction had read
-        if subscription.returned or subscription.attempts:
-            subscription.forget(start, end)
-        done = subscription.done
-        if done is self.released:
-            last = done.last()
-            if last is None or last[1] <= start:
-                return self._release(((start, end),))
-            return self._release(list(done.gaps(start, end)))
-        done.add(start, end)
-        return self._release(self._read_by_all(start, end))
-
-    def settle(
-        self, subscription: Subscription, start: int, end: int, row: BlockRef | None, epoch: int
-    ) -> Sequence[BlockRef]:
-        """What was in flight at [start, end) is read for good; the blocks that are free by that.
-
-        `row`: the record of a block's only message, as it was in the epoch.
-        """
-        subscription.delivered -= end - start
-        if (
-            row is None
-            or epoch != self.epoch
-            or subscription.removed
-            or subscription.returned.total
-            or subscription.attempts.starts
-        ):
-            return self.acknowledge(subscription.subscription_id, start, end)
-        if not subscription.done.add(start, end):
-            return ()  # somebody's read_to has passed it
-        if subscription.done is not self.released:
-            ring = self._ring
-            for _ in range(len(ring)):
-                if not ring[0].done.contains(start):
-                    return ()
-                ring.rotate(-1)
-            self.released.add(start, end)
-        self.space.release(row[4], 1)
-        return (row,)
 
     @contextmanager
     def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
@@ -229,7 +259,7 @@ class Queue:
         parts = [part for lo, hi in ranges if lo < hi for part in self.released.gaps(lo, hi)]
         if not any(self.records.missing(lo, hi) for lo, hi in parts):
             return
-        for subscription in self._ring:
+        for subscription in self.durable.ring:
             uid = subscription.subscription_id
             going = IntervalSet.from_list(
                 (lo, hi) for i, lo, hi in self._leaving if i == uid and lo < hi
@@ -247,34 +277,6 @@ class Queue:
         for entry in list(self.records.directory):
             with self.lock:  # for one page: nobody waits for the others
                 self.records.check([(entry.position, entry.end)])
-
-    def _read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [start, end) that every subscription has read and that are not released."""
-        parts = list(self.released.gaps(start, end))
-        ring = self._ring
-        for _ in range(len(ring)):
-            parts = [part for lo, hi in parts for part in ring[0].done.intersection(lo, hi)]
-            if not parts:
-                break
-            ring.rotate(-1)
-        return parts
-
-    def _release(self, parts: Iterable[tuple[int, int]]) -> list[BlockRef]:
-        freed: list[BlockRef] = []
-        released = self.released
-        for start, end in parts:
-            charge = 0
-            released.add(start, end)
-            for ref in self.records.overlapping(start, end):
-                position, stop, count = ref.position, ref.position + ref.count, ref.count
-                now = min(end, stop) - max(start, position)
-                after = now if now == count else _covered(released, position, stop)
-                charge += ref.charge * after // count - ref.charge * (after - now) // count
-                if after == count:
-                    freed.append(ref)
-            self.space.release(charge, end - start)
-            self.records.drop_pages(start, end, released)
-        return freed
 
     def unreleased(self, ref: BlockRef) -> bool:
         """Whether any message of the block is still to be read."""
@@ -434,6 +436,17 @@ class _Both:
     def __exit__(self, *exception: object) -> None:
         self._inner.release()
         self._outer.release()
+
+
+def _overlap(ranges: Ranges, first: int, start: int, end: int) -> int:
+    """How many of [start, end) the ranges from the first one on hold."""
+    total = 0
+    for index in range(first, len(ranges)):
+        lo, hi = ranges[index]
+        if lo >= end:
+            break
+        total += min(hi, end) - max(lo, start)
+    return total
 
 
 def _covered(released: IntervalSet, start: int, end: int) -> int:

@@ -15,22 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from quire.intervals import IntervalSet
 
 from .block_ref import BlockRef
+from .durable_state import DurableQueue, PageEntry
 from .packed_records import PackedRecords
 from .record_page import RecordPages
-
-
-class PageEntry(NamedTuple):
-    """The directory's entry for one record page."""
-
-    position: int  # of the page's first message
-    end: int  # behind its last message
-    page: int  # in the data file
-    records: int
 
 
 class RecordList:
@@ -38,12 +29,12 @@ class RecordList:
 
     __slots__ = ("_pages", "_starts", "directory", "queue_id", "tail")
 
-    def __init__(self, queue_id: int, pages: RecordPages) -> None:
-        self.queue_id = queue_id
+    def __init__(self, durable: DurableQueue, pages: RecordPages) -> None:
+        self.queue_id = durable.config.queue_id
         self._pages = pages
-        self.directory: list[PageEntry] = []
-        self._starts: list[int] = []  # positions of the directory's entries
-        self.tail = PackedRecords()
+        self.directory = durable.directory
+        self.tail = durable.tail
+        self._starts = [entry.position for entry in self.directory]
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order.
@@ -161,10 +152,9 @@ class RecordList:
         else:  # all of it was released meanwhile
             self._pages.retire([new.page])
 
-    def load(self, directory: list[PageEntry]) -> None:
-        """Take a checkpoint's directory."""
-        self.directory = directory
-        self._starts = [entry.position for entry in directory]
+    def retire(self) -> None:
+        """The queue is dropped: its record pages go out of use (L4)."""
+        self._pages.retire(entry.page for entry in self.directory)
 
     def read_page(self, entry: PageEntry) -> list[BlockRef]:
         """A page's records, past the cache; for the checkpoint and for verify."""

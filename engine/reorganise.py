@@ -46,10 +46,10 @@ from . import format
 from .block_reader import BlockMoved, BlockReader
 from .block_ref import BlockRef
 from .data_files import split_page
+from .durable_state import PageEntry
 from .free_space import FreeSpace
 from .mover import Mover
 from .places import Extent, Places
-from .record_list import PageEntry
 from .record_page import RecordPages
 from .snapshot import QueueSnapshot, Snapshot
 

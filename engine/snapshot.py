@@ -1,22 +1,26 @@
-"""The durable state at one LSN, taken between two commits; small whatever the backlog.
+"""The durable state at one LSN, as a checkpoint holds it: taken between two commits, and loaded.
 
-Lists that only grow at their end are noted by their length, the rest is copied.
+It is small whatever the backlog. Lists that only grow at their end are noted by their length, the
+rest is copied.
 """
 
 from __future__ import annotations
 
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass, field
 from typing import Any
 
 from quire.intervals import IntervalSet
 
-from .attempts import Row
+from .attempts import Attempts, Row
 from .block_ref import BlockRef
-from .checkpoint_file import Numbers
+from .catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, queue_entry
+from .checkpoint_file import Checkpoint, Numbers
+from .durable_state import CatalogEntry, DurableQueue, DurableState, Effects, PageEntry, Q
+from .fold import Fold
 from .places import Places
+from .prepared_record import unpack_prepare
 from .queue import Queue
-from .record_list import PageEntry
 from .space_maps import SpaceSnapshot
 from .state import State
 
@@ -41,12 +45,13 @@ class QueueSnapshot:
 
     @classmethod
     def of(cls, queue: Queue) -> QueueSnapshot:
+        durable = queue.durable
         with queue.lock:
-            released = queue.released.copy()
+            released = durable.released.copy()
             return cls(
                 queue=queue,
-                tail=len(queue.records.tail),
-                end_position=queue.end_position,
+                tail=len(durable.tail),
+                end_position=durable.end_position,
                 used=queue.space.used - queue.space.pending_bytes,
                 live_messages=queue.space.live_messages,
                 released=released,
@@ -54,12 +59,12 @@ class QueueSnapshot:
                     (
                         s.subscription_id,
                         s.name,
-                        None if s.done is queue.released else s.done.copy(),
+                        None if s.done is durable.released else s.done.copy(),
                         s.attempts.rows(),
                     )
-                    for s in queue.subscriptions.values()
+                    for s in durable.subscriptions.values()
                 ],
-                directory=list(queue.records.directory),
+                directory=list(durable.directory),
             )
 
     def to_replace(self, capacity: int) -> PageEntry | None:
@@ -119,15 +124,16 @@ class Snapshot:
     @classmethod
     def of(cls, state: State, places: Places, lsn: int, restart_lsn: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
+        durable = state.durable
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,
-            next_id=state.next_id,
-            last_time_us=state.last_time_us,
-            next_queue_id=state.next_queue_id,
-            next_subscription_id=state.next_subscription_id,
-            ledger=dict(state.ledger),
-            ltds=dict(places.ltds),
+            next_id=durable.next_id,
+            last_time_us=durable.last_time_us,
+            next_queue_id=durable.next_queue_id,
+            next_subscription_id=durable.next_subscription_id,
+            ledger=dict(durable.ledger),
+            ltds=dict(durable.ltds),
             released=places.released(),
             spaces=[manager.space.snapshot() for manager in places.managers],
             prepared=[prepared.body() for prepared in state.prepared],
@@ -148,3 +154,46 @@ class Snapshot:
             "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in self.queues],
         }
+
+
+def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
+    """Take the state of the checkpoint, into an empty one.
+
+    Raises KeyError, TypeError, ValueError or StoreCorrupt where it contradicts itself.
+    """
+    document, state = checkpoint.document, fold.state
+    state.ledger |= {str(key): int(version) for key, version in document["ledger"].items()}
+    state.ltds |= {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
+    for entry in document["queues"]:
+        _load_queue(checkpoint, state, effects, entry)
+    for body in document.get("prepared", ()):
+        record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
+        fold.prepare(record, checkpoint.path, counted=True)
+    state.next_id = int(document["next_id"])
+    state.last_time_us = int(document["last_time_us"])
+    state.next_queue_id = int(document["next_queue_id"])
+    state.next_subscription_id = int(document["next_subscription_id"])
+
+
+def _load_queue(
+    checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
+) -> None:
+    queue = DurableQueue(queue_config(entry["queue_id"], entry), state.ltds)
+    queue.end_position = int(entry["end_position"])
+    for lo, hi in checkpoint.rows(entry["released"], 2):
+        queue.released.add(lo, hi)
+    queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
+    for saved in entry["subscriptions"]:
+        subscription_id = int(saved["subscription_id"])
+        if saved["done"] is None:
+            subscription = queue.subscriptions[subscription_id]
+        else:
+            done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
+            subscription = queue.join(subscription_id, str(saved["name"]), done)
+        subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
+    add_queue(state, effects, queue, int(entry["used"]))
+    state.catalog[QUEUE, queue.config.queue_id] = queue_entry(queue.config)
+    for subscription in queue.subscriptions.values():
+        if subscription.name:
+            body = {"queue_id": queue.config.queue_id, "name": subscription.name, "start": 0}
+            state.catalog[SUBSCRIPTION, subscription.subscription_id] = CatalogEntry(1, body)

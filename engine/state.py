@@ -1,26 +1,27 @@
-"""The durable state in memory: a fold over a checkpoint and the journal's records.
+"""The state of an open store: the durable one, and what stands beside its fold.
 
-- F1: the same functions change the state live and in recovery, in journal order.
-- F2: each queue is changed under its own lock; no two locks at a time.
-- F3: what a change sets free is handed to `Places`, which gives pages and files back.
+- E1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
+- E2: each queue is changed under its own lock; no two locks at a time.
+- E3: what a change sets free is handed to `Places`, which gives pages and files back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from quire.env import Env
 from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, StoreCorrupt
 
-from . import format
-from .commit_record import CommitRecord, Entry, Part, Read
+from .catalog import CatalogChange
+from .commit_record import Entry, Part, Read
+from .durable_state import DurableQueue, DurableState, PartsByQueue
+from .fold import Fold
 from .names import check_name, split_source
 from .places import Places
-from .prepared import Prepared, PreparedTransactions
-from .prepared_record import DecisionRecord
-from .queue import Queue, QueueConfig, Reading, Taken
+from .prepared import PreparedTransactions
+from .prepared_record import PrepareRecord
+from .queue import Queue, Reading, Taken
 from .record_page import RecordPages
 from .strategies import Strategy
 from .subscription import Subscription
@@ -33,19 +34,18 @@ class State:
 
     def __init__(self, env: Env, places: Places, pages: RecordPages, strategy: Strategy) -> None:
         self.strategy = strategy
-        self._env = env
-        self._sources: dict[str, tuple[Queue, Subscription]] = {}
         self.places = places
         self.pages = pages
-        self.queues: dict[int, Queue] = {}
+        self._env = env
+        self._sources: dict[str, tuple[Queue, Subscription]] = {}
+        self.durable = durable = DurableState[Queue]()
+        self.fold = Fold(durable, self)
+        self.queues = durable.queues
+        self.names = durable.names
+        self.ledger = durable.ledger
+        places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
-        self.names: dict[str, Queue] = {}
-        self.ledger: dict[str, int] = {}
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
-        self.next_id = 1
-        self.last_time_us = 0
-        self.next_queue_id = 1
-        self.next_subscription_id = 1
 
     # Look-ups
 
@@ -72,12 +72,13 @@ class State:
 
     def take_ids(self, messages: int) -> tuple[int, int]:
         """The first of so many new ids, and the commit time; called in commit order only."""
-        first = self.next_id
-        self.next_id = first + messages
+        durable = self.durable
+        first = durable.next_id
+        durable.next_id = first + messages
         now = self._env.now_us()
-        if now > self.last_time_us:
-            self.last_time_us = now
-        return first, self.last_time_us
+        if now > durable.last_time_us:
+            durable.last_time_us = now
+        return first, durable.last_time_us
 
     def check_entries(self, entries: Sequence[Entry]) -> None:
         """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
@@ -105,6 +106,11 @@ class State:
         for entry in entries:
             self.placed[entry.key] = entry.version
 
+    def unplace_entries(self, entries: Sequence[Entry]) -> None:
+        """It is applied, or withdrawn."""
+        for entry in entries:
+            self.placed.pop(entry.key, None)
+
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
         """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
@@ -119,169 +125,28 @@ class State:
                     held.enter_context(reader.releasing(own))
             yield
 
-    # Commits
+    # Changes
 
-    def apply_commit(
-        self,
-        groups: QueueParts,
-        reads: Sequence[Read],
-        entries: Sequence[Entry],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int = 0,
-        prepared: bool = False,
-        taken: Sequence[Taken] = (),
+    def define(self, changes: Sequence[CatalogChange]) -> None:
+        """These changes of the catalog are durable."""
+        self.fold.define(changes, "the catalog")
+        self._sources.clear()
+
+    # Beside the fold (see `Effects`)
+
+    def made(self, queue: DurableQueue, used: int) -> Queue:
+        number = queue.config.data_file
+        if not 0 <= number < len(self.places.managers):
+            raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
+        return Queue(queue, self.pages, self.places, self.strategy, used)
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+        self.prepared.hold(record, groups, counted=counted)
+
+    def ended(
+        self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None
     ) -> None:
-        """A transaction's journal record is durable at the address.
+        self.prepared.end(record, groups, first_id)
 
-        `taken`: the messages that it has got, which are in flight; `reads`: what else it has read.
-
-        `live`: its messages and places are accounted as those of an open transaction until now.
-        `prepared`: as those of a prepared one. `transaction_id`: by which the queues' logs know it.
-        """
-        for queue, parts in groups:
-            with queue.lock:
-                position = start = queue.end_position
-                messages = charge = 0
-                for part in parts:
-                    place = part.address + address if part.kind == format.INLINE else part.address
-                    count = part.count
-                    queue.append(
-                        (
-                            position, first_id, time_us, place, part.charge, part.checksum,
-                            part.length, count, part.kind,
-                        )
-                    )  # fmt: skip
-                    position += count
-                    first_id += count
-                    messages += count
-                    charge += part.charge
-                if prepared:
-                    queue.space.commit_prepared(charge, messages)
-                elif live:
-                    queue.space.commit(charge, messages)
-                else:
-                    queue.space.recovered(charge, messages)
-                if transaction_id:
-                    queue.log.commit(transaction_id, start, position)
-                queue.wake()
-            for part in parts:
-                if part.kind != format.INLINE and not prepared:
-                    self.places.commit(part, queue.name, live)
-        for _, _, start, end, queue, subscription, row, epoch in taken:
-            with queue.lock:
-                freed = queue.settle(subscription, start, end, row, epoch)
-            if freed:
-                self.places.free(freed)
-        if reads:
-            self.apply_reads(reads)
-        for entry in entries:
-            self.ledger[entry.key] = entry.version
-            self.placed.pop(entry.key, None)
-
-    def apply_reads(self, reads: Sequence[Read]) -> None:
-        """A committed transaction has read these."""
-        for read in reads:
-            reader = self.queues.get(read.queue_id)
-            if reader is None:
-                continue
-            with reader.lock:
-                freed = reader.acknowledge(read.subscription_id, read.start, read.end)
-            if freed:
-                self.places.free(freed)
-
-    def recover_commit(self, record: CommitRecord, address: int) -> None:
-        """Fold a COMMIT record of the journal."""
-        groups: QueueParts = []
-        messages = 0
-        for part in record.parts:
-            queue = self.queues.get(part.queue_id)
-            if queue is None:
-                raise StoreCorrupt(
-                    f"the commit at LSN {address:#x} names queue {part.queue_id}, unknown"
-                )
-            if not groups or groups[-1][0] is not queue:
-                groups.append((queue, []))
-            groups[-1][1].append(part)
-            messages += part.count
-        self.apply_commit(
-            groups,
-            record.reads,
-            record.entries,
-            record.first_id,
-            record.time_us,
-            address,
-            live=False,
-        )
-        self.next_id = max(self.next_id, record.first_id + messages)
-        self.last_time_us = max(self.last_time_us, record.time_us)
-
-    def commit_prepared(self, prepared: Prepared, first_id: int, time_us: int) -> None:
-        """The decision to commit is durable: the transaction's messages are the queues' now."""
-        record = prepared.record
-        self.apply_commit(
-            prepared.groups, record.reads, record.entries, first_id, time_us, 0,
-            live=False, transaction_id=prepared.transaction_id, prepared=True,
-        )  # fmt: skip
-        self.prepared.committed(prepared, first_id)
-
-    def recover_decision(self, kind: int, record: DecisionRecord, where: str) -> None:
-        """Fold a COMMIT_PREPARED or ROLLBACK_PREPARED record of the journal."""
-        prepared = self.prepared.recover_decision(record.xid, record.messages, where)
-        if kind == format.ROLLBACK_PREPARED:
-            self.prepared.roll_back(prepared)
-            return
-        self.commit_prepared(prepared, record.first_id, record.time_us)
-        self.next_id = max(self.next_id, record.first_id + record.messages)
-        self.last_time_us = max(self.last_time_us, record.time_us)
-
-    # Queues and subscriptions
-
-    def create_queue(self, body: dict[str, Any]) -> None:
-        config = QueueConfig(
-            queue_id=body["queue_id"],
-            name=body["name"],
-            kind=body["kind"],
-            capacity=body["capacity"],
-            max_messages=body["max_messages"],
-            created_us=body["created_us"],
-            subscription_id=body["subscription_id"],
-            data_file=body.get("data_file", 0),  # once there was no more than one
-        )
-        if not 0 <= config.data_file < len(self.places.managers):
-            raise ValueError(f"queue {config.name!r} is in data file {config.data_file}")
-        queue = Queue(config, self.pages, self.strategy)
-        self.queues[config.queue_id] = queue
-        self.names[config.name] = queue
-        self.next_queue_id = max(self.next_queue_id, config.queue_id + 1)
-        self.next_subscription_id = max(self.next_subscription_id, config.subscription_id + 1)
-
-    def drop_queue(self, body: dict[str, Any]) -> None:
-        self._sources.clear()
-        queue = self.queues.pop(body["queue_id"])
-        del self.names[queue.name]
-        with queue.lock:
-            queue.dropped = True
-            kept = [ref for ref in queue.records if queue.unreleased(ref)]
-            self.pages.retire(entry.page for entry in queue.records.directory)
-            queue.wake_all()
-        self.places.free(kept)
-
-    def subscribe(self, body: dict[str, Any]) -> None:
-        queue = self.queues[body["queue_id"]]
-        with queue.lock:
-            done = queue.start_of(body["start"])
-            queue.add_subscription(body["subscription_id"], body["name"], done)
-            freed = queue.release_read()
-        self.places.free(freed)
-        self.next_subscription_id = max(self.next_subscription_id, body["subscription_id"] + 1)
-
-    def unsubscribe(self, body: dict[str, Any]) -> None:
-        self._sources.clear()
-        queue = self.queues[body["queue_id"]]
-        with queue.lock:
-            freed = queue.remove_subscription(body["subscription_id"])
-            queue.wake()
-        self.places.free(freed)
+    def fault(self, where: str, text: str) -> None:
+        raise StoreCorrupt(f"{where}: {text}")

@@ -39,6 +39,7 @@ from .context import Context
 from .data_files import file_for
 from .definition import Definition
 from .delivery import Delivery
+from .durable_state import TOPIC, WORK
 from .fragments import discard_unfinished
 from .info import (
     Lease,
@@ -57,7 +58,7 @@ from .new_queue import check_data_file, check_queue, is_int
 from .opened import Opened, open_files
 from .options import Options
 from .overflow import Overflow
-from .queue import TOPIC, WORK, Queue
+from .queue import Queue
 from .registry import Registry
 from .sequencer import Sequencer
 from .state import State
@@ -224,17 +225,17 @@ class Store:
                     f"queue {name!r} is there already: use it, or drop_queue it first"
                 )
             return {
-                "queue_id": state.next_queue_id,
+                "queue_id": state.durable.next_queue_id,
                 "name": name,
                 "kind": kind,
                 "capacity": capacity,
                 "max_messages": max_messages,
                 "created_us": self._env.now_us(),
-                "subscription_id": state.next_subscription_id if kind == WORK else 0,
+                "subscription_id": state.durable.next_subscription_id if kind == WORK else 0,
                 "data_file": data_file,
             }
 
-        self._define(format.CREATE_QUEUE, prepare, state.create_queue)
+        self._define(format.CREATE_QUEUE, prepare)
         return state.queue(name).info()
 
     def drop_queue(self, name: str) -> None:
@@ -274,7 +275,7 @@ class Store:
             for queue in marked:
                 queue.dropped = False
 
-        self._define(format.DROP_QUEUE, prepare, state.drop_queue, undo)
+        self._define(format.DROP_QUEUE, prepare, undo)
         for queue in marked:
             self._context.write_buffers.forget(queue.queue_id)
 
@@ -337,13 +338,13 @@ class Store:
                 )
             return {
                 "queue_id": found.queue_id,
-                "subscription_id": state.next_subscription_id,
+                "subscription_id": state.durable.next_subscription_id,
                 "name": subscription,
                 "start": int(position),
             }
 
         with contextlib.suppress(SubscriptionExists):  # it stays as it is
-            self._define(format.SUBSCRIBE, prepare, state.subscribe)
+            self._define(format.SUBSCRIBE, prepare)
         target = state.queue(queue)
         return target.subscription_info(target.subscription(subscription))
 
@@ -368,7 +369,7 @@ class Store:
             return {"queue_id": found.queue_id, "subscription_id": subscription_id}
 
         with target.leaving(target.subscription(subscription)):
-            self._define(format.UNSUBSCRIBE, prepare, state.unsubscribe)
+            self._define(format.UNSUBSCRIBE, prepare)
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
@@ -528,11 +529,11 @@ class Store:
         self,
         kind: int,
         prepare: Callable[[], dict[str, Any]],
-        effect: Callable[[dict[str, Any]], None],
         undo: Callable[[], None] | None = None,
     ) -> None:
         with self._definitions:
-            self._context.sequencer.submit(Definition(kind, prepare, effect, undo))
+            change = Definition(self._context.state, kind, prepare, undo)
+            self._context.sequencer.submit(change)
         self._maintenance.after_commit()
 
 

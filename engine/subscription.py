@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from quire.intervals import IntervalSet
 
-from .attempts import Attempts
+from .durable_state import DurableSubscription
 from .read_structure import ReadStructure
 
 
@@ -26,22 +26,17 @@ class Subscription:
     )  # fmt: skip
 
     def __init__(
-        self,
-        queue_id: int,
-        subscription_id: int,
-        name: str,
-        done: IntervalSet,
-        structure: ReadStructure,
+        self, queue_id: int, durable: DurableSubscription, structure: ReadStructure
     ) -> None:
         self.queue_id = queue_id
-        self.subscription_id = subscription_id
-        self.name = name
-        self.done = done
-        self.cursor = done.first_gap(0)
+        self.subscription_id = durable.subscription_id
+        self.name = durable.name
+        self.done = durable.done
+        self.attempts = durable.attempts
+        self.cursor = self.done.first_gap(0)
         self.returned = IntervalSet()
         self.delivered = 0
         self.removed = False
-        self.attempts = Attempts()
         self.read_structure = structure
 
     @property
@@ -126,10 +121,3 @@ class Subscription:
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""
         return list(self.done.gaps(0, position)) if position > 0 else []
-
-    def forget(self, start: int, end: int) -> None:
-        """[start, end) is read: nothing else needs to be known of it."""
-        if self.returned:
-            self.returned.remove(start, end)
-        if self.attempts:
-            self.attempts.forget(start, end)

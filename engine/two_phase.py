@@ -18,7 +18,13 @@ from .commit_record import Entry, Read
 from .committer import Committer
 from .places import Extent
 from .prepared import Prepared
-from .prepared_record import PrepareRecord, fill_decision, pack_decision, pack_prepare
+from .prepared_record import (
+    DecisionRecord,
+    PrepareRecord,
+    fill_decision,
+    pack_decision,
+    pack_prepare,
+)
 from .queue import Queue, Taken
 from .state import QueueParts, State
 from .written import Written
@@ -43,7 +49,7 @@ class Prepare:
         self._state.prepared.withdraw(self._prepared)
 
     def apply(self, address: int) -> None:
-        self._state.prepared.apply(self._prepared, live=True)
+        self._state.fold.prepare(self._prepared.record, "prepare")
 
 
 class Decision:
@@ -83,10 +89,10 @@ class Decision:
 
     def apply(self, address: int) -> None:
         assert self._prepared is not None
-        if self._commit:
-            self._state.commit_prepared(self._prepared, self._first_id, self._time_us)
-        else:
-            self._state.prepared.roll_back(self._prepared)
+        decision = DecisionRecord(self._xid, self._first_id, self._time_us, self._prepared.messages)
+        self._state.fold.decide(
+            decision, self._commit, address, "decision", self._prepared.transaction_id
+        )
 
 
 class Preparing(Protocol):

@@ -15,7 +15,7 @@ Everything is read from the files alone, with an owner beside or without one, wh
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from quire.engine.layout import Layout, no_store
@@ -23,7 +23,7 @@ from quire.env import Env
 from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import Geometry, geometry_of
 
-from .history import Fold, History
+from .history import History
 from .items import (
     Finding,
     Item,
@@ -183,7 +183,7 @@ class _Dump:
         for found in chain(
             list_sealed(self._source, queue, chosen.start),
             self._unsealed(queue),
-            prepared_records(self._source, queue, history.prepared.values()),
+            prepared_records(self._source, queue, history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
                 yield self._unless_moved(found)
@@ -227,9 +227,9 @@ class _Dump:
             yield self._no_checkpoint()
             return
         yield saved.item
-        for queue in saved.queues:
+        for queue in saved.state.queues.values():
             yield from _queue_items(queue)
-        for key, version in saved.ledger.items():
+        for key, version in saved.state.ledger.items():
             yield LedgerEntry(key, version)
 
     def _summary(self) -> Iterator[Item]:
@@ -241,18 +241,18 @@ class _Dump:
         history = yield from self._fold()
         if history.journal is not None:
             yield history.journal
-        for queue in history.queues.values():
+        for queue in history.state.queues.values():
             yield from _queue_items(queue)
             for item in self._queue(queue, history):
                 if isinstance(item, Finding):
                     yield item
-        yield from (history.prepared_item(xid) for xid in history.prepared)
+        yield from (history.prepared_item(xid) for xid in history.state.prepared)
         yield from self._open()
         yield from list_files(source, history)
         for item in self._pages(history):
             if isinstance(item, Finding):
                 yield item
-        for key, version in islice(history.ledger.items(), self._choices.limit):
+        for key, version in islice(history.state.ledger.items(), self._choices.limit):
             yield LedgerEntry(key, version)
 
     # Reading
@@ -263,18 +263,21 @@ class _Dump:
 
     def _fold(self) -> Generator[Item, None, History]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
-        history = History()
-        for _ in range(_TRIES):
+        tries = _TRIES
+        while True:
             self._log = self._new_log()
-            history = Fold(self._saved, self._log).run()
+            history = History(self._source, self._saved)
+            history.read(self._log)
             now, _ = newest_saved(self._source.env, self._source.layout)
-            if self._saved is None or now is None or now.item.lsn == self._saved.item.lsn:
+            tries -= 1
+            same = self._saved is None or now is None or now.item.lsn == self._saved.item.lsn
+            if same or not tries:
                 break
             self._saved = now
         yield from history.findings
         if self._saved is None:
             yield self._no_checkpoint(history)
-            yield from find_directories(self._source, history.queues)
+            yield from find_directories(self._source, history.by_id)
         return history
 
     def _moved_on(self) -> bool:
@@ -295,7 +298,7 @@ class _Dump:
 
     def _no_checkpoint(self, history: History | None = None) -> Finding:
         """Damage, unless the store is one whose creation was not finished."""
-        is_new = history is not None and not history.queues and not history.findings
+        is_new = history is not None and not history.state.queues and not history.findings
         lost = "" if is_new else "what was read, and the order of what the journal does not tell"
         text = "there is no checkpoint that can be read"
         if is_new:
@@ -304,14 +307,20 @@ class _Dump:
 
 
 def _queue_items(queue: QueueState) -> Iterator[Item]:
-    yield QueueItem(
-        queue.queue_id, queue.name, queue.kind, queue.capacity, queue.max_messages,
-        queue.created_us, queue.end_position, queue.released.total, len(queue.directory),
-        queue.certain, queue.data_file,
+    config, end = queue.config, queue.end_position
+    item = QueueItem(
+        queue.queue_id, queue.name, None, None, None, None, end, queue.released.total,
+        len(queue.directory), queue.certain,
     )  # fmt: skip
-    for subscription in queue.subscriptions.values():
+    if config is not None:
+        item = replace(
+            item, kind=config.kind, capacity=config.capacity, max_messages=config.max_messages,
+            created_us=config.created_us, data_file=config.data_file,
+        )  # fmt: skip
+    yield item
+    for subscription in queue.durable.subscriptions.values():
+        done = subscription.done
         yield SubscriptionItem(
             queue.queue_id, queue.name, subscription.subscription_id, subscription.name,
-            subscription.position, subscription.done.total,
-            max(queue.end_position - subscription.done.total, 0),
+            done.first_gap(0), done.total, max(end - done.total, 0),
         )  # fmt: skip

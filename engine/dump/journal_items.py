@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from quire.engine import format
+from quire.engine.catalog import QUEUE, SUBSCRIPTION, CatalogChange
 from quire.engine.commit_record import CommitRecord
+from quire.engine.prepared_record import DecisionRecord, PrepareRecord
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .decoded import Decoded
@@ -21,20 +24,19 @@ class Names:
     def __init__(self, saved: Saved | None) -> None:
         self.queues: dict[int, str | None] = {}
         self.subscriptions: dict[int, str] = {}
-        for queue in () if saved is None else saved.queues:
+        for queue in () if saved is None else saved.state.queues.values():
             self.queues[queue.queue_id] = queue.name
-            self.subscriptions |= {s.subscription_id: s.name for s in queue.subscriptions.values()}
+            known = queue.durable.subscriptions.values()
+            self.subscriptions |= {s.subscription_id: s.name for s in known}
 
     def learn(self, decoded: Decoded) -> None:
-        body = decoded.definition or {}
-        name = body.get("name")
-        if not isinstance(name, str):
-            return
-        queue_id, subscription_id = body.get("queue_id"), body.get("subscription_id")
-        if decoded.record.kind == format.CREATE_QUEUE and isinstance(queue_id, int):
-            self.queues[queue_id] = name
-        elif decoded.record.kind == format.SUBSCRIBE and isinstance(subscription_id, int):
-            self.subscriptions[subscription_id] = name
+        for change in decoded.said if isinstance(decoded.said, list) else ():
+            name = (change.body or {}).get("name")
+            if isinstance(name, str):
+                if change.type == QUEUE:
+                    self.queues[change.key] = name
+                elif change.type == SUBSCRIPTION:
+                    self.subscriptions[change.key] = name
 
 
 def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRecord:
@@ -51,20 +53,28 @@ def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRec
         bytes=RECORD_HEADER_BYTES + len(record.body),
         file=file,
         offset=offset,
-        definition=decoded.definition,
     )
     if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
         return replace(item, time_us=GENERATION_BODY.unpack(record.body)[1])
-    if decoded.decision is not None:
-        xid, first_id, time_us, messages = decoded.decision
+    said = decoded.said
+    if isinstance(said, DecisionRecord):
+        xid, first_id, time_us, messages = said
         return replace(item, xid=xid, first_id=first_id or None, time_us=time_us, messages=messages)
-    if decoded.prepare is not None:
-        said = decoded.prepare
+    if isinstance(said, PrepareRecord):
         commit = CommitRecord(0, said.prepared_us, said.parts, said.reads, said.entries)
         return replace(_changes(source, names, item, commit), xid=said.xid, first_id=None)
-    if decoded.commit is not None:
-        return _changes(source, names, item, decoded.commit)
+    if isinstance(said, CommitRecord):
+        return _changes(source, names, item, said)
+    if said is not None:
+        return replace(item, definition=_definition(said[0]))
     return item
+
+
+def _definition(change: CatalogChange) -> dict[str, Any]:
+    """With its key."""
+    body = change.body or {}
+    queue = {"queue_id": body["queue_id"]} if "queue_id" in body else {}
+    return {**queue, f"{change.type}_id": change.key, **body}
 
 
 def _changes(

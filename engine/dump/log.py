@@ -15,7 +15,7 @@ from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import GROUP_HEADER_BYTES, Chain, Group, read_at, scan
 from quire.journal import Finding as JournalFinding
 
-from .decoded import Decoded, decode
+from .decoded import Decoded, decode_record
 from .items import Finding
 from .saved import Saved, newest_saved
 from .source import Source
@@ -84,7 +84,7 @@ class Log:
             except (StopIteration, StoreCorrupt):  # the scan tells it itself
                 return
             try:
-                yield decode(group, record)
+                yield decode_record(group, record)
             except QuireError as error:
                 file, offset = self.source.journal_place(record.address)
                 lost = "what this record changed"

@@ -56,7 +56,7 @@ def list_pages(
     With an owner those of open transactions, too (of the queues that it was asked of).
     """
     uses: dict[int, list[_Use]] = {}
-    for queue in history.queues.values():
+    for queue in history.state.queues.values():
         yield from _uses(source, queue, uses)
     _add_prepared(source, history, uses)
     if owner is not None:
@@ -98,11 +98,11 @@ def _add_prepared(source: Source, history: History, uses: dict[int, list[_Use]])
     Where damage may hide the decision, who came later may have got them meanwhile.
     """
     taken = _taken(uses)
-    for record in reversed(history.prepared.values()):
+    for record in reversed(history.state.prepared.values()):
         for part in record.parts:
             if part.kind != format.DATA:
                 continue
-            queue = history.queues.get(part.queue_id) or QueueState(part.queue_id, certain=False)
+            queue = history.by_id(part.queue_id)
             number, first, pages = _extent(source, part)
             held = taken.setdefault(number, IntervalSet())
             if queue.certain or not held.overlaps(first, first + pages):
@@ -121,7 +121,7 @@ def _taken(uses: dict[int, list[_Use]]) -> dict[int, IntervalSet]:
 def _add_open(source: Source, history: History, owner: Owner, uses: dict[int, list[_Use]]) -> None:
     """Pages of open transactions, but for those that somebody else has got meanwhile."""
     taken = _taken(uses)
-    for queue in history.queues.values():
+    for queue in history.state.queues.values():
         for transaction, part in owner.spilled(queue):
             number, first, pages = _extent(source, part)
             held = taken.setdefault(number, IntervalSet())
@@ -197,22 +197,20 @@ def _unused(saved: Saved | None, number: int, first: int, end: int) -> Iterator[
 
 def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]:
     """The files of large transactions: those that commits and prepares name, and others."""
-    env, directory = source.env, source.layout.ltds
+    env, directory, held = source.env, source.layout.ltds, history.state.ltds
     try:
         there = list_ids(env, directory)
     except OSError as error:
-        yield Finding("ltds", None, bool(history.large_files), str(error), "all files in it")
+        yield Finding("ltds", None, bool(held), str(error), "all files in it")
         return
-    prepared = {
+    prepared: dict[int, tuple[str | None, str | None]] = {
         part.address: (history.title(part.queue_id), record.xid)
-        for record in history.prepared.values()
+        for record in history.state.prepared.values()
         for part in record.parts
         if part.kind == format.LTDS
     }
     for ltds_id in sorted(set(there)):
-        queue, xid = history.large_files.get(ltds_id), None
-        if queue is None and ltds_id in prepared:
-            queue, xid = prepared[ltds_id]
+        queue, xid = prepared.get(ltds_id, (held.get(ltds_id), None))
         size = 0
         messages: int | None = None
         try:

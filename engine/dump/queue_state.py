@@ -1,21 +1,16 @@
-"""A queue as the durable state has it, for a dump: folded anew, and only in memory.
-
-The engine's own fold gives places back as it goes and refuses what contradicts itself; a dump must
-change nothing and go on. What a change means is the same (see `queue`).
+"""A queue as a dump folds it: the durable one, and which record of the journal told what.
 
 - D1: after damage positions are those at least: `certain` tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from quire.engine.block_ref import BlockRef
-from quire.engine.queue import WORK
-from quire.engine.record_list import PageEntry
-from quire.intervals import IntervalSet
+from quire.engine.commit_record import Part, ReadRow
+from quire.engine.durable_state import LOST, DurableQueue, Made, QueueConfig
 
 
 class TailRecord(NamedTuple):
@@ -27,87 +22,42 @@ class TailRecord(NamedTuple):
     certain: bool
 
 
-@dataclass(slots=True)
-class SubscriptionState:
-    """Which positions were read."""
-
-    subscription_id: int
-    name: str
-    done: IntervalSet
-
-    @property
-    def position(self) -> int:
-        return self.done.first_gap(0)
-
-
-@dataclass(slots=True)
 class QueueState:
     """See the module."""
 
-    queue_id: int
-    name: str | None = None  # None: its definition is lost
-    kind: str | None = None
-    capacity: int | None = None
-    max_messages: int | None = None
-    created_us: int | None = None
-    data_file: int | None = None
-    end_position: int = 0
-    certain: bool = True
-    directory: list[PageEntry] = field(default_factory=list)
-    tail: list[TailRecord] = field(default_factory=list)
-    subscriptions: dict[int, SubscriptionState] = field(default_factory=dict)
-    released: IntervalSet = field(default_factory=IntervalSet)
+    def __init__(self, durable: DurableQueue, *, certain: bool = True) -> None:
+        self.durable = durable
+        self.queue_id = durable.config.queue_id
+        self.directory = durable.directory
+        self.released = durable.released
+        self.certain = certain
+        self._told: list[tuple[int, int, bool]] = []  # of each record: transaction, LSN, certain
 
     @classmethod
-    def of_definition(cls, body: Mapping[str, Any]) -> QueueState:
-        """Raises KeyError, TypeError or ValueError for a definition that is none."""
-        most = body["max_messages"]
-        queue = cls(
-            int(body["queue_id"]), str(body["name"]), str(body["kind"]), int(body["capacity"]),
-            None if most is None else int(most), int(body["created_us"]),
-            int(body.get("data_file", 0)),
-        )  # fmt: skip
-        if queue.kind == WORK:
-            number = int(body["subscription_id"])
-            queue.subscriptions[number] = SubscriptionState(number, "", queue.released)
-        return queue
+    def unknown(cls, queue_id: int) -> QueueState:
+        """One that nothing is known of."""
+        config = QueueConfig(queue_id, f"#{queue_id}", LOST, 0, None, 0, 0)
+        return cls(DurableQueue(config, {}), certain=False)
+
+    @property
+    def config(self) -> QueueConfig | None:
+        """None: its definition is lost."""
+        config = self.durable.config
+        return None if config.kind == LOST else config
+
+    @property
+    def name(self) -> str | None:
+        """None: its definition is lost."""
+        return None if self.config is None else self.config.name
 
     @property
     def title(self) -> str:
         """Its name, or "#" and its id where damage hides the name."""
-        return f"#{self.queue_id}" if self.name is None else self.name
+        return self.durable.config.name
 
-    def append(self, ref: BlockRef, transaction: int, lsn: int) -> None:
-        """A committed block; its position is `end_position`."""
-        self.tail.append(TailRecord(ref, transaction, lsn, self.certain))
-        self.end_position = ref.end
-
-    def acknowledge(self, subscription_id: int, start: int, end: int) -> None:
-        subscription = self.subscriptions.get(subscription_id)
-        if subscription is not None and start < end:
-            subscription.done.add(start, end)
-
-    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
-        self.release()
-        done = self.released.copy()
-        if start > 0:
-            done.add(0, start)
-        self.subscriptions[subscription_id] = SubscriptionState(subscription_id, name, done)
-
-    def unsubscribe(self, subscription_id: int) -> None:
-        self.subscriptions.pop(subscription_id, None)
-        self.release()
-
-    def release(self) -> None:
-        """What every subscription has read is released, and stays it."""
-        others = list(self.subscriptions.values())
-        if not others or self.end_position == 0 or others[0].done is self.released:
-            return
-        parts = list(self.released.gaps(0, self.end_position))
-        for subscription in others:
-            parts = [p for lo, hi in parts for p in subscription.done.intersection(lo, hi)]
-        for lo, hi in parts:
-            self.released.add(lo, hi)
+    @property
+    def end_position(self) -> int:
+        return self.durable.end_position
 
     def released_of(self, ref: BlockRef) -> int:
         """How many of the record's messages are released."""
@@ -116,4 +66,29 @@ class QueueState:
         return sum(hi - lo for lo, hi in self.released.intersection(ref.position, ref.end))
 
     def tail_from(self, position: int) -> Iterator[TailRecord]:
-        return (record for record in self.tail if record.ref.end > position)
+        records = self.durable.tail.between(0, len(self._told))
+        for ref, told in zip(records, self._told, strict=True):
+            if ref.end > position:
+                yield TailRecord(ref, *told)
+
+    # As the fold's queue (see `FoldedQueue`)
+
+    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+        start = self.end_position
+        for part in parts:  # one by one: where one contradicts itself, those before it stay
+            self.durable.append([part], first_id, made)
+            self._told.append((made[3], made[1], self.certain))
+            first_id += part.count
+        return self.end_position - start
+
+    def acknowledge(self, read: ReadRow) -> None:
+        self.durable.acknowledge(read)
+
+    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
+        self.durable.subscribe(subscription_id, name, start)
+
+    def unsubscribe(self, subscription_id: int) -> None:
+        self.durable.unsubscribe(subscription_id)
+
+    def drop(self) -> None:
+        self.durable.drop()

@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from quire.engine import format
 from quire.engine.block_ref import BlockRef
+from quire.engine.durable_state import PageEntry
 from quire.engine.prepared_record import PrepareRecord
-from quire.engine.record_list import PageEntry
 from quire.ltds import LtdsReader
 
 from .items import Finding, QueueRecord
@@ -148,7 +148,7 @@ def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
         return Finding(file, None, True, str(error), lost)
 
 
-def find_directories(source: Source, queues: dict[int, QueueState]) -> Iterator[Finding]:
+def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> Iterator[Finding]:
     """Give queues whose directory is lost the record pages that a search finds (R2)."""
     found: dict[int, dict[int, PageEntry]] = {}
     for number in source.data_files():
@@ -162,7 +162,7 @@ def find_directories(source: Source, queues: dict[int, QueueState]) -> Iterator[
         except UNREADABLE as error:
             yield Finding(f"data/{number}.dat", None, True, str(error), "the record pages in it")
     for queue_id, entries in sorted(found.items()):
-        queue = queues.setdefault(queue_id, QueueState(queue_id, certain=False))
+        queue = queue_of(queue_id)
         if queue.certain:  # the journal tells it all, from its definition on
             continue
         end = 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from binascii import a2b_base64
 from dataclasses import dataclass
-from typing import Any
 
 from quire.engine.checkpoint_file import Checkpoint, list_checkpoints, path_of, read_checkpoint
+from quire.engine.durable_state import DurableQueue, DurableState, PartsByQueue
+from quire.engine.fold import Fold
 from quire.engine.layout import Layout
-from quire.engine.prepared_record import PrepareRecord, unpack_prepare
-from quire.engine.record_list import PageEntry
+from quire.engine.prepared_record import PrepareRecord
+from quire.engine.snapshot import load
 from quire.engine.space_maps import read_spaces
 from quire.env import Env
 from quire.errors import QuireError, StoreCorrupt
@@ -17,7 +17,7 @@ from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
 from .items import CheckpointItem, Finding
-from .queue_state import QueueState, SubscriptionState
+from .queue_state import QueueState
 
 _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError)
 
@@ -28,11 +28,28 @@ class Saved:
 
     item: CheckpointItem
     geometry: Geometry
-    queues: list[QueueState]
-    ledger: dict[str, int]
-    large_files: dict[int, str]
-    prepared: list[PrepareRecord]
+    state: DurableState[QueueState]
     spaces: list[tuple[int, IntervalSet]]  # of each data file: pages, and those that are free
+
+
+class _Loading:
+    """What stands beside the fold while a checkpoint is loaded (see `Effects`)."""
+
+    def made(self, queue: DurableQueue, used: int) -> QueueState:
+        return QueueState(queue)
+
+    def held(
+        self, record: PrepareRecord, groups: PartsByQueue[QueueState], *, counted: bool
+    ) -> None:
+        """Nothing more is to be done."""
+
+    def ended(
+        self, record: PrepareRecord, groups: PartsByQueue[QueueState], first_id: int | None
+    ) -> None:
+        """No checkpoint says so."""
+
+    def fault(self, where: str, text: str) -> None:
+        raise StoreCorrupt(f"{where}: {text}")
 
 
 def newest_lsn(env: Env, layout: Layout) -> int | None:
@@ -78,39 +95,21 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         )
         for space in read_spaces(checkpoint)
     ]
-    ledger = {str(key): int(version) for key, version in document["ledger"].items()}
-    large = {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
-    prepared = [
-        unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
-        for body in document.get("prepared", ())
-    ]
-    queues = [_queue(checkpoint, entry) for entry in document["queues"]]
+    state = DurableState[QueueState]()
+    effects = _Loading()
+    load(checkpoint, Fold(state, effects), effects)
     item = CheckpointItem(
         file=path_of("checkpoint", checkpoint.lsn),
         lsn=checkpoint.lsn,
         restart_lsn=int(document["restart_lsn"]),
         created_us=int(document["created_us"]),
-        next_id=int(document["next_id"]),
-        last_time_us=int(document["last_time_us"]),
-        queues=len(queues),
-        ledger_entries=len(ledger),
-        large_files=len(large),
+        next_id=state.next_id,
+        last_time_us=state.last_time_us,
+        queues=len(state.queues),
+        ledger_entries=len(state.ledger),
+        large_files=len(state.ltds),
         data_files=len(spaces),
         data_pages=sum(total for total, _ in spaces),
         free_pages=sum(free.total for _, free in spaces),
     )
-    return Saved(item, geometry, queues, ledger, large, prepared, spaces)
-
-
-def _queue(checkpoint: Checkpoint, entry: dict[str, Any]) -> QueueState:
-    queue = QueueState.of_definition(entry)
-    queue.end_position = int(entry["end_position"])
-    for lo, hi in checkpoint.rows(entry["released"], 2):
-        queue.released.add(lo, hi)
-    queue.directory = [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
-    for saved in entry["subscriptions"]:
-        if saved["done"] is not None:
-            done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
-            number, name = int(saved["subscription_id"]), str(saved["name"])
-            queue.subscriptions[number] = SubscriptionState(number, name, done)
-    return queue
+    return Saved(item, geometry, state, spaces)

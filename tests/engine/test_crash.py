@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from quire.engine import checkpoint, checkpoint_file
+from quire.engine.fold import Fold
 from quire.engine.free_space import FreeSpace
 from quire.engine.options import FIXED
-from quire.engine.state import State
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv, SimFile, enumerate_crashes
 from tests.engine.page_guard import guard_pages
@@ -252,30 +252,30 @@ def test_canary_hands_out_a_used_page(
 
 def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not apply ledger entries is caught."""
-    apply = State.apply_commit
+    commit = Fold.commit
 
-    def without_entries(self: State, *args: Any, **options: Any) -> None:
+    def without_entries(self: Fold[Any], *args: Any, **options: Any) -> None:
         arguments = list(args)
-        if not options.get("live", True):
+        if len(arguments) == 6:  # without `live`
             arguments[2] = ()
-        apply(self, *arguments, **options)
+        commit(self, *arguments, **options)
 
-    monkeypatch.setattr(State, "apply_commit", without_entries)
+    monkeypatch.setattr(Fold, "commit", without_entries)
     with pytest.raises((AssertionError, StoreCorrupt)):
         crash_several(range(seed, seed + 20), every=20, rounds=0)
 
 
 def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not apply what transactions have read is caught."""
-    apply = State.apply_commit
+    commit = Fold.commit
 
-    def without_reads(self: State, *args: Any, **options: Any) -> None:
+    def without_reads(self: Fold[Any], *args: Any, **options: Any) -> None:
         arguments = list(args)
-        if not options.get("live", True):
+        if len(arguments) == 6 and arguments[0]:  # without `live`
             arguments[1] = ()
-        apply(self, *arguments, **options)
+        commit(self, *arguments, **options)
 
-    monkeypatch.setattr(State, "apply_commit", without_reads)
+    monkeypatch.setattr(Fold, "commit", without_reads)
     with pytest.raises((AssertionError, StoreCorrupt)):
         crash_several(range(seed, seed + 20), every=20, rounds=0)
 

@@ -12,7 +12,6 @@ import pytest
 
 from quire.engine import Store, Transaction
 from quire.engine.commit import Commit
-from quire.engine.state import State
 from quire.engine.written import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
@@ -122,7 +121,6 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
             threads[-1].start()
             while len(sequencer._queue) <= number:
                 pass
-        monkeypatch.setattr(State, "apply_commit", interrupted)
         monkeypatch.setattr(Commit, "apply", interrupted)
         go_on.set()
         for thread in threads:

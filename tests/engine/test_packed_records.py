@@ -7,6 +7,7 @@ import random
 
 from quire.engine import Store
 from quire.engine.block_ref import BlockRef
+from quire.engine.format import PACKED_RECORD
 from quire.engine.packed_records import PackedRecords
 
 MOST = (1 << 64) - 1
@@ -32,11 +33,17 @@ def drawn(rng: random.Random, count: int) -> list[BlockRef]:
     return refs
 
 
+def add(tail: PackedRecords, ref: BlockRef) -> None:
+    """As `DurableQueue.append` does it."""
+    tail.data += PACKED_RECORD.pack(*ref)
+    tail.starts.append(ref.position)
+
+
 def tail_of(refs: list[BlockRef]) -> PackedRecords:
     """The same, packed."""
     tail = PackedRecords()
     for ref in refs:
-        tail.append(ref)
+        add(tail, ref)
     return tail
 
 
@@ -75,7 +82,7 @@ def test_the_first_are_dropped(rng: random.Random) -> None:
     copy, running = tail.copy(), tail.between(0, 2000)
     assert next(running) == refs[0]
     for ref in refs[2000:]:
-        tail.append(ref)
+        add(tail, ref)
     assert list(running) == refs[1:2000]
     tail.drop(1200)
     assert list(tail.between(0, len(tail))) == refs[1200:]

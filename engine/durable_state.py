@@ -1,0 +1,280 @@
+"""What a store holds durably: a checkpoint, and the journal's records after it, as plain values.
+
+Nothing here does I/O, takes a lock, starts a thread, asks the time or draws a random number. `fold`
+changes it, record by record, in the journal's order; live objects are made around it, and read it
+under their queue's lock.
+
+- N1: the same records on the same state give the same state, on every machine.
+- N2: `released` holds the positions that every subscription has read; a queue without subscriptions
+  releases nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from quire.intervals import IntervalSet
+
+from . import format
+from .attempts import Attempts
+from .commit_record import Part, ReadRow
+from .packed_records import PackedRecords
+from .prepared_record import PrepareRecord
+
+TOPIC: Final = "topic"
+WORK: Final = "work"
+LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only a dump goes on so
+
+_INLINE: Final = format.INLINE
+_pack = format.PACKED_RECORD.pack
+
+# A commit: its time, its record's address; whether an open transaction holds its space and places
+# until now; the transaction's id, 0 if nobody asks; whether a prepared one holds them.
+Made = tuple[int, int, bool, int, bool]
+
+Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """What a queue is made with."""
+
+    queue_id: int
+    name: str
+    kind: str
+    capacity: int
+    max_messages: int | None
+    created_us: int
+    subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
+    data_file: int = 0  # where its blocks and record pages go
+
+
+class PageEntry(NamedTuple):
+    """The directory's entry for one record page."""
+
+    position: int  # of the page's first message
+    end: int  # behind its last message
+    page: int  # in the data file
+    records: int
+
+
+class CatalogEntry(NamedTuple):
+    """A thing that is defined: see `catalog`."""
+
+    version: int  # how often it was put
+    body: dict[str, Any]
+
+
+class DurableSubscription:
+    """What a subscription has read, and how often what it has not read was given back."""
+
+    __slots__ = ("attempts", "done", "name", "subscription_id")
+
+    def __init__(self, subscription_id: int, name: str, done: IntervalSet) -> None:
+        self.subscription_id = subscription_id
+        self.name = name
+        self.done = done  # of a work queue: its `released` itself
+        self.attempts = Attempts()
+
+
+class DurableQueue:
+    """A queue: how it was made, its records, what is read of it."""
+
+    __slots__ = (
+        "config", "directory", "end_position", "ltds", "released", "ring", "subscriptions", "tail",
+    )  # fmt: skip
+
+    def __init__(self, config: QueueConfig, ltds: dict[int, str]) -> None:
+        """`ltds`: the store's files of large transactions, by id, with the queue of each."""
+        self.config = config
+        self.ltds = ltds
+        self.end_position = 0
+        self.directory: list[PageEntry] = []  # record pages, which only checkpoints write
+        self.tail = PackedRecords()  # the records behind them
+        self.released = IntervalSet()
+        self.subscriptions: dict[int, DurableSubscription] = {}
+        # The same; the first one held back the last release.
+        self.ring: deque[DurableSubscription] = deque()
+        if config.kind == WORK:
+            self.join(config.subscription_id, "", self.released)
+
+    def join(self, subscription_id: int, name: str, done: IntervalSet) -> DurableSubscription:
+        """Add a subscription that has read so much."""
+        subscription = DurableSubscription(subscription_id, name, done)
+        self.subscriptions[subscription_id] = subscription
+        self.ring.append(subscription)
+        return subscription
+
+    def append(self, parts: Sequence[Part], first_id: int, made: Made) -> tuple[int, int]:
+        """A commit puts these parts.
+
+        Returns what they charge, and the bits of their kinds: 0 where all are inline.
+        """
+        time_us, address, _, _, _ = made
+        data, starts = self.tail.data, self.tail.starts
+        position = self.end_position
+        total = kinds = 0
+        for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
+            if kind == _INLINE:
+                place += address
+            data += _pack(position, first_id, time_us, place, charge, checksum, length, count, kind)
+            starts.append(position)
+            position += count
+            first_id += count
+            total += charge
+            kinds |= kind
+        self.end_position = position
+        if kinds & format.LTDS:
+            self.hold(parts)
+        return total, kinds
+
+    def hold(self, parts: Sequence[Part]) -> None:
+        """Files of large transactions belong to the queue now."""
+        for part in parts:
+            if part.kind == format.LTDS:
+                self.ltds[part.address] = self.config.name
+
+    def acknowledge(self, read: ReadRow) -> Ranges:
+        """A commit has read these positions. Returns those that are released by that."""
+        start, end = read[2], read[3]
+        subscription = self.subscriptions.get(read[1])
+        if subscription is None or start >= end:
+            return ()  # it was removed after the transaction had read
+        if subscription.attempts:
+            subscription.attempts.forget(start, end)
+        done, released = subscription.done, self.released
+        if done is released:
+            last = done.last()
+            if last is None or last[1] <= start:
+                done.add(start, end)
+                return ((start, end),)
+            return self._release(list(done.gaps(start, end)))
+        done.add(start, end)
+        return self._release(self.read_by_all(start, end))
+
+    def read_one(self, done: IntervalSet, position: int) -> bool:
+        """The same for one position of the subscription that has read so much, never given back.
+
+        Whether it is released.
+        """
+        if not done.add(position, position + 1):
+            return False  # somebody's read_to has passed it
+        if done is not self.released:
+            ring = self.ring
+            for _ in range(len(ring)):
+                if not ring[0].done.contains(position):
+                    return False
+                ring.rotate(-1)
+            self.released.add(position, position + 1)
+        return True
+
+    def subscribe(self, subscription_id: int, name: str, start: int) -> Ranges:
+        """A new subscription begins at the position. Returns what is released by that."""
+        done = self.released.copy()
+        if start > 0:
+            done.add(0, start)
+        self.join(subscription_id, name, done)
+        return self.release_read()
+
+    def unsubscribe(self, subscription_id: int) -> Ranges:
+        """A subscription goes. Returns what is released by that."""
+        self.ring.remove(self.subscriptions.pop(subscription_id))
+        return self.release_read()
+
+    def release_read(self) -> Ranges:
+        """Release what every subscription has read (N2)."""
+        if not self.subscriptions or self.end_position == 0:
+            return ()
+        return self._release(self.read_by_all(0, self.end_position))
+
+    def read_by_all(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) that every subscription has read and that are not released."""
+        parts = list(self.released.gaps(start, end))
+        ring = self.ring
+        for _ in range(len(ring)):
+            parts = [part for lo, hi in parts for part in ring[0].done.intersection(lo, hi)]
+            if not parts:
+                break
+            ring.rotate(-1)
+        return parts
+
+    def _release(self, parts: list[tuple[int, int]]) -> Ranges:
+        for start, end in parts:
+            self.released.add(start, end)
+        return parts
+
+    # As the fold's queue, with nothing beside it (see `fold.FoldedQueue`)
+
+    @property
+    def durable(self) -> DurableQueue:
+        return self
+
+    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+        end = self.end_position
+        self.append(parts, first_id, made)
+        return self.end_position - end
+
+    def drop(self) -> None:
+        """It is in no list any more."""
+
+
+class FoldedQueue(Protocol):
+    """A queue as the fold changes it: the durable one, or an object around it with more effects."""
+
+    @property
+    def durable(self) -> DurableQueue: ...
+
+    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+        """See `DurableQueue.append`; how many messages they are."""
+
+    def acknowledge(self, read: ReadRow) -> object: ...
+
+    def subscribe(self, subscription_id: int, name: str, start: int) -> object: ...
+
+    def unsubscribe(self, subscription_id: int) -> object: ...
+
+    def drop(self) -> None: ...
+
+
+Q = TypeVar("Q", bound=FoldedQueue)
+PartsByQueue = Sequence[tuple[Q, Sequence[Part]]]  # a transaction's parts, by queue
+
+
+class Effects(Protocol[Q]):
+    """What stands beside the fold, for the whole store."""
+
+    def made(self, queue: DurableQueue, used: int) -> Q:
+        """A queue, new or of a checkpoint, whose records charge so much; the object to fold on."""
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue[Q], *, counted: bool) -> None:
+        """A transaction is prepared. `counted`: a checkpoint has counted its space and places."""
+
+    def ended(self, record: PrepareRecord, groups: PartsByQueue[Q], first_id: int | None) -> None:
+        """It is committed, and its messages' ids begin there; None: it is rolled back."""
+
+    def fault(self, where: str, text: str) -> None:
+        """The record or checkpoint contradicts the state. May raise."""
+
+
+class DurableState(Generic[Q]):
+    """The whole store."""
+
+    __slots__ = (
+        "catalog", "last_time_us", "ledger", "ltds", "names", "next_id", "next_queue_id",
+        "next_subscription_id", "prepared", "queues",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.catalog: dict[tuple[str, int], CatalogEntry] = {}  # by type and key
+        self.queues: dict[int, Q] = {}
+        self.names: dict[str, Q] = {}
+        self.ledger: dict[str, int] = {}
+        self.prepared: dict[str, PrepareRecord] = {}  # undecided ones, by xid
+        self.ltds: dict[int, str] = {}  # held files of large transactions; the queue of each
+        self.next_id = 1  # of the next message
+        self.last_time_us = 0
+        self.next_queue_id = 1
+        self.next_subscription_id = 1

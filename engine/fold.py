@@ -1,0 +1,185 @@
+"""The fold: a record of the journal changes the durable state.
+
+Records in, state out, in the journal's order. Live commits, recovery and `dump` use it alike, and
+it is as pure as the state (see `durable_state`). What else a record brings about (space, pages,
+files, who waits) stands beside it: in the queues that the state holds, and in `Effects`.
+
+- F1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
+- F2: nothing is looked up but in the state and the record.
+- F3: what a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has
+  the rest of the record applied as far as it makes sense.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Generic
+
+from quire.errors import StoreCorrupt
+
+from . import format
+from .catalog import QUEUE, SUBSCRIPTION, CatalogChange, add_queue, change
+from .commit_record import CommitRecord, Entry, Part, ReadRow, unpack
+from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
+from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
+
+Said = CommitRecord | PrepareRecord | DecisionRecord | list[CatalogChange] | None
+
+
+def decode(kind: int, body: memoryview, where: str) -> Said:
+    """What a record says; None for a kind that this release does not know. Raises StoreCorrupt."""
+    if kind == format.COMMIT:
+        return unpack(body, where)
+    if kind == format.PREPARE:
+        return unpack_prepare(body, where)
+    if kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED):
+        return unpack_decision(body, where)
+    if kind in format.DEFINITIONS:
+        try:
+            return definition(kind, bytes(body))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreCorrupt(f"{where}: unreadable definition ({error!r})") from error
+    return None
+
+
+def definition(kind: int, body: bytes) -> list[CatalogChange]:
+    """A change of the catalog in the words of releases that had a record kind for each."""
+    said: dict[str, Any] = json.loads(body)
+    put = kind in (format.CREATE_QUEUE, format.SUBSCRIBE)
+    if kind in (format.CREATE_QUEUE, format.DROP_QUEUE):
+        return [CatalogChange(QUEUE, said.pop("queue_id"), said if put else None)]
+    return [CatalogChange(SUBSCRIPTION, said.pop("subscription_id"), said if put else None)]
+
+
+class Fold(Generic[Q]):
+    """Changes one durable state."""
+
+    __slots__ = ("_effects", "state")
+
+    def __init__(self, state: DurableState[Q], effects: Effects[Q]) -> None:
+        self.state = state
+        self._effects = effects
+
+    def take(self, kind: int, transaction_id: int, address: int, said: Said, where: str) -> None:
+        """The next record of the journal, which is at the address; `said` is its `decode`."""
+        if isinstance(said, CommitRecord):
+            self.commit(
+                self.groups(said.parts, where), said.reads, said.entries,
+                said.first_id, said.time_us, address, transaction_id=transaction_id,
+            )  # fmt: skip
+        elif isinstance(said, PrepareRecord):
+            self.prepare(said, where)
+        elif isinstance(said, DecisionRecord):
+            self.decide(said, kind == format.COMMIT_PREPARED, address, where)
+        elif said is not None:
+            self.define(said, where)
+        else:
+            text = f"a record of kind {kind}, which this release does not know: use a newer one"
+            self._effects.fault(where, text)
+
+    def groups(self, parts: Sequence[Part], where: str) -> list[tuple[Q, list[Part]]]:
+        """The parts with their queues; those of one queue stand together."""
+        groups: list[tuple[Q, list[Part]]] = []
+        queue_id = None
+        for part in parts:
+            if part.queue_id != queue_id:
+                queue_id = part.queue_id
+                groups.append((self._queue(queue_id, where), []))
+            groups[-1][1].append(part)
+        return groups
+
+    def _queue(self, queue_id: int, where: str) -> Q:
+        queue = self.state.queues.get(queue_id)
+        if queue is None:
+            self._effects.fault(where, f"names queue {queue_id}, which is not known")
+            queue = self.lost_queue(queue_id)
+        return queue
+
+    def lost_queue(self, queue_id: int) -> Q:
+        """In the stead of one whose definition is not known."""
+        config = QueueConfig(queue_id, f"#{queue_id}", LOST, 0, None, 0, 0)
+        return add_queue(self.state, self._effects, DurableQueue(config, self.state.ltds), 0)
+
+    def commit(
+        self,
+        groups: PartsByQueue[Q],
+        reads: Sequence[ReadRow],
+        entries: Sequence[Entry],
+        first_id: int,
+        time_us: int,
+        address: int,
+        live: bool = False,
+        transaction_id: int = 0,
+        prepared: bool = False,
+    ) -> None:
+        """A transaction's record is durable at the address: it is applied (F1).
+
+        `live`: its space and its places are held by the open transaction until now; `prepared`: by
+        the prepared one. `transaction_id`: by which the queues know it.
+        """
+        state = self.state
+        made = time_us, address, live, transaction_id, prepared
+        for queue, parts in groups:
+            first_id += queue.commit(parts, first_id, made)
+        if reads:
+            queues = state.queues
+            for read in reads:
+                reader = queues.get(read[0])
+                if reader is not None:  # else it was dropped after the transaction had read
+                    reader.acknowledge(read)
+        for key, version in entries:
+            state.ledger[key] = version
+        if first_id > state.next_id:
+            state.next_id = first_id
+        if time_us > state.last_time_us:
+            state.last_time_us = time_us
+
+    def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
+        """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""
+        state = self.state
+        if record.xid in state.prepared:
+            self._effects.fault(where, f"transaction {record.xid!r} is prepared twice")
+        groups = self.groups(record.parts, where)
+        state.prepared[record.xid] = record
+        for queue, parts in groups:
+            queue.durable.hold(parts)
+        self._effects.held(record, groups, counted=counted)
+
+    def decide(
+        self,
+        decision: DecisionRecord,
+        commit: bool,
+        address: int,
+        where: str,
+        transaction_id: int = 0,
+    ) -> None:
+        """A prepared transaction is committed, or rolled back."""
+        state = self.state
+        record = state.prepared.get(decision.xid)
+        if record is None or sum(part.count for part in record.parts) != decision.messages:
+            text = f"decides {decision.xid!r}, which is not prepared like that"
+            self._effects.fault(where, text)
+        if record is None:
+            return
+        groups = self.groups(record.parts, where)
+        if commit:
+            self.commit(
+                groups, record.reads, record.entries, decision.first_id, decision.time_us, address,
+                transaction_id=transaction_id, prepared=True,
+            )  # fmt: skip
+        del state.prepared[decision.xid]
+        state.last_time_us = max(state.last_time_us, decision.time_us)
+        self._effects.ended(record, groups, decision.first_id if commit else None)
+        if not commit:
+            for part in record.parts:
+                if part.kind == format.LTDS:
+                    state.ltds.pop(part.address, None)
+
+    def define(self, changes: Sequence[CatalogChange], where: str) -> None:
+        """Entries of the catalog are put and deleted."""
+        for made in changes:
+            try:
+                change(self.state, self._effects, made, where)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                self._effects.fault(where, f"contradictory ({error!r})")
