@@ -12,7 +12,6 @@ from .info import (
     TransactionInfo,
 )
 from .message_id import MessageId, MessageIds
-from .new_queue import check_queue
 from .options import Options
 from .store import Store
 from .transaction import Transaction
@@ -32,5 +31,4 @@ __all__ = [
     "SubscriptionInfo",
     "Transaction",
     "TransactionInfo",
-    "check_queue",
 ]

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quire.arguments import check_position
 from quire.errors import InvalidArgument
 from quire.message import Delivered
 
@@ -62,7 +62,7 @@ class Gets:
     def read_to(self, source: str, position: int) -> None:
         """Count everything below the position as read."""
         queue, subscription = self._manager.state.source(source)
-        if type(position) is not int or not 0 <= position <= queue.end_position:
+        if check_position(position) > queue.end_position:
             raise InvalidArgument(
                 f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
             )
@@ -115,16 +115,3 @@ class Gets:
     def close(self) -> None:
         """The transaction has ended, or was prepared."""
         self._in_flight = []
-
-
-def check_limit(limit: int) -> None:
-    """Raises InvalidArgument."""
-    if type(limit) is not int or limit < 1:
-        raise InvalidArgument(f"max_messages {limit!r}: give an int of 1 or more")
-
-
-def check_timeout(timeout: float) -> float:
-    """In seconds, as a wait can take them. Raises InvalidArgument."""
-    if type(timeout) not in (int, float) or not timeout >= 0:
-        raise InvalidArgument(f"timeout {timeout!r}: give seconds from 0 on")
-    return min(timeout, threading.TIMEOUT_MAX)

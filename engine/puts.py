@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quire.block import Block, EncodedBlock
+from quire.arguments import Bytes
+from quire.block import EncodedBlock, check_block
 from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
-from quire.ltds import is_foreign
+from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.writebuffer import WriteBuffer
 
@@ -111,11 +112,9 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def block(self, queue: str, data: bytes) -> MessageIds:
+    def block(self, queue: str, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
-        block = Block.parse(data, "put_block")
-        if block.length != len(data) or block.is_packed:
-            raise InvalidArgument("put_block takes exactly one block, without ids and times")
+        block = check_block(data)
         charge = block.charge_bytes
         encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
         written = self._claim(queue, charge, block.count)
@@ -126,8 +125,7 @@ class Puts:
 
     def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
-        if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
-            raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
+        check_foreign(ltds_id)
         manager = self._manager
         manager.adoptions.hold(ltds_id, self._transaction_id)
         try:

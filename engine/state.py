@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from quire.arguments import check_name, split_source
 from quire.env import Env
 from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, StoreCorrupt
 
 from . import format
 from .commit_record import CommitRecord, Entry, Part, Read
-from .names import check_name, split_source
 from .places import Places
 from .prepared import Prepared, PreparedTransactions
 from .prepared_record import DecisionRecord

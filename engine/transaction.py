@@ -38,9 +38,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from quire.arguments import (
+    Bytes,
+    check_key,
+    check_max_messages,
+    check_timeout,
+    check_version,
+    check_xid,
+)
 from quire.errors import (
     AlreadyCommitted,
-    InvalidArgument,
     QueueFull,
     QuireError,
     StoreClosed,
@@ -56,10 +63,9 @@ from quire.writebuffer import WriteBuffer
 
 from .commit import Commit, committed
 from .commit_record import Entry
-from .gets import Gets, check_limit, check_timeout
+from .gets import Gets
 from .info import TransactionInfo
 from .message_id import MessageId, MessageIds
-from .names import check_key, check_xid
 from .one_block import OneBlock
 from .prepared import Prepared
 from .puts import Puts
@@ -157,7 +163,7 @@ class Transaction:
             self._check_open()
             return self._puts.many(queue, payloads)
 
-    def put_block(self, queue: str, data: bytes) -> MessageIds:
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
         with self._lock:
             self._check_open()
@@ -212,8 +218,7 @@ class Transaction:
         version: a client that repeats a commit whose outcome it does not know does it once.
         """
         check_key(key)
-        if type(version) is not int or not 0 <= version < 1 << 63:
-            raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
+        check_version(version)
         with self._lock:
             self._check_open()
             self._entries[key] = version
@@ -433,7 +438,7 @@ class Transaction:
             )
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
-        check_limit(limit)
+        check_max_messages(limit)
         if timeout != 0.0:
             timeout = check_timeout(timeout)
         if self._state is not TransactionState.OPEN:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final
 
+from quire.arguments import check_xid
 from quire.engine.info import (
     Lease,
     PreparedInfo,
@@ -21,7 +22,6 @@ from quire.engine.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.engine.names import check_xid
 from quire.errors import InvalidArgument, QueueNotFound
 from quire.message import Messages
 

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
+from quire.arguments import check_xid
 from quire.engine.message_id import MessageId, MessageIds
-from quire.engine.names import check_xid
 from quire.errors import (
     InvalidArgument,
     OutcomeUnknown,
