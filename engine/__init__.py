@@ -14,7 +14,7 @@ from .info import (
 from .message_id import MessageId, MessageIds
 from .options import Options
 from .store import Store
-from .transaction import Transaction
+from .transaction import Transaction, TransactionState
 
 __all__ = [
     "Lease",
@@ -31,4 +31,5 @@ __all__ = [
     "SubscriptionInfo",
     "Transaction",
     "TransactionInfo",
+    "TransactionState",
 ]
