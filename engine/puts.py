@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quire.arguments import Bytes
+from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, check_block
-from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError
+from quire.errors import QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
@@ -125,6 +125,7 @@ class Puts:
 
     def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
+        check_name(queue, "queue")
         check_foreign(ltds_id)
         manager = self._manager
         manager.adoptions.hold(ltds_id, self._transaction_id)
@@ -149,7 +150,8 @@ class Puts:
         try:
             written = self.by_queue.get(queue)
         except TypeError:
-            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
+            check_name(queue, "queue")  # what cannot be looked up is none
+            raise
         if written is None:
             written = self._manager.open_queue(queue, self._buffer)
             self.by_queue[queue] = written

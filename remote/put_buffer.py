@@ -165,7 +165,7 @@ class PutBuffer:
         """Let it wait, if it does not yet and is not empty; the ids of its new messages."""
         if count or isinstance(item, int):
             waiting = self._waiting.setdefault(queue, [])
-            if not waiting or waiting[-1] is not item:
+            if not (isinstance(item, BlockBuilder) and waiting and waiting[-1] is item):
                 waiting.append(item)
         self._waiting_bytes += charge
         runs = self._runs.setdefault(queue, [Run()])
