@@ -127,7 +127,8 @@ class Transaction(Protocol):
     ) -> pa.RecordBatch:
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
-        Raises as `get`, and InvalidArgument above 2 GiB, which one batch cannot hold.
+        `timeout` in seconds. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
+        cannot hold.
         """
 
     def read_to(self, source: str, position: int) -> None:

@@ -46,22 +46,22 @@ from quire.engine import (
 from quire.errors import QueueNotFound, RemoteError
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Messages
+from quire.store import Status, Store
 
 from .calls import BROWSE, CALLS
 from .channel import StreamEnded
 from .connection import Connection
 from .deciding import decide
 from .delivery import read_messages
+from .documented import documented_by
 from .protocol import Decision, Frame
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
 
-if TYPE_CHECKING:
-    from quire.store import Status, Store
-
 _LONG: Final = frozenset({BROWSE, "checkpoint", "verify"})  # worth being interruptible
 
 
+@documented_by(Store)
 class RemoteStore:
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
 
@@ -174,7 +174,6 @@ class RemoteStore:
     def transaction(
         self, timeout: float | None = None, large: bool = False, owner: str | None = None
     ) -> RemoteTransaction:
-        """`owner`: by default this process, by its number."""
         self.connection.check()
         return RemoteTransaction(
             self,
@@ -185,7 +184,6 @@ class RemoteStore:
         )
 
     def transactions(self) -> list[TransactionInfo]:
-        """Those that have reached the owner, whosever they are; the ids are the owner's."""
         return read_list(TransactionInfo, self._call("transactions"))
 
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
@@ -276,7 +274,6 @@ class RemoteStore:
         return read(Report, self._call("verify"))
 
     def close(self) -> None:
-        """End the connection; open transactions are rolled back. Twice is once."""
         self._finalizer()
 
     def _call(self, op: str, **arguments: object) -> object:

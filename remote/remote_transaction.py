@@ -47,16 +47,16 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.message import Message, Messages
+from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_messages
+from .documented import documented_by
 from .protocol import Decision, Frame, Header, field
 from .put_buffer import PutBuffer, PutRequest
 
 if TYPE_CHECKING:
-    from quire.transaction import Payloads, Transaction
-
     from .client import RemoteStore
 
 _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
@@ -65,6 +65,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
+@documented_by(Transaction)
 class RemoteTransaction:
     """A `quire.Transaction`. Made by `RemoteStore`."""
 
@@ -144,7 +145,6 @@ class RemoteTransaction:
             return ids
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        """The ids tell how many they are once the transaction has committed."""
         with self._lock:
             self._check_open()
             self._store.check_queue(queue)
@@ -188,7 +188,6 @@ class RemoteTransaction:
             self._records.append(entry)
 
     def prepare(self, xid: str, timeout: float | None = None) -> None:
-        """In one round trip."""
         check_xid(xid)
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
@@ -216,7 +215,6 @@ class RemoteTransaction:
         return decided.committed
 
     def commit(self, timeout: float | None = None) -> None:
-        """In one round trip."""
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             if self._state is TransactionState.PREPARED:
