@@ -93,7 +93,8 @@ class QuireSide:
     def put_and_roll_back(self) -> object:
         transaction = self._store.transaction()
         transaction.put("first", self._payload)
-        return transaction.rollback()
+        transaction.rollback()
+        return None
 
     def put_each(self, count: int) -> None:
         payload = self._payload

@@ -38,9 +38,10 @@ from .xid import Xid
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quire.engine import MessageId, MessageIds, Store, Transaction
+    from quire.engine import MessageId, MessageIds
     from quire.message import Message, Messages
-    from quire.remote import RemoteStore, RemoteTransaction
+    from quire.store import Store
+    from quire.transaction import Transaction
 
 
 class ConnectionState(Enum):
@@ -53,7 +54,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-def connect(store: Store | RemoteStore) -> Connection:
+def connect(store: Store) -> Connection:
     """A connection to an open store, owned or joined. Closing it leaves the store open."""
     return Connection(store)
 
@@ -72,10 +73,10 @@ class Connection:
     ProgrammingError = dbapi_errors.ProgrammingError
     NotSupportedError = dbapi_errors.NotSupportedError
 
-    def __init__(self, store: Store | RemoteStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._state = ConnectionState.IDLE
-        self._transaction: Transaction | RemoteTransaction | None = None
+        self._transaction: Transaction | None = None
         self._xid: Xid | None = None
 
     def __repr__(self) -> str:
@@ -209,7 +210,7 @@ class Connection:
         )
 
     @contextmanager
-    def _current(self, call: str) -> Iterator[Transaction | RemoteTransaction]:
+    def _current(self, call: str) -> Iterator[Transaction]:
         """The current transaction; an ordinary one begins by itself."""
         self._check(call, ConnectionState.IDLE, ConnectionState.OPEN, ConnectionState.BEGUN)
         with as_dbapi_errors():

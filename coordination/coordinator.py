@@ -41,8 +41,7 @@ from quire.errors import (
 )
 
 if TYPE_CHECKING:
-    from quire.engine import Store
-    from quire.remote import RemoteStore
+    from quire.store import Store
 
 FORMAT_ID: Final = 0x71756972  # "quir"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,24}", re.ASCII)
@@ -86,9 +85,7 @@ class Coordinator:
     connections, which recovers.
     """
 
-    def __init__(
-        self, store: Store | RemoteStore, name: str, participants: Mapping[str, Participant]
-    ) -> None:
+    def __init__(self, store: Store, name: str, participants: Mapping[str, Participant]) -> None:
         """Start, and resolve what an earlier coordinator of the name left in doubt.
 
         `participants`: by names that stay the same from start to start. All of them must be there.

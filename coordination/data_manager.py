@@ -27,8 +27,8 @@ from quire.errors import InvalidArgument
 from .xid import Xid
 
 if TYPE_CHECKING:
-    from quire.engine import Store, Transaction
-    from quire.remote import RemoteStore, RemoteTransaction
+    from quire.store import Store
+    from quire.transaction import Transaction
 
 FORMAT_ID: Final = 0x717A6F70  # "qzop"
 
@@ -42,9 +42,7 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-def join(
-    store: Store | RemoteStore, xid: str | None = None, transaction_manager: Any = None
-) -> Transaction | RemoteTransaction:
+def join(store: Store, xid: str | None = None, transaction_manager: Any = None) -> Transaction:
     """The Quire transaction that is part of the current transaction of the package `transaction`.
 
     Put to and get from it; `transaction.commit()` and `transaction.abort()` end it. Called again
@@ -68,7 +66,7 @@ def join(
         raise InvalidArgument(
             f"xid {xid!r}: Quire is part of this transaction already, as {manager.xid!r}"
         )
-    quire_transaction: Transaction | RemoteTransaction = manager.quire_transaction
+    quire_transaction: Transaction = manager.quire_transaction
     return quire_transaction
 
 
@@ -76,7 +74,7 @@ class QuireDataManager:
     """See the module. Made by `join`."""
 
     def __init__(
-        self, store: Store | RemoteStore, xid: str | None = None, transaction_manager: Any = None
+        self, store: Store, xid: str | None = None, transaction_manager: Any = None
     ) -> None:
         self.transaction_manager = transaction_manager
         self.xid = str(Xid.from_parts(FORMAT_ID, uuid.uuid4().hex, "quire")) if xid is None else xid

@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -20,6 +19,7 @@ from demo.cuts import Cut, plan
 from demo.finish import Finish
 from demo.timeline import Timeline
 from quire.errors import ConnectionLost, OutcomeUnknown
+from quire.store import Store
 
 __all__ = ["KEY", "Publisher"]
 
@@ -47,7 +47,7 @@ class Publisher:
             except (ConnectionLost, OutcomeUnknown) as error:
                 self.timeline.add("lost", error=repr(error))
 
-    def _go_on(self, joined: Any) -> None:
+    def _go_on(self, joined: Store) -> None:
         done = joined.ledger(KEY) or 0
         self.timeline.add("resume", flights=done)
         pace = self.seconds / len(self.frame)
@@ -56,7 +56,7 @@ class Publisher:
             if cut.start >= done:
                 self._publish(joined, cut, zero, pace)
 
-    def _publish(self, joined: Any, cut: Cut, zero: float, pace: float) -> None:
+    def _publish(self, joined: Store, cut: Cut, zero: float, pace: float) -> None:
         with joined.transaction(large=cut.large) as transaction:
             for start in range(cut.start, cut.stop, PIECE):
                 stop = min(start + PIECE, cut.stop)

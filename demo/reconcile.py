@@ -22,6 +22,7 @@ import pyarrow.json as arrow_json
 import quire
 from demo import store
 from demo.flights import LATE_MINUTES, VERY_LATE_MINUTES, table
+from quire.store import Store
 
 __all__ = ["Line", "actual", "by_carrier", "compare", "expected", "main", "render", "wrong"]
 
@@ -88,12 +89,12 @@ def _mark(flights: pd.DataFrame) -> None:
     flights["weather"] = np.fromiter((hour in observed for hour in hours), bool, len(flights))
 
 
-def actual(opened: Any) -> Frames:
+def actual(opened: Store) -> Frames:
     """What each topic of an open store holds for its audit; nothing is taken."""
     return {name: _read(opened, name) for name in store.TOPICS}
 
 
-def _read(opened: Any, queue: str) -> pd.DataFrame:
+def _read(opened: Store, queue: str) -> pd.DataFrame:
     text = io.BytesIO()
     transaction = opened.transaction()
     try:
@@ -198,7 +199,7 @@ def render(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
-def examine(opened: Any, want: Frames) -> tuple[list[Line], Frames]:
+def examine(opened: Store, want: Frames) -> tuple[list[Line], Frames]:
     """Compare an open store with what is expected; the figures, and what was read."""
     have = actual(opened)
     _, alerts = opened.positions(store.ALERTS)

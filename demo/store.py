@@ -8,9 +8,10 @@ Every topic has one more subscription, `audit`, which holds all messages for the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from quire.opening import open_or_serve
+from quire.remote import RemoteStore
+from quire.store import Store
 
 __all__ = ["ALERTS", "AUDIT", "OPS", "QUEUES", "TOPICS", "create_queues", "join"]
 
@@ -21,7 +22,7 @@ TOPICS = ("departures", "enriched", "delays", "notices")
 QUEUES = ("departures", "enriched", "delays", "alerts", "notices")
 
 
-def create_queues(store: Any) -> None:
+def create_queues(store: Store) -> None:
     """Make the queues and subscriptions in a new store."""
     for name in QUEUES:
         store.create_queue(name, kind="topic" if name in TOPICS else "work")
@@ -30,6 +31,6 @@ def create_queues(store: Any) -> None:
     store.subscribe("departures", OPS, start="earliest")
 
 
-def join(path: Path) -> Any:
+def join(path: Path) -> RemoteStore:
     """The store, in the hands of its owner, a process that is started if there is none."""
     return open_or_serve(str(path))

@@ -10,12 +10,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from demo import store
 from demo.finish import Finish
 from demo.timeline import Timeline
 from quire.errors import ConnectionLost, OutcomeUnknown
+from quire.store import Store
 
 __all__ = ["notice", "work"]
 
@@ -45,7 +45,7 @@ def work(path: Path, finish: Finish, timeline: Timeline) -> None:
             timeline.add("lost", error=repr(error))
 
 
-def _step(joined: Any, timeline: Timeline) -> int:
+def _step(joined: Store, timeline: Timeline) -> int:
     """One transaction; how many alerts it took."""
     with joined.transaction() as transaction:
         alerts = transaction.get_many(store.ALERTS, MOST_ALERTS, timeout=WAIT_SECONDS)

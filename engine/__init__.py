@@ -12,10 +12,9 @@ from .info import (
     TransactionInfo,
 )
 from .message_id import MessageId, MessageIds
-from .new_queue import check_queue
 from .options import Options
 from .store import Store
-from .transaction import Transaction
+from .transaction import Transaction, TransactionState
 
 __all__ = [
     "Lease",
@@ -32,5 +31,5 @@ __all__ = [
     "SubscriptionInfo",
     "Transaction",
     "TransactionInfo",
-    "check_queue",
+    "TransactionState",
 ]

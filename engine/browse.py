@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quire.errors import InvalidArgument, QueueNotFound
+from quire.arguments import check_first, check_max_messages, split_source
+from quire.errors import QueueNotFound
 from quire.message import Delivered, Messages
 
 from .context import Context
-from .names import split_source
 from .state import State
 
 
@@ -14,10 +14,8 @@ def browse(
     context: Context, state: State, source: str, start: int | None, max_messages: int
 ) -> Messages:
     """Committed messages from a position on, in order; see `Store.browse`."""
-    if type(max_messages) is not int or max_messages < 1:
-        raise InvalidArgument(f"max_messages {max_messages!r}: give an int of 1 or more")
-    if start is not None and (type(start) is not int or start < 0):
-        raise InvalidArgument(f"start {start!r}: give a position from 0 on")
+    check_max_messages(max_messages)
+    check_first(start)
     queue_name, subscription_name = split_source(source)
     queue = state.queue(queue_name)
     hidden = None if subscription_name is None else queue.subscription(subscription_name)

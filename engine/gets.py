@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from quire.arguments import check_position
 from quire.block import Block
 from quire.errors import InvalidArgument
 from quire.message import Delivered, Message
@@ -160,7 +161,7 @@ class Gets:
     def read_to(self, source: str, position: int) -> None:
         """Count everything below the position as read."""
         queue, subscription = self._context.state.source(source)
-        if type(position) is not int or not 0 <= position <= queue.end_position:
+        if check_position(position) > queue.end_position:
             raise InvalidArgument(
                 f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
             )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import Protocol, overload
 
 from quire.errors import TransactionError
 
-if TYPE_CHECKING:
-    from .written import Written
+
+class Numbered(Protocol):
+    """A run of messages in one queue that are put together."""
+
+    @property
+    def first_id(self) -> int:
+        """Of the first of them; 0 before the commit."""
 
 
 class MessageId:
@@ -20,7 +25,7 @@ class MessageId:
 
     __slots__ = ("_index", "_written")
 
-    def __init__(self, written: Written, index: int) -> None:
+    def __init__(self, written: Numbered, index: int) -> None:
         self._written = written
         self._index = index
 
@@ -49,7 +54,7 @@ class MessageIds(Sequence[MessageId]):
 
     __slots__ = ("_count", "_start", "_written")
 
-    def __init__(self, written: Written, start: int, count: int) -> None:
+    def __init__(self, written: Numbered, start: int, count: int) -> None:
         self._written = written
         self._start = start
         self._count = count
@@ -65,13 +70,14 @@ class MessageIds(Sequence[MessageId]):
 
     def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
         if isinstance(index, slice):
-            start, stop, step = index.indices(self._count)
+            start, stop, step = index.indices(len(self))
             if step != 1:
                 raise TransactionError("message ids are sliced without a step")
             return MessageIds(self._written, self._start + start, max(stop - start, 0))
-        if not -self._count <= index < self._count:
-            raise IndexError(f"message {index} of {self._count}")
-        return MessageId(self._written, self._start + index % self._count)
+        count = len(self)
+        if not -count <= index < count:
+            raise IndexError(f"message {index} of {count}")
+        return MessageId(self._written, self._start + index % count)
 
     def __repr__(self) -> str:
         return f"MessageIds({self._count} messages)"

@@ -20,10 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.block import Block, EncodedBlock
-from quire.errors import InvalidArgument, QueueFull, QueueNotFound, QuireError, StoreCorrupt
+from quire.arguments import Bytes, check_name
+from quire.block import EncodedBlock, check_block
+from quire.errors import QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
-from quire.ltds import LtdsWriter, codec_named, is_foreign, new_id
+from quire.ltds import LtdsWriter, check_foreign, codec_named, new_id
 from quire.message import Fields
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
@@ -151,14 +152,9 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def block(self, queue: str, data: bytes) -> MessageIds:
+    def block(self, queue: str, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
-        try:
-            block = Block.parse(data, "put_block")
-        except (StoreCorrupt, TypeError) as error:
-            raise InvalidArgument(f"put_block takes an encoded block, whole: {error}") from None
-        if block.length != len(data) or block.is_packed:
-            raise InvalidArgument("put_block takes exactly one block, without ids and times")
+        block = check_block(data)
         charge = block.charge_bytes
         encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
         written = self._claim(queue, charge, block.count)
@@ -169,8 +165,8 @@ class Puts:
 
     def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
-        if not isinstance(ltds_id, int) or not is_foreign(ltds_id):
-            raise InvalidArgument(f"{ltds_id!r} is not the id of a file written by another process")
+        check_name(queue, "queue")
+        check_foreign(ltds_id)
         context = self._context
         context.adoptions.hold(ltds_id, self._transaction_id)
         try:
@@ -195,7 +191,8 @@ class Puts:
         try:
             written = self.by_queue.get(queue)
         except TypeError:
-            raise InvalidArgument(f"queue {queue!r}: give the name of a queue") from None
+            check_name(queue, "queue")  # what cannot be looked up is none
+            raise
         if written is None:
             target = self._context.state.queue(queue)
             with target.admission:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from quire.arguments import check_name, split_source
 from quire.env import Env
-from quire.errors import AlreadyCommitted, InvalidArgument, QueueNotFound, StoreCorrupt
+from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 
 from .catalog import CatalogChange
 from .commit_record import Entry, Part, Read
 from .durable_state import DurableQueue, DurableState, PartsByQueue
 from .fold import Fold
-from .names import check_name, split_source
 from .places import Places
 from .prepared import PreparedTransactions
 from .prepared_record import PrepareRecord
@@ -53,13 +53,11 @@ class State:
         """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
         try:
             return self.names[name]
-        except KeyError:
-            check_name(name, "queue")  # "queue/subscription", bytes, ...
+        except (KeyError, TypeError):
+            check_name(name, "queue")  # "queue/subscription", bytes, a list, ...
             raise QueueNotFound(
                 f"there is no queue {name!r}: create it with create_queue({name!r})"
             ) from None
-        except TypeError:
-            raise InvalidArgument(f"queue {name!r}: give the name of a queue") from None
 
     def source(self, source: str) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""

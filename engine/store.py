@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from quire.arguments import (
+    check_file_number,
+    check_key,
+    check_large,
+    check_lease_id,
+    check_lifetime,
+    check_limit,
+    check_name,
+    check_owner,
+    check_passed,
+    check_queue,
+    check_range,
+    check_seconds,
+    check_start,
+    check_transaction_id,
+    check_xid,
+)
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
     DiskFull,
@@ -53,8 +69,6 @@ from .info import (
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
-from .names import check_key, check_name, check_xid
-from .new_queue import check_data_file, check_queue, is_int
 from .opened import Opened, open_files
 from .options import Options
 from .overflow import Overflow
@@ -215,9 +229,9 @@ class Store:
         check_queue(name, kind, capacity, max_messages)
         state = self._state()
         files = len(self._opened.places.managers)
+        check_file_number(data_file, files)
         if data_file is None:
             data_file = file_for(name, files)
-        check_data_file(data_file, files)
 
         def prepare() -> dict[str, Any]:
             if name in state.names:
@@ -300,11 +314,7 @@ class Store:
         checkpoint has sealed is committed and in order; `quire dump` lists it too. `limit` of them,
         after the first `start`; a checkpoint in between takes the oldest away.
         """
-        if not is_int(start) or start < 0:
-            raise InvalidArgument(f"start {start!r}: give how many to pass over, from 0 on")
-        if not is_int(limit) or limit < 1:
-            raise InvalidArgument(f"limit {limit!r}: give an int of 1 or more")
-        return self._state().queue(name).listing(start, limit)
+        return self._state().queue(name).listing(check_passed(start), check_limit(limit))
 
     # Subscriptions
 
@@ -318,8 +328,7 @@ class Store:
         check_name(subscription, "subscription")
         state = self._state()
         _check_topic(state.queue(queue))
-        if start not in ("earliest", "latest") and not (is_int(start) and int(start) >= 0):
-            raise InvalidArgument(f'start {start!r}: give "earliest", "latest" or a position')
+        check_start(start)
         target = state.queue(queue)
         if start != "earliest" and subscription not in target.named:
             target.check_beginning(target.end_position if start == "latest" else int(start))
@@ -393,12 +402,10 @@ class Store:
         """
         if self._closed is not None:
             raise self._refusal()
-        if timeout is not None and not (_is_number(timeout) and timeout > 0):
-            raise InvalidArgument(f"timeout {timeout!r}: give seconds above 0, or None")
-        if type(large) is not bool:
-            raise InvalidArgument(f"large {large!r}: give True or False")
-        if owner is not None and not isinstance(owner, str):
-            raise InvalidArgument(f"owner {owner!r}: give a name, or None")
+        if timeout is not None or large is not False or owner is not None:
+            check_lifetime(timeout)
+            check_large(large)
+            check_owner(owner)
         return Transaction(self._context, timeout, large, owner)
 
     def transactions(self) -> list[TransactionInfo]:
@@ -409,7 +416,7 @@ class Store:
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
         """One open transaction. Raises TransactionNotFound if it is not open (any more)."""
         self._state()
-        info = self._context.registry.info(_check_id(transaction_id))
+        info = self._context.registry.info(check_transaction_id(transaction_id))
         if info is None:
             raise _not_open(transaction_id)
         return info
@@ -420,7 +427,7 @@ class Store:
         Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
         """
         self._state()
-        if not self._context.registry.abort(_check_id(transaction_id)):
+        if not self._context.registry.abort(check_transaction_id(transaction_id)):
             raise _not_open(transaction_id)
 
     def recover(self) -> list[PreparedInfo]:
@@ -471,19 +478,17 @@ class Store:
     ) -> Lease:
         """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
         found = self._state().queue(queue)
-        if not is_int(start) or not is_int(end):
-            raise InvalidArgument(f"range [{start!r}, {end!r}): give positions")
-        return self._leases.take(found, start, end, _check_seconds(seconds))
+        return self._leases.take(found, *check_range(start, end), check_seconds(seconds))
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
         self._state()
-        self._leases.renew(_check_lease(lease_id), _check_seconds(seconds))
+        self._leases.renew(check_lease_id(lease_id), check_seconds(seconds))
 
     def release(self, lease_id: int) -> None:
         """End a lease."""
         self._state()
-        self._leases.release(_check_lease(lease_id))
+        self._leases.release(check_lease_id(lease_id))
 
     # Care
 
@@ -609,33 +614,11 @@ def _check_topic(queue: Queue) -> None:
         )
 
 
-def _is_number(value: object) -> bool:
-    return is_int(value) or isinstance(value, float)
-
-
-def _check_seconds(seconds: float) -> float:
-    if not _is_number(seconds) or not 0 < seconds < math.inf:
-        raise InvalidArgument(f"seconds {seconds!r}: give a number above 0")
-    return seconds
-
-
-def _check_id(transaction_id: int) -> int:
-    if not is_int(transaction_id):
-        raise InvalidArgument(f"transaction {transaction_id!r}: give the id of a TransactionInfo")
-    return transaction_id
-
-
 def _not_open(transaction_id: int) -> TransactionNotFound:
     return TransactionNotFound(
         f"there is no open transaction {transaction_id}: transactions() lists them, recover() "
         "those that are prepared"
     )
-
-
-def _check_lease(lease_id: int) -> int:
-    if not is_int(lease_id):
-        raise InvalidArgument(f"lease {lease_id!r}: give the lease_id of a Lease")
-    return lease_id
 
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:

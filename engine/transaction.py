@@ -39,9 +39,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import ref
 
+from quire.arguments import (
+    Bytes,
+    check_key,
+    check_max_messages,
+    check_timeout,
+    check_version,
+    check_xid,
+)
 from quire.errors import (
     AlreadyCommitted,
-    InvalidArgument,
     QueueFull,
     QuireError,
     StoreClosed,
@@ -61,7 +68,6 @@ from .context import Context
 from .gets import Gets, message_of
 from .info import TransactionInfo
 from .message_id import MessageId, MessageIds
-from .names import check_key, check_limit, check_timeout, check_xid
 from .prepared import Prepared
 from .puts import Puts
 from .queue import Queue, Taken
@@ -188,7 +194,7 @@ class Transaction:
         """
         return self._put(lambda puts: puts.many(queue, payloads))
 
-    def put_block(self, queue: str, data: bytes) -> MessageIds:
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
         return self._put(lambda puts: puts.block(queue, data))
 
@@ -254,8 +260,7 @@ class Transaction:
         version: a client that repeats a commit whose outcome it does not know does it once.
         """
         check_key(key)
-        if type(version) is not int or not 0 <= version < 1 << 63:
-            raise InvalidArgument(f"ledger version {version!r}: give an int from 0 to 2**63 - 1")
+        check_version(version)
         with self._lock:
             self._check_open()
             if self._entries is None:
@@ -501,7 +506,7 @@ class Transaction:
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
         """Messages, for which it may wait without holding the lock."""
-        check_limit(limit)
+        check_max_messages(limit)
         if timeout != 0.0:
             timeout = check_timeout(timeout)
         if self._state is not _OPEN:

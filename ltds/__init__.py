@@ -1,7 +1,7 @@
 """Large transaction data structures: one transaction's messages for one queue in a file."""
 
 from .compression import codec_named
-from .files import is_foreign, list_ids, modified_us, new_id, path_of, remove
+from .files import check_foreign, is_foreign, list_ids, modified_us, new_id, path_of, remove
 from .format import Codec
 from .reader import LtdsReader
 from .writer import LtdsInfo, LtdsWriter
@@ -11,6 +11,7 @@ __all__ = [
     "LtdsInfo",
     "LtdsReader",
     "LtdsWriter",
+    "check_foreign",
     "codec_named",
     "is_foreign",
     "list_ids",

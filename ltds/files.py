@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quire.arguments import is_int
 from quire.env import Env
 from quire.errors import InvalidArgument
 
@@ -16,6 +17,15 @@ def new_id(env: Env, *, foreign: bool = False) -> int:
 def is_foreign(ltds_id: int) -> bool:
     """Whether another process than the store's owner wrote the file."""
     return bool(ltds_id & FOREIGN_BIT)
+
+
+def check_foreign(ltds_id: object) -> int:
+    """The id itself, or `InvalidArgument` if it is none of another process's file."""
+    if not is_int(ltds_id) or not 0 <= ltds_id < 1 << 63 or not is_foreign(ltds_id):
+        raise InvalidArgument(
+            f"{ltds_id!r:.100} is not the id of a file written by another process"
+        )
+    return ltds_id
 
 
 def path_of(directory: str, ltds_id: int) -> str:

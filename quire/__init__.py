@@ -10,9 +10,7 @@ from quire.engine import (
     QueueInfo,
     QueueRecord,
     Report,
-    Store,
     SubscriptionInfo,
-    Transaction,
     TransactionInfo,
 )
 from quire.errors import (
@@ -48,6 +46,8 @@ from quire.errors import (
 )
 from quire.message import MESSAGE_SCHEMA, Message, Messages
 from quire.opening import connect, open, serve
+from quire.store import Store
+from quire.transaction import Transaction
 
 __all__ = [
     "MESSAGE_SCHEMA",

@@ -99,7 +99,7 @@ def _queues(options: argparse.Namespace) -> None:
 
 
 def _create_queue(options: argparse.Namespace) -> None:
-    from quire.engine import check_queue
+    from quire.arguments import check_queue
     from quire.opening import open as open_store
 
     given = {

@@ -4,10 +4,10 @@
     ├── InvalidArgument (ValueError)      an argument, name, size or option that cannot be used
     ├── QueueNotFound (KeyError)          no queue of that name
     ├── QueueExists                       a queue of that name is there already
-    ├── QueueInUse                        open transactions hold the queue
+    ├── QueueInUse                        open or prepared transactions hold the queue
     ├── QueueFull                         the queue's capacity does not admit the messages
     ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
-    ├── SubscriptionExists                a subscription of that name with another start is there already
+    ├── SubscriptionExists                a subscription of that name is there already
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
     │   ├── TransactionNotFound (KeyError)      no transaction of that id or xid
@@ -25,15 +25,26 @@
     │   ├── StoreFailed                   a write or sync failed; reopen the store to recover
     │   ├── StoreCorrupt                  bytes on disk fail their checksum or contradict each other
     │   ├── StoreVersion                  the files are of a format version this release cannot read
-    │   └── DiskFull (OSError)            the file system has no room; nothing was changed
+    │   └── DiskFull (OSError)            the file system has no room for what was asked
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
-        └── OutcomeUnknown                the owner died during a commit; it may have taken effect
+        └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
 `quire.coordination` adds the exceptions of PEP 249 as a branch `Error`.
 
-Every message says what happened and what to do about it. An error raised by a call leaves the state
-as it was before the call, but for `OutcomeUnknown`, whose meaning is that this is not known.
+Every message says what happened and what to do about it.
+
+What a call that raised an error leaves behind:
+
+* The store, its queues and its ledger are as they were before the call. Exceptions: after
+  OutcomeUnknown, and after StoreFailed from a commit, a prepare or a decision, this is not known:
+  open the store again and look (the ledger tells of a commit, `recover` of what is prepared).
+  CommitUnfinished comes after a commit that stands.
+* A transaction is open as before, and can be tried again or rolled back. It has been rolled back
+  after AlreadyCommitted, TransactionTimeout and TransactionAborted; after DiskFull, where its
+  messages were on their way to a file; in a joined store also after an error of a put that the
+  owner found when the put reached it, at a later call or the commit, and after ConnectionLost.
+  `transaction.state` tells.
 """
 
 from __future__ import annotations
@@ -60,7 +71,7 @@ class QueueExists(QuireError):
 
 
 class QueueInUse(QuireError):
-    """Open transactions hold the queue."""
+    """Open or prepared transactions hold the queue, or messages of it are in flight."""
 
 
 class QueueFull(QuireError):
@@ -134,7 +145,10 @@ class StoreLocked(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A write or sync failed; the store refuses commits until it is reopened and recovered."""
+    """A write or sync failed; the store refuses commits until it is reopened and recovered.
+
+    Whether a commit that raised it took effect is known when the store was opened again.
+    """
 
 
 class StoreCorrupt(StoreError):
@@ -146,7 +160,10 @@ class StoreVersion(StoreError):
 
 
 class DiskFull(StoreError, OSError):
-    """The file system has no room for what was asked; nothing was changed."""
+    """The file system has no room for what was asked, which is not done.
+
+    A transaction whose messages were on their way to a file is rolled back; any other stays open.
+    """
 
 
 class RemoteError(QuireError):
@@ -158,4 +175,7 @@ class ConnectionLost(RemoteError, ConnectionError):
 
 
 class OutcomeUnknown(RemoteError):
-    """The owner died during a commit: after reopening, look whether it took effect."""
+    """The owner was lost after it was asked for a change, and before it answered.
+
+    A commit, a decision, `create_queue`, ...: open the store again and look whether it took effect.
+    """

@@ -16,8 +16,8 @@ from quire.env import Env, OsEnv
 from quire.errors import ConnectionLost, InvalidArgument, StoreFailed, StoreLocked
 
 if TYPE_CHECKING:
-    from quire.engine import Store
     from quire.remote import RemoteStore
+    from quire.store import Store
 
 JOIN_SECONDS: Final = 5.0  # for an owner that is just starting or just ending
 START_SECONDS: Final = 60.0  # for an owner process, which may have a journal to recover from
@@ -32,7 +32,7 @@ def open(
     share: bool = True,
     background: bool = True,
     **options: Any,
-) -> Store | RemoteStore:
+) -> Store:
     """Open the store at `path`: own it, or join its owner.
 
     `create` makes a new store where there is none. `share` lets other processes join this one, and
@@ -136,10 +136,10 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
 def _own(
     path: str, env: Env, create: bool, share: bool, background: bool, options: dict[str, Any]
 ) -> Store:
-    from quire.engine import Store
+    from quire.engine import Store as EmbeddedStore
 
     if not share:
-        return Store.open(path, env=env, create=create, background=background, **options)
+        return EmbeddedStore.open(path, env=env, create=create, background=background, **options)
     from quire.remote import SharedStore
 
     store = SharedStore.open(path, env=env, create=create, background=background, **options)

@@ -6,87 +6,160 @@ Only what is in the table can be called, with exactly the arguments named there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from quire.arguments import (
+    check_capacity,
+    check_file_number,
+    check_first,
+    check_key,
+    check_kind,
+    check_lease_id,
+    check_limit,
+    check_max_kept,
+    check_max_messages,
+    check_name,
+    check_passed,
+    check_range,
+    check_seconds,
+    check_source,
+    check_start,
+    check_transaction_id,
+)
 from quire.errors import InvalidArgument, RemoteError
+from quire.message import Messages
+from quire.store import Store
 
 from .delivery import Answer, messages_answers
-from .results import info_json, lease_json, records_json, report_json
+from .protocol import Header
+from .results import info_json, infos_json, lease_json, rows_json
+
+BROWSE: Final = "browse"  # whose answer is of several frames
+BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
 
 
 class Call(NamedTuple):
-    """A method of the store, the names of its arguments, and its result as JSON."""
+    """A method of the store: the names of its arguments, and its result as JSON."""
 
-    method: str
     arguments: frozenset[str]
-    result: Callable[[Any], Any]
+    answer: Callable[[Store, Header], object]
+    changes: bool = False  # something, so that its outcome matters where its answer does not come
 
 
-def _nothing(_: Any) -> None:
-    return None
+def _call(
+    arguments: str, answer: Callable[[Store, Header], object], *, changes: bool = False
+) -> Call:
+    return Call(frozenset(arguments.split()), answer, changes)
 
 
-def _itself(value: Any) -> Any:
-    return value
+def _queue(arguments: Header, name: str = "queue") -> str:
+    return check_name(arguments[name], "queue")
 
 
-def _infos(values: Any) -> list[dict[str, Any]]:
-    return [info_json(value) for value in values]
+def _subscription(arguments: Header) -> str:
+    return check_name(arguments["subscription"], "subscription")
 
 
-def _call(method: str, arguments: str, result: Callable[[Any], Any]) -> tuple[str, Call]:
-    return method, Call(method, frozenset(arguments.split()), result)
+CALLS: Final[Mapping[str, Call]] = {
+    "create_queue": _call(
+        "name kind capacity max_messages data_file",
+        lambda store, a: info_json(
+            store.create_queue(
+                _queue(a, "name"),
+                check_kind(a["kind"]),
+                check_capacity(a["capacity"]),
+                check_max_kept(a["max_messages"]),
+                check_file_number(a["data_file"]),
+            )
+        ),
+        changes=True,
+    ),
+    "drop_queue": _call("name", lambda store, a: store.drop_queue(_queue(a, "name")), changes=True),
+    "queues": _call("", lambda store, a: infos_json(store.queues())),
+    "queue": _call("name", lambda store, a: info_json(store.queue(_queue(a, "name")))),
+    "positions": _call("name", lambda store, a: list(store.positions(_queue(a, "name")))),
+    "records": _call(
+        "name start limit",
+        lambda store, a: rows_json(
+            store.records(_queue(a, "name"), check_passed(a["start"]), check_limit(a["limit"]))
+        ),
+    ),
+    "subscribe": _call(
+        "queue subscription start",
+        lambda store, a: info_json(
+            store.subscribe(_queue(a), _subscription(a), check_start(a["start"]))
+        ),
+        changes=True,
+    ),
+    "unsubscribe": _call(
+        "queue subscription",
+        lambda store, a: store.unsubscribe(_queue(a), _subscription(a)),
+        changes=True,
+    ),
+    "subscriptions": _call("queue", lambda store, a: infos_json(store.subscriptions(_queue(a)))),
+    "transactions": _call("", lambda store, a: infos_json(store.transactions())),
+    "transaction_info": _call(
+        "transaction_id",
+        lambda store, a: info_json(
+            store.transaction_info(check_transaction_id(a["transaction_id"]))
+        ),
+    ),
+    "abort": _call(
+        "transaction_id",
+        lambda store, a: store.abort(check_transaction_id(a["transaction_id"])),
+        changes=True,
+    ),
+    "recover": _call("", lambda store, a: infos_json(store.recover())),
+    "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
+    "lease": _call(
+        "queue start end seconds",
+        lambda store, a: lease_json(
+            store.lease(_queue(a), *check_range(a["start"], a["end"]), check_seconds(a["seconds"]))
+        ),
+        changes=True,
+    ),
+    "renew": _call(
+        "lease_id seconds",
+        lambda store, a: store.renew(check_lease_id(a["lease_id"]), check_seconds(a["seconds"])),
+        changes=True,
+    ),
+    "release": _call(
+        "lease_id", lambda store, a: store.release(check_lease_id(a["lease_id"])), changes=True
+    ),
+    "failed": _call("", lambda store, a: store.failed),
+    "status": _call("", lambda store, a: store.status()),
+    "checkpoint": _call("", lambda store, a: store.checkpoint(), changes=True),
+    "verify": _call("", lambda store, a: info_json(store.verify())),
+}
 
 
-CALLS: Final[Mapping[str, Call]] = dict(
-    [
-        _call("create_queue", "name kind capacity max_messages data_file", info_json),
-        _call("queues", "", _infos),
-        _call("queue", "name", info_json),
-        _call("drop_queue", "name", _nothing),
-        _call("subscribe", "queue subscription start", info_json),
-        _call("unsubscribe", "queue subscription", _nothing),
-        _call("subscriptions", "queue", _infos),
-        _call("records", "name start limit", records_json),
-        _call("transactions", "", _infos),
-        _call("transaction_info", "transaction_id", info_json),
-        _call("abort", "transaction_id", _nothing),
-        _call("recover", "", _infos),
-        _call("ledger", "key", _itself),
-        _call("positions", "name", list),
-        _call("lease", "queue start end seconds", lease_json),
-        _call("release", "lease_id", _nothing),
-        _call("renew", "lease_id seconds", _nothing),
-        _call("status", "", _itself),
-        _call("checkpoint", "", _nothing),
-        _call("verify", "", report_json),
-    ]
-)
-
-
-def answer_call(store: Any, op: str, header: Mapping[str, Any]) -> Iterator[Answer]:
+def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
     """Call the store and tell the result."""
     arguments = header.get("arguments", {})
     if not isinstance(arguments, dict):
         raise RemoteError("a message's arguments are not a JSON object")
-    if op == "browse":
-        yield from messages_answers(store.browse(*_browse_arguments(arguments)))
+    if op == BROWSE:
+        _check_arguments(op, arguments, BROWSE_ARGUMENTS)
+        yield from messages_answers(_browse(store, arguments))
         return
     call = CALLS.get(op)
     if call is None:
-        raise RemoteError(f"the owner of the store knows no operation {op!r}")
-    unknown = arguments.keys() - call.arguments
+        raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
+    _check_arguments(op, arguments, call.arguments)
+    yield {"result": call.answer(store, arguments)}, ()
+
+
+def _browse(store: Store, arguments: Header) -> Messages:
+    return store.browse(
+        check_source(arguments["source"]),
+        check_first(arguments["start"]),
+        check_max_messages(arguments["max_messages"]),
+    )
+
+
+def _check_arguments(op: str, given: Header, expected: frozenset[str]) -> None:
+    unknown, missing = given.keys() - expected, expected - given.keys()
     if unknown:
         raise InvalidArgument(f"{op} has no argument {', '.join(sorted(unknown))}")
-    try:
-        method = getattr(store, call.method)
-        result = method(**arguments)
-    except TypeError as error:
-        raise InvalidArgument(f"{op}: {error}") from None
-    yield {"result": call.result(result)}, ()
-
-
-def _browse_arguments(arguments: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    if arguments.keys() - {"source", "start", "max_messages"} or "source" not in arguments:
-        raise InvalidArgument("browse takes source, start and max_messages")
-    return arguments["source"], arguments.get("start"), arguments.get("max_messages", 1000)
+    if missing:
+        raise InvalidArgument(f"{op} misses {', '.join(sorted(missing))}")

@@ -9,15 +9,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from quire.arguments import Bytes
+from quire.engine import TransactionState
 from quire.errors import RemoteError
 
 from .failures import raise_error
 from .fork_guard import guard
-from .protocol import Bytes, Frame, decode_frame, encode_frame
+from .protocol import Frame, Header, decode_frame, encode_frame, state_of
+from .transport import Chunk, FlightClient
 
 
 class StreamEnded(Exception):
@@ -31,13 +33,13 @@ class StreamEnded(Exception):
 class Channel:
     """A stream, used by one thread at a time."""
 
-    def __init__(self, flight_client: Any, hello: dict[str, Any]) -> None:
+    def __init__(self, flight_client: FlightClient, hello: Header) -> None:
         """Open a stream with `hello`. Raises StreamEnded, or what the owner answers."""
         from pyarrow import flight
 
         self.broken = False
         self._in_request = threading.Lock()
-        self.transaction_state: str | None = None  # as the latest answer said
+        self.transaction_state: TransactionState | None = None  # as the latest answer said
         self._transactions = 0
         try:
             self._writer, self._reader = flight_client.do_exchange(
@@ -47,7 +49,7 @@ class Channel:
             raise StreamEnded(_reason(error), sent=False) from None
         guard(self)
 
-    def flight_objects(self) -> list[Any]:
+    def flight_objects(self) -> list[object]:
         """See `fork_guard`."""
         return [self._writer, self._reader]
 
@@ -67,7 +69,7 @@ class Channel:
         return self._transactions
 
     def request(
-        self, header: dict[str, Any], bodies: Sequence[Bytes] = (), *, may_block: bool = False
+        self, header: Header, bodies: Sequence[Bytes] = (), *, may_block: bool = False
     ) -> list[Frame]:
         """Send a request and wait for all frames of its answer.
 
@@ -76,7 +78,7 @@ class Channel:
         frame = encode_frame(header, bodies)
         with self._in_request:
             frames = self._exchange(frame, may_block)
-        self.transaction_state = frames[-1].header.get("state")
+        self.transaction_state = state_of(frames[-1].header)
         raise_error(frames[-1].header)
         return frames
 
@@ -131,9 +133,9 @@ class Channel:
         except RemoteError as error:  # whatever was asked may have been done
             raise StreamEnded(str(error), sent=True) from None
 
-    def _read_interruptibly(self) -> Any:
+    def _read_interruptibly(self) -> Chunk:
         """Read in another thread: signals reach only a main thread that waits in Python (C2)."""
-        results: list[Any] = []
+        results: list[Chunk] = []
         failures: list[BaseException] = []
         done = threading.Event()
 

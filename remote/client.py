@@ -1,4 +1,4 @@
-"""A store that another process owns: the methods of `quire.engine.Store`, over a connection.
+"""A store that another process owns: the interface `quire.store`, over a connection.
 
 Thread-safe. Each open transaction that has reached the owner has a stream of its own, so that one
 which waits for a message holds up no other.
@@ -8,11 +8,33 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from quire.engine.info import (
+from quire.arguments import (
+    Bytes,
+    QueueKind,
+    Start,
+    check_file_number,
+    check_first,
+    check_key,
+    check_large,
+    check_lease_id,
+    check_lifetime,
+    check_limit,
+    check_max_messages,
+    check_name,
+    check_owner,
+    check_passed,
+    check_queue,
+    check_range,
+    check_seconds,
+    check_source,
+    check_start,
+    check_transaction_id,
+    check_xid,
+)
+from quire.engine import (
     Lease,
     PreparedInfo,
     QueueInfo,
@@ -21,28 +43,25 @@ from quire.engine.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.engine.names import check_xid
-from quire.errors import InvalidArgument, QueueNotFound
+from quire.errors import QueueNotFound, RemoteError
+from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Messages
+from quire.store import Status, Store
 
+from .calls import BROWSE, CALLS
+from .channel import StreamEnded
 from .connection import Connection
-from .deciding import COMMIT, ROLLBACK, decide
+from .deciding import decide
 from .delivery import read_messages
-from .protocol import Bytes, Frame
-from .remote_transaction import RemoteTransaction, check_seconds
-from .results import (
-    read_lease,
-    read_prepared,
-    read_queue,
-    read_records,
-    read_report,
-    read_subscription,
-    read_transaction,
-)
+from .documented import documented_by
+from .protocol import Decision, Frame
+from .remote_transaction import RemoteTransaction
+from .results import read, read_list
 
-_LONG: Final = frozenset({"browse", "checkpoint", "verify"})  # worth being interruptible
+_LONG: Final = frozenset({BROWSE, "checkpoint", "verify"})  # worth being interruptible
 
 
+@documented_by(Store)
 class RemoteStore:
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
 
@@ -77,94 +96,120 @@ class RemoteStore:
     def __repr__(self) -> str:
         return f"<RemoteStore {self.path}, owned by process {self.owner_process_id}>"
 
+    @property
+    def failed(self) -> bool:
+        """Asks the owner."""
+        return read(bool, self._call("failed"))
+
     # Queues and subscriptions
 
     def create_queue(
         self,
         name: str,
-        kind: str = "topic",
-        capacity: int | None = None,
+        kind: QueueKind = "topic",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
     ) -> QueueInfo:
-        """See `quire.engine.Store`, as for all methods here."""
-        arguments: dict[str, Any] = {"name": name, "kind": kind, "max_messages": max_messages}
-        if capacity is not None:
-            arguments["capacity"] = capacity
-        if data_file is not None:
-            arguments["data_file"] = data_file
-        return read_queue(self._call("create_queue", **arguments))
+        check_queue(name, kind, capacity, max_messages)
+        answer = self._call(
+            "create_queue",
+            name=name,
+            kind=kind,
+            capacity=capacity,
+            max_messages=max_messages,
+            data_file=check_file_number(data_file),
+        )
+        return read(QueueInfo, answer)
 
     def queues(self) -> list[QueueInfo]:
-        return [read_queue(value) for value in self._call("queues")]
+        return read_list(QueueInfo, self._call("queues"))
 
     def queue(self, name: str) -> QueueInfo:
-        return read_queue(self._call("queue", name=name))
+        return read(QueueInfo, self._call("queue", name=check_name(name, "queue")))
 
     def drop_queue(self, name: str) -> None:
-        self._known_queues.discard(name)
+        self._known_queues.discard(check_name(name, "queue"))
         self._call("drop_queue", name=name)
 
+    def positions(self, name: str) -> tuple[int, int]:
+        answer = read_list(int, self._call("positions", name=check_name(name, "queue")))
+        if len(answer) != 2:
+            raise RemoteError(f"the owner's answer {answer!r:.100} is no pair of positions")
+        return answer[0], answer[1]
+
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
-        return read_records(self._call("records", name=name, start=start, limit=limit))
+        answer = self._call(
+            "records",
+            name=check_name(name, "queue"),
+            start=check_passed(start),
+            limit=check_limit(limit),
+        )
+        return read_list(QueueRecord, answer)
 
     def subscribe(
-        self, queue: str, subscription: str, start: str | int = "earliest"
+        self, queue: str, subscription: str, start: Start = "earliest"
     ) -> SubscriptionInfo:
-        return read_subscription(
-            self._call("subscribe", queue=queue, subscription=subscription, start=start)
+        answer = self._call(
+            "subscribe",
+            queue=check_name(queue, "queue"),
+            subscription=check_name(subscription, "subscription"),
+            start=check_start(start),
         )
+        return read(SubscriptionInfo, answer)
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
-        self._call("unsubscribe", queue=queue, subscription=subscription)
+        self._call(
+            "unsubscribe",
+            queue=check_name(queue, "queue"),
+            subscription=check_name(subscription, "subscription"),
+        )
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
-        return [read_subscription(value) for value in self._call("subscriptions", queue=queue)]
+        answer = self._call("subscriptions", queue=check_name(queue, "queue"))
+        return read_list(SubscriptionInfo, answer)
 
-    # Messages
+    # Transactions and messages
 
     def transaction(
         self, timeout: float | None = None, large: bool = False, owner: str | None = None
     ) -> RemoteTransaction:
-        """See `quire.engine.Store`. `owner`: by default this process, by its number."""
-        if timeout is not None and check_seconds(timeout) == 0:
-            raise InvalidArgument("timeout is 0: give seconds above 0, or None")
-        if owner is not None and not isinstance(owner, str):
-            raise InvalidArgument(f"owner {owner!r}: give a name, or None")
         self.connection.check()
         return RemoteTransaction(
-            self, next(self._numbers), timeout=timeout, large=bool(large), owner=owner
+            self,
+            next(self._numbers),
+            timeout=check_lifetime(timeout),
+            large=check_large(large),
+            owner=check_owner(owner),
         )
 
     def transactions(self) -> list[TransactionInfo]:
-        """Those that have reached the owner, whosever they are; the ids are the owner's."""
-        return [read_transaction(value) for value in self._call("transactions")]
+        return read_list(TransactionInfo, self._call("transactions"))
 
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
-        return read_transaction(self._call("transaction_info", transaction_id=transaction_id))
+        number = check_transaction_id(transaction_id)
+        return read(TransactionInfo, self._call("transaction_info", transaction_id=number))
 
     def abort(self, transaction_id: int) -> None:
-        self._call("abort", transaction_id=transaction_id)
+        self._call("abort", transaction_id=check_transaction_id(transaction_id))
 
     def recover(self) -> list[PreparedInfo]:
-        return [read_prepared(value) for value in self._call("recover")]
+        return read_list(PreparedInfo, self._call("recover"))
 
     def commit_prepared(self, xid: str) -> None:
-        """See `quire.engine.Store`. Raises OutcomeUnknown if the owner dies before it answers."""
-        self._decide(COMMIT, xid)
+        self._decide(Decision.COMMIT, xid)
 
     def rollback_prepared(self, xid: str) -> None:
-        self._decide(ROLLBACK, xid)
+        self._decide(Decision.ROLLBACK, xid)
 
-    def _decide(self, op: str, xid: str) -> None:
-        result = decide(self.connection, op, check_xid(xid))
-        transaction = self.prepared.get(result.get("number") or 0)
+    def _decide(self, decision: Decision, xid: str) -> None:
+        decided = decide(self.connection, decision, check_xid(xid))
+        transaction = self.prepared.get(decided.number or 0)
         if transaction is not None:
-            transaction.decided(result)
+            transaction.decided(decided)
 
-    def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
-        if isinstance(queue, str):  # else the transaction refuses it
-            self._known_queues.add(queue)  # the commit, which follows at once, finds out
+    def put(self, queue: str, payload: Bytes, **fields: object) -> int:
+        self._known_queues.add(check_name(queue, "queue"))  # the commit, at once, finds out
         try:
             with self.transaction() as txn:
                 message_id = txn.put(queue, payload, **fields)
@@ -174,15 +219,17 @@ class RemoteStore:
         return int(message_id)
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
-        return read_messages(
-            self._frames("browse", {"source": source, "start": start, "max_messages": max_messages})
+        frames = self._frames(
+            BROWSE,
+            source=check_source(source),
+            start=check_first(start),
+            max_messages=check_max_messages(max_messages),
         )
+        return read_messages(frames)
 
     def check_queue(self, name: str) -> None:
         """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""
-        if not isinstance(name, str):
-            raise InvalidArgument(f"a queue's name is a str, not {type(name).__name__}")
-        if name not in self._known_queues:
+        if check_name(name, "queue") not in self._known_queues:
             self.queue(name)
             self._known_queues.add(name)
 
@@ -190,50 +237,62 @@ class RemoteStore:
         """A commit met a queue that is gone."""
         self._known_queues.clear()
 
-    # Positions, leases, the ledger
+    # Leases, the ledger
 
     def ledger(self, key: str) -> int | None:
-        value: int | None = self._call("ledger", key=key)
-        return value
+        value = self._call("ledger", key=check_key(key))
+        return None if value is None else read(int, value)
 
-    def positions(self, name: str) -> tuple[int, int]:
-        first, end = self._call("positions", name=name)
-        return first, end
-
-    def lease(self, queue: str, start: int, end: int, seconds: float = 600.0) -> Lease:
-        return read_lease(self._call("lease", queue=queue, start=start, end=end, seconds=seconds))
+    def lease(
+        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> Lease:
+        check_range(start, end)
+        answer = self._call(
+            "lease",
+            queue=check_name(queue, "queue"),
+            start=start,
+            end=end,
+            seconds=check_seconds(seconds),
+        )
+        return read(Lease, answer)
 
     def release(self, lease_id: int) -> None:
-        self._call("release", lease_id=lease_id)
+        self._call("release", lease_id=check_lease_id(lease_id))
 
-    def renew(self, lease_id: int, seconds: float = 600.0) -> None:
-        self._call("renew", lease_id=lease_id, seconds=seconds)
+    def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+        self._call("renew", lease_id=check_lease_id(lease_id), seconds=check_seconds(seconds))
 
     # The store as a whole
 
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self._call("status")
-        return status
+    def status(self) -> Status:
+        return read(dict, self._call("status"))
 
     def checkpoint(self) -> None:
         self._call("checkpoint")
 
     def verify(self) -> Report:
-        return read_report(self._call("verify"))
+        return read(Report, self._call("verify"))
 
     def close(self) -> None:
-        """End the connection; open transactions are rolled back. Twice is once."""
         self._finalizer()
 
-    def _call(self, op: str, **arguments: Any) -> Any:
-        return self._frames(op, arguments)[-1].header.get("result")
+    def _call(self, op: str, **arguments: object) -> object:
+        return self._frames(op, **arguments)[-1].header.get("result")
 
-    def _frames(self, op: str, arguments: Mapping[str, Any]) -> list[Frame]:
+    def _frames(self, op: str, **arguments: object) -> list[Frame]:
+        channel = self.connection.borrow()
         try:
-            with self.connection.channel() as channel:
-                return channel.request(
-                    {"op": op, "arguments": dict(arguments)}, may_block=op in _LONG
-                )
+            return channel.request({"op": op, "arguments": arguments}, may_block=op in _LONG)
+        except StreamEnded as error:
+            if op in CALLS and CALLS[op].changes:
+                raise self.connection.lose_request(error, op, "whether it took effect") from None
+            raise self.connection.lose(str(error)) from None
         except QueueNotFound:
             self.forget_queues()
             raise
+        finally:
+            self.connection.give_back(channel)
+
+
+if TYPE_CHECKING:
+    _joined: type[Store] = RemoteStore

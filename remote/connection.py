@@ -2,7 +2,8 @@
 
 N1. One stream, the watch, carries nothing: its end tells at once that the owner is gone.
 N2. After that every operation raises ConnectionLost, and the connection never comes back by itself:
-    what transactions had done at the old owner is rolled back. The store must be opened anew.
+    what transactions had done at the old owner is rolled back. The store must be opened anew. What
+    was under way and may have changed something raises OutcomeUnknown, if it had been sent.
 N3. A connection is of use only to the process that opened it, not to one forked from it.
 """
 
@@ -10,15 +11,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
-from quire.errors import ConnectionLost, RemoteError, StoreClosed
+from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
 
 from .channel import Channel, StreamEnded
 from .fork_guard import check_flight, guard
-from .protocol import MAX_IDLE_STREAMS, Frame, field
+from .protocol import MAX_IDLE_STREAMS, Frame, Header, Role, field
+from .transport import FlightClient
 
 HELLO_SECONDS: Final = 5.0
 _OPTIONS: Final = [
@@ -48,7 +48,7 @@ class Connection:
         self._lost: str | None = None
         self._closed = False
         try:
-            self._flight = flight.FlightClient(url, generic_options=_OPTIONS)
+            self._flight: FlightClient = flight.FlightClient(url, generic_options=_OPTIONS)
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"cannot connect to {url}: {error}") from None
         guard(self)
@@ -59,10 +59,10 @@ class Connection:
             raise
         self.epoch = field(hello.header, "epoch", str)
         self.path = field(hello.header, "path", str)
-        self.store_id = hello.header.get("store_id")
+        self.store_id = field(hello.header, "store_id", int)
         self.owner_process_id = field(hello.header, "process_id", int)
 
-    def flight_objects(self) -> list[Any]:
+    def flight_objects(self) -> list[object]:
         """See `fork_guard`."""
         return [self._flight]
 
@@ -95,7 +95,7 @@ class Connection:
                 self._in_use.add(channel)
                 return channel
         try:
-            channel = Channel(self._flight, self._hello("work"))
+            channel = Channel(self._flight, self._hello(Role.WORK))
             channel.receive_hello()
         except StreamEnded as error:
             raise self.lose(str(error)) from None
@@ -115,17 +115,6 @@ class Connection:
                 return
         channel.close()
 
-    @contextmanager
-    def channel(self) -> Iterator[Channel]:
-        """A channel for one request."""
-        channel = self.borrow()
-        try:
-            yield channel
-        except StreamEnded as error:
-            raise self.lose(str(error)) from None
-        finally:
-            self.give_back(channel)
-
     def lose(self, reason: str) -> ConnectionLost | StoreClosed:
         """Give the connection up (N2); the error for an operation that was under way."""
         if self._closed:
@@ -135,6 +124,16 @@ class Connection:
         return ConnectionLost(
             f"the owner of the store is gone ({self._lost}); nothing of this operation took effect:"
             " open the store again"
+        )
+
+    def lose_request(self, error: StreamEnded, doing: str, look: str) -> QuireError:
+        """The error for a request whose effect nobody tells any more, if it was sent."""
+        lost = self.lose(str(error))
+        if not error.sent:
+            return lost
+        return OutcomeUnknown(
+            f"the owner of the store was lost during {doing} ({error}): open the store again and"
+            f" look {look}"
         )
 
     def close(self) -> None:
@@ -155,10 +154,10 @@ class Connection:
     _watch: Channel | None = None
     _watcher: threading.Thread
 
-    def _hello(self, role: str) -> dict[str, Any]:
+    def _hello(self, role: Role) -> Header:
         return {
             "op": "hello",
-            "role": role,
+            "role": role.value,
             "epoch": self._expected_epoch,
             "process_id": self._process_id,
         }
@@ -171,7 +170,7 @@ class Connection:
 
         def run() -> None:
             try:
-                watch = self._watch = Channel(self._flight, self._hello("watch"))
+                watch = self._watch = Channel(self._flight, self._hello(Role.WATCH))
                 hello.append(watch.receive_hello())
             except Exception as error:  # noqa: BLE001 raised again below
                 failure.append(error)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from quire.errors import ConnectionLost, OutcomeUnknown
+from quire.engine import TransactionState
+from quire.errors import ConnectionLost
 
 from .channel import StreamEnded
 from .connection import Connection
-from .protocol import field
+from .protocol import Decision, Header, field, state_of
 
-COMMIT: Final = "commit_prepared"
-ROLLBACK: Final = "rollback_prepared"
+LISTED: Final = "whether recover() lists it"
 
 
-def decide(connection: Connection, op: str, xid: str, number: int | None = None) -> dict[str, Any]:
+class Decided(NamedTuple):
+    """What the owner tells of a transaction that it has decided."""
+
+    number: int | None  # None: it was not prepared by a client of this owner
+    state: TransactionState | None
+    placed: Header
+    committed: bool  # by this very request
+
+
+def decide(
+    connection: Connection, decision: Decision, xid: str, number: int | None = None
+) -> Decided:
     """What the owner tells of the transaction. Raises OutcomeUnknown if it dies meanwhile.
 
     `number`: decide the transaction that was prepared under it, no other of the same xid.
@@ -26,18 +37,19 @@ def decide(connection: Connection, op: str, xid: str, number: int | None = None)
             f"{error}; what is prepared stays so: look at recover(), and decide there"
         ) from None
     try:
-        answer = channel.request({"op": op, "arguments": {"xid": xid, "number": number}})
+        answer = channel.request(
+            {"op": decision.value, "arguments": {"xid": xid, "number": number}}
+        )
     except StreamEnded as error:
-        lost = connection.lose(str(error))
-        raise (outcome_unknown(op, xid, error) if error.sent else lost) from None
+        raise connection.lose_request(error, f"{decision.value} of {xid!r}", LISTED) from None
     finally:
         connection.give_back(channel)
-    return field(answer[-1].header, "result", dict)
-
-
-def outcome_unknown(doing: str, xid: str, error: StreamEnded) -> OutcomeUnknown:
-    """The owner's end came before its answer."""
-    return OutcomeUnknown(
-        f"the owner of the store died during {doing} of {xid!r} ({error}): open the store again and"
-        " look whether recover() lists it"
+    result = field(answer[-1].header, "result", dict)
+    if result.get("number") is None:
+        return Decided(None, None, {}, False)
+    return Decided(
+        field(result, "number", int),
+        state_of(result),
+        field(result, "placed", dict),
+        field(result, "committed", bool),
     )

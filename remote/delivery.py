@@ -7,15 +7,15 @@ blocks, into which slices of the store's blocks are packed, so that no message i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from quire.arguments import Bytes
 from quire.block import Block, Part, pack
 from quire.errors import RemoteError
 from quire.message import Delivered, Message, Messages
 
-from .protocol import ANSWER_BYTES, Bytes, Frame, field
+from .protocol import ANSWER_BYTES, Frame, Header, field
 
-Answer = tuple[dict[str, Any], Sequence[Bytes]]
+Answer = tuple[Header, Sequence[Bytes]]
 
 _FIELDS = (
     "id",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Final
+from typing import Final
 
 from quire import errors
 from quire.errors import QuireError, RemoteError
+
+from .protocol import Header
 
 ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
     name: value
@@ -15,7 +17,7 @@ ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
 }
 
 
-def describe_error(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> dict[str, object]:
     """The header of an answer that reports `error`."""
     for kind in type(error).__mro__:
         if ERROR_CLASSES.get(kind.__name__) is kind:
@@ -24,7 +26,7 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     return {"error": {"type": RemoteError.__name__, "message": message}}
 
 
-def raise_error(header: dict[str, Any]) -> None:
+def raise_error(header: Header) -> None:
     """Raise what an answer reports, as the same class with the same message."""
     report = header.get("error")
     if report is None:

@@ -13,7 +13,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from quire.errors import RemoteError
 
@@ -21,7 +21,7 @@ from quire.errors import RemoteError
 class Holder(Protocol):
     """Something that holds objects of Flight."""
 
-    def flight_objects(self) -> Iterable[Any]:
+    def flight_objects(self) -> Iterable[object]:
         """All of them."""
 
 

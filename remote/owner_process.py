@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import ExitStack, contextmanager
+from typing import Final
 
 from quire.env import Env
 
@@ -32,15 +32,12 @@ def told_to_end() -> Iterator[threading.Event]:
     Only the main thread can ask for signals; elsewhere nobody sets it.
     """
     event = threading.Event()
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, lambda *_: event.set())
-    try:
+    with ExitStack() as handlers:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                before = signal.signal(number, lambda *_: event.set())
+                handlers.callback(signal.signal, number, before)
         yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class OwnerProcess:

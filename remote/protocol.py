@@ -9,7 +9,7 @@ have `"more": true`.
 | bytes | field | meaning |
 |---|---|---|
 | 4 | magic | `QUIR` |
-| 2 | version | of the protocol, little-endian like all that follows: 1 |
+| 2 | version | of the protocol, little-endian like all that follows: 2 |
 | 2 | reserved | 0 |
 | 4 | header length | of the JSON text, in bytes |
 | n | header | a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any |
@@ -18,8 +18,15 @@ have `"more": true`.
 A request has `"op"`. An answer has `"error"` (`{"type", "message"}`) or what the operation returns.
 A request that works in a transaction names the exact one: `"epoch"`, a random number that the owner
 draws each time it opens the store, and `"txn"`, which counts the transactions of a stream from 1.
-So a late request never reaches another transaction than its own. The answer's `"state"` is that of
-the stream's transaction, null when there is none.
+So a late request never reaches another transaction than its own. It also says how the transaction
+is to begin, if it has not: `"timeout"` in seconds (null: never; without it, as the owner's options
+say), `"large"` and `"owner"`. The answer's `"state"` is that of the stream's transaction, null when
+there is none.
+
+What a transaction puts comes with `send`, `commit` or `prepare`: `"puts"` lists pairs of a queue
+and null, for the next of the bodies, which is a block; or of a queue and the id of a file to adopt.
+Once it has committed, `"placed"` tells for each queue the first id, and after it how many messages
+each adopted file holds, in put order.
 
 R1. A frame of another version, or one that is no frame, is refused before anything is done.
 R2. A stream carries one transaction at a time. When it ends, for whatever reason, the transaction
@@ -32,15 +39,18 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from operator import index
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+from quire.arguments import Bytes
+from quire.engine import TransactionState
 from quire.errors import InvalidArgument, RemoteError
 
 MAGIC: Final = b"QUIR"
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 HEAD: Final = struct.Struct("<4sHHI")
 assert HEAD.size == 12
 
@@ -51,15 +61,29 @@ SEND_AHEAD_BYTES: Final = 8 << 20  # what a client buffers for one transaction b
 MAX_STREAMS: Final = 256  # each occupies a thread of the owner
 MAX_IDLE_STREAMS: Final = 4  # that a client keeps open for its next transactions
 
-Bytes = bytes | bytearray | memoryview
+Header = Mapping[str, object]
 T = TypeVar("T")
+
+
+class Role(Enum):
+    """What a stream is for, as its hello says."""
+
+    WATCH = "watch"  # nothing: its end tells that the other side is gone
+    WORK = "work"
+
+
+class Decision(Enum):
+    """What becomes of a prepared transaction."""
+
+    COMMIT = "commit_prepared"
+    ROLLBACK = "rollback_prepared"
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A decoded frame. The bodies are views of the received buffer."""
 
-    header: dict[str, Any]
+    header: Header
     bodies: list[memoryview]
 
 
@@ -71,12 +95,15 @@ def _number(value: object) -> int:
         raise TypeError(f"{value!r:.100} is neither text nor a number") from None
 
 
-def encode_frame(header: dict[str, Any], bodies: Sequence[Bytes] = ()) -> bytes:
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_number)
+
+
+def encode_frame(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
     """The bytes of one frame. Raises InvalidArgument if it is too large for one."""
     if bodies:
         header = {**header, "bodies": [len(body) for body in bodies]}
     try:
-        text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=_number).encode()
+        text = _JSON.encode(dict(header)).encode()
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"an argument cannot be sent to the store's owner: {error}") from None
     size = HEAD.size + len(text) + sum(map(len, bodies))
@@ -104,7 +131,7 @@ def decode_frame(data: Bytes) -> Frame:
     if length > MAX_HEADER_BYTES or HEAD.size + length > len(view):
         raise RemoteError("a message is cut off in its header")
     try:
-        header = json.loads(bytes(view[HEAD.size : HEAD.size + length]))
+        header: object = json.loads(bytes(view[HEAD.size : HEAD.size + length]))
     except (ValueError, RecursionError) as error:
         raise RemoteError(f"a message's header is not JSON: {error}") from None
     if not isinstance(header, dict):
@@ -124,9 +151,18 @@ def _split(rest: memoryview, lengths: object) -> list[memoryview]:
     return bodies
 
 
-def field(header: dict[str, Any], name: str, kind: type[T]) -> T:
+def field(header: Header, name: str, kind: type[T]) -> T:
     """A field of a request or an answer, of exactly this type. Raises RemoteError."""
     value = header.get(name)
     if type(value) is not kind:
         raise RemoteError(f"a message's field {name!r} is {value!r}, which is no {kind.__name__}")
     return value
+
+
+def state_of(header: Header) -> TransactionState | None:
+    """The state that an answer tells of a transaction. Raises RemoteError."""
+    value = header.get("state")
+    try:
+        return None if value is None else TransactionState(value)
+    except ValueError:
+        raise RemoteError(f"{value!r:.100} is no state of a transaction") from None

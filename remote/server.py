@@ -12,9 +12,9 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -30,19 +30,28 @@ from .address import (
 )
 from .failures import describe_error
 from .fork_guard import check_flight, guard
-from .protocol import MAX_STREAMS, decode_frame, encode_frame
-from .session import Session
+from .protocol import MAX_STREAMS, Header, Role, decode_frame, encode_frame
+from .session import ServedStore, Session
 from .sockets import cut_connections
+from .transport import (
+    FlightServer,
+    StreamContext,
+    StreamDescriptor,
+    StreamReader,
+    StreamWriter,
+)
 from .undecided import Undecided
 
 FINISH_SECONDS: Final = 5.0  # for requests under way when the server closes
+_ROLES: Final = tuple(role.value for role in Role)
+Exchange = Callable[[StreamContext, StreamDescriptor, StreamReader, StreamWriter], None]
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class StoreServer:
     """Serves a store to other processes until `close`."""
 
-    def __init__(self, store: Any, env: Env, path: str) -> None:
+    def __init__(self, store: ServedStore, env: Env, path: str) -> None:
         self._store = store
         self._env = env
         self._path = os.path.abspath(path)
@@ -59,7 +68,7 @@ class StoreServer:
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
-        self._flight: Any = None
+        self._flight: FlightServer | None = None
         self._listener: str | int = 0
         self._socket_path: str | None = None
 
@@ -89,7 +98,7 @@ class StoreServer:
         self.url = url
         return url
 
-    def flight_objects(self) -> list[Any]:
+    def flight_objects(self) -> list[object]:
         """See `fork_guard`."""
         return [self._flight]
 
@@ -147,7 +156,7 @@ class StoreServer:
                     self._closing = True  # whoever comes now is too late, and opens the store again
                     return
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, object]:
         """For the store's `status`."""
         return {
             "url": self.url,
@@ -164,13 +173,20 @@ class StoreServer:
 
     # Streams
 
-    def _exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    def _exchange(
+        self,
+        context: StreamContext,
+        descriptor: StreamDescriptor,
+        reader: StreamReader,
+        writer: StreamWriter,
+    ) -> None:
         """Serve one stream."""
         try:
             hello = self._read_hello(descriptor)
-            with self._stream(is_client=hello["role"] == "watch"):
+            role = Role(hello["role"])
+            with self._stream(is_client=role is Role.WATCH):
                 writer.write_metadata(encode_frame(self._hello()))
-                if hello["role"] == "watch":
+                if role is Role.WATCH:
                     _read_to_end(reader)
                 else:
                     self._serve(context, reader, writer, _client_name(hello))
@@ -179,24 +195,26 @@ class StoreServer:
         except (pa.ArrowException, StopIteration):
             return  # the client is gone
 
-    def _read_hello(self, descriptor: Any) -> dict[str, Any]:
+    def _read_hello(self, descriptor: StreamDescriptor) -> Header:
         header = decode_frame(descriptor.command or b"").header
-        if header.get("op") != "hello" or header.get("role") not in ("watch", "work"):
+        if header.get("op") != "hello" or header.get("role") not in _ROLES:
             raise RemoteError("a stream begins with a hello of Quire's protocol")
         if header.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         return header
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> Header:
         return {
             "op": "hello",
             "epoch": self.epoch,
             "path": self._path,
-            "store_id": getattr(self._store, "store_id", None),
+            "store_id": self._store.store_id,
             "process_id": os.getpid(),
         }
 
-    def _serve(self, context: Any, reader: Any, writer: Any, client: str) -> None:
+    def _serve(
+        self, context: StreamContext, reader: StreamReader, writer: StreamWriter, client: str
+    ) -> None:
         session = Session(
             self._store,
             self.epoch,
@@ -246,27 +264,33 @@ class StoreServer:
                 self._changed.notify_all()
 
 
-def _client_name(hello: dict[str, Any]) -> str:
+def _client_name(hello: Header) -> str:
     """Whose transactions those of a stream are; earlier releases did not tell it."""
     process_id = hello.get("process_id")
     who = f"process {process_id}" if type(process_id) is int else "a process"
     return f"{who} over the socket"
 
 
-def _read_to_end(reader: Any) -> None:
+def _read_to_end(reader: StreamReader) -> None:
     while True:
         reader.read_chunk()
 
 
-def _flight_server(url: str, exchange: Any) -> Any:
+def _flight_server(url: str, exchange: Exchange) -> FlightServer:
     # Imported here: Flight starts threads, which a process that forks later must not have.
     from pyarrow import flight
 
-    class FlightServer(flight.FlightServerBase):
-        def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+    class Listener(flight.FlightServerBase):
+        def do_exchange(
+            self,
+            context: StreamContext,
+            descriptor: StreamDescriptor,
+            reader: StreamReader,
+            writer: StreamWriter,
+        ) -> None:
             exchange(context, descriptor, reader, writer)
 
-    return FlightServer(url)
+    return Listener(url)
 
 
 def _check_loopback(url: str) -> None:

@@ -10,27 +10,55 @@ S3. When the session ends, its open transaction is rolled back; also when messag
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final, Protocol, TypeVar
 
+from quire.arguments import (
+    check_key,
+    check_large,
+    check_lifetime,
+    check_max_messages,
+    check_name,
+    check_owner,
+    check_position,
+    check_source,
+    check_timeout,
+    check_version,
+    check_xid,
+)
+from quire.engine import TransactionState
 from quire.errors import (
     ConnectionLost,
-    InvalidArgument,
     QueueFull,
     QuireError,
     RemoteError,
     StoreClosed,
     TransactionClosed,
 )
+from quire.ltds import check_foreign
+from quire.store import Store
+from quire.transaction import Transaction
 
 from .calls import answer_call
 from .delivery import Answer, message_answer, messages_answers
 from .failures import describe_error
-from .protocol import Frame, decode_frame, encode_frame, field
-from .undecided import DECISIONS, Undecided
+from .placing import Placing
+from .protocol import Decision, Frame, Header, decode_frame, encode_frame, field
+from .undecided import Undecided
 
 WAIT_SECONDS: Final = 0.25  # between two looks whether the client of a waiting request is there
+_DECISIONS: Final = {decision.value: decision for decision in Decision}
+Found = TypeVar("Found")
+
+
+class ServedStore(Store, Protocol):
+    """A store that can be served to clients."""
+
+    @property
+    def commit_timeout(self) -> float:
+        """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
 
 
 class Session:
@@ -38,7 +66,7 @@ class Session:
 
     def __init__(
         self,
-        store: Any,
+        store: ServedStore,
         epoch: str,
         undecided: Undecided,
         client: str,
@@ -51,14 +79,12 @@ class Session:
         self._epoch = epoch
         self._is_gone = is_gone
         self._is_closing = is_closing
-        self._transaction: Any = None
+        self._transaction: Transaction | None = None
         self._number = 0
         self._delivering = False  # messages are taken, and on their way to the client
-        self._ids: dict[str, Any] = {}  # by queue, of what was put there first
-        self._operations: dict[str, Callable[[Any, Frame], Iterator[Answer]]] = {
+        self._placing = Placing()
+        self._operations: dict[str, Callable[[Transaction, Frame], Iterator[Answer]]] = {
             "send": self._send,
-            "put_block": self._put_block,
-            "adopt": self._adopt,
             "get": self._get,
             "get_many": self._get_many,
             "read_to": self._read_to,
@@ -83,18 +109,23 @@ class Session:
 
     def close(self) -> None:
         """Roll back what is open (S3)."""
-        transaction, self._transaction = self._transaction, None
-        self._ids = {}
-        if transaction is not None and transaction.state != "prepared":
+        transaction = self._leave()
+        if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
             with contextlib.suppress(QuireError):
                 transaction.rollback()
+
+    def _leave(self) -> Transaction | None:
+        """The stream's transaction, which is its no more."""
+        transaction, self._transaction = self._transaction, None
+        self._placing = Placing()
+        return transaction
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:
         if self._is_closing():
             raise StoreClosed("the owner has closed the store: open it again")
         op = field(frame.header, "op", str)
-        if op in DECISIONS:
-            return self._undecided.answer(op, frame.header)
+        if op in _DECISIONS:
+            return self._undecided.answer(_DECISIONS[op], frame.header)
         operation = self._operations.get(op)
         if operation is None:
             return answer_call(self._store, op, frame.header)
@@ -104,12 +135,12 @@ class Session:
         """The transaction's state for the client; None when there is none any more."""
         if self._transaction is None:
             return None
-        state: str = self._transaction.state
-        if state != "open":
+        state = _state(self._transaction)
+        if state is not TransactionState.OPEN:
             self.close()
-        return state
+        return state.value
 
-    def _transaction_of(self, header: dict[str, Any]) -> Any:
+    def _transaction_of(self, header: Header) -> Transaction:
         """The transaction that a request names, begun if it is a new one (S2)."""
         if field(header, "epoch", str) != self._epoch:
             raise ConnectionLost("the store was opened again since: open it here again too")
@@ -121,53 +152,45 @@ class Session:
         if self._transaction is not None:
             raise RemoteError(f"transaction {self._number} of this stream has not ended")
         transaction = self._store.transaction(
-            timeout=header.get("timeout"),
-            large=header.get("large") is True,
-            owner=self._client if header.get("owner") is None else header["owner"],
+            _lifetime(header),
+            check_large(header.get("large", False)),
+            check_owner(header.get("owner")) or self._client,
         )
         self._number = number
         self._transaction = transaction
         return transaction
 
-    def _take_puts(self, transaction: Any, frame: Frame) -> None:
-        queues = field(frame.header, "puts", list)
-        if len(queues) != len(frame.bodies):
-            raise RemoteError(f"{len(queues)} queues are named for {len(frame.bodies)} blocks")
+    def _take_puts(self, transaction: Transaction, frame: Frame) -> None:
+        puts = [_read_put(entry) for entry in field(frame.header, "puts", list)]
+        blocks = sum(ltds_id is None for _, ltds_id in puts)
+        if blocks != len(frame.bodies):
+            raise RemoteError(f"{blocks} puts name blocks, and {len(frame.bodies)} blocks came")
+        bodies = iter(frame.bodies)
         try:
-            for queue, body in zip(queues, frame.bodies, strict=True):
-                self._ids.setdefault(queue, transaction.put_block(queue, body))
+            for queue, ltds_id in puts:
+                if ltds_id is None:
+                    self._placing.put_block(transaction, queue, next(bodies))
+                else:
+                    self._placing.adopt(transaction, queue, ltds_id)
         except BaseException:
             self.close()  # some of them may be in: the client cannot tell which
             raise
 
-    def _send(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+    def _send(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         self._take_puts(transaction, frame)
         yield {}, ()
 
-    def _put_block(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        if len(frame.bodies) != 1:
-            raise RemoteError("put_block takes one block")
-        queue = field(frame.header, "queue", str)
-        ids = transaction.put_block(queue, frame.bodies[0])
-        self._ids.setdefault(queue, ids)
-        yield {"count": len(ids)}, ()
-
-    def _adopt(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        queue = field(frame.header, "queue", str)
-        ids = transaction.adopt(queue, frame.header.get("ltds_id"))
-        self._ids.setdefault(queue, ids)
-        yield {"count": len(ids)}, ()
-
-    def _get(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        source = frame.header.get("source")
+    def _get(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
         message = self._wait(
             _seconds(frame, 0), lambda seconds: transaction.get(source, timeout=seconds)
         )
         self._delivering = True
         yield message_answer(message)
 
-    def _get_many(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        source, count = frame.header.get("source"), frame.header.get("max_messages")
+    def _get_many(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
+        count = check_max_messages(frame.header.get("max_messages"))
         messages = self._wait(
             _seconds(frame, 0),
             lambda seconds: transaction.get_many(source, count, timeout=seconds),
@@ -175,34 +198,36 @@ class Session:
         self._delivering = True
         yield from messages_answers(messages)
 
-    def _read_to(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        transaction.read_to(frame.header.get("source"), frame.header.get("position"))
+    def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        transaction.read_to(
+            check_source(frame.header.get("source")), check_position(frame.header.get("position"))
+        )
         yield {}, ()
 
-    def _take_rest(self, transaction: Any, frame: Frame) -> None:
+    def _take_rest(self, transaction: Transaction, frame: Frame) -> None:
         """What comes with the request that ends a transaction."""
         self._take_puts(transaction, frame)
         for entry in field(frame.header, "records", list):
             if not isinstance(entry, list) or len(entry) != 2:
                 raise RemoteError("a ledger entry is a key and a version")
-            transaction.record(entry[0], entry[1])
+            transaction.record(check_key(entry[0]), check_version(entry[1]))
 
-    def _prepare(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+    def _prepare(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         seconds = _seconds(frame, self._store.commit_timeout)
+        xid = check_xid(frame.header.get("xid"))
         self._take_rest(transaction, frame)
-        xid = field(frame.header, "xid", str)
         self._when_there_is_room(seconds, lambda seconds: transaction.prepare(xid, timeout=seconds))
-        number = self._undecided.add(xid, transaction, self._ids)
-        self._transaction, self._ids = None, {}
+        number = self._undecided.add(xid, transaction, self._placing)
+        self._leave()
         yield {"number": number}, ()
 
-    def _commit(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
+    def _commit(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         seconds = _seconds(frame, self._store.commit_timeout)
         self._take_rest(transaction, frame)
         self._when_there_is_room(seconds, lambda seconds: transaction.commit(timeout=seconds))
-        first_ids = {queue: int(ids[0]) for queue, ids in self._ids.items()}
-        self._transaction, self._ids = None, {}
-        yield {"first_ids": first_ids}, ()
+        placed = self._placing.answer()
+        self._leave()
+        yield {"placed": placed}, ()
 
     def _when_there_is_room(self, seconds: float, end: Callable[[float], None]) -> None:
         """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
@@ -219,12 +244,12 @@ class Session:
         if not self._wait(seconds, attempt):
             raise full[0]
 
-    def _rollback(self, transaction: Any, frame: Frame) -> Iterator[Answer]:
-        self._transaction, self._ids = None, {}
+    def _rollback(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        self._leave()
         transaction.rollback()
         yield {}, ()
 
-    def _wait(self, timeout: float, get: Callable[[float], Any]) -> Any:
+    def _wait(self, timeout: float, get: Callable[[float], Found]) -> Found:
         """What `get` finds within so many seconds, while the client is there to want it."""
         deadline = time.monotonic() + timeout
         while True:
@@ -241,8 +266,23 @@ class Session:
 def _seconds(frame: Frame, default: float) -> float:
     """How long a request may wait."""
     timeout = frame.header.get("wait")
-    if timeout is None:
-        return default
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 0:
-        raise InvalidArgument(f"timeout is {timeout!r}: give seconds, 0 or more")
-    return timeout
+    return default if timeout is None else check_timeout(timeout)
+
+
+def _lifetime(header: Header) -> float | None:
+    """How long the transaction may stay open; None: as the store's options say."""
+    if "timeout" not in header:
+        return None
+    return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
+
+
+def _read_put(entry: object) -> tuple[str, int | None]:
+    """A queue, and the id of the file that is put; None: a block is."""
+    if not isinstance(entry, list) or len(entry) != 2:
+        raise RemoteError("a put is a queue, and the id of a file or null")
+    queue, ltds_id = entry
+    return check_name(queue, "queue"), None if ltds_id is None else check_foreign(ltds_id)
+
+
+def _state(transaction: Transaction) -> TransactionState:
+    return TransactionState(transaction.state)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from quire.engine import Store
 from quire.env import Env
+from quire.store import Status
 
 from .server import StoreServer
 
@@ -22,7 +21,7 @@ class SharedStore(Store):
             self._server.start_in_background()
         return self._server
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Numbers on everything, with those of the sharing."""
         status = super().status()
         if self._server is not None:

@@ -12,89 +12,112 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+from quire.arguments import check_xid
+from quire.engine import TransactionState
 from quire.errors import InvalidArgument, RemoteError, TransactionClosed, TransactionNotFound
+from quire.store import Store
+from quire.transaction import Transaction
 
 from .delivery import Answer
+from .placing import Placing
+from .protocol import Decision, Header
 
-DECISIONS: Final = {"commit_prepared": "committed", "rollback_prepared": "rolled back"}
 REMEMBERED: Final = 256
 
 
 class Entry(NamedTuple):
-    """A transaction that was prepared, and the ids of what it puts first, by queue."""
+    """A transaction that was prepared, and what it puts."""
 
     xid: str
-    transaction: Any
-    ids: dict[str, Any]
+    transaction: Transaction
+    placing: Placing
 
     @property
-    def first_ids(self) -> dict[str, int]:
-        if self.transaction.state != "committed":
-            return {}
-        return {queue: int(ids[0]) for queue, ids in self.ids.items()}
+    def state(self) -> TransactionState:
+        return TransactionState(self.transaction.state)
+
+    def placed(self) -> Header:
+        """Nothing, unless it has committed."""
+        return self.placing.answer() if self.state is TransactionState.COMMITTED else {}
 
 
 class Undecided:
     """See the module. Thread-safe."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._entries: dict[int, Entry] = {}
 
-    def add(self, xid: str, transaction: Any, ids: dict[str, Any]) -> int:
+    def add(self, xid: str, transaction: Transaction, placing: Placing) -> int:
         """A transaction was prepared; its number."""
         with self._lock:
             number = next(self._numbers)
-            self._entries[number] = Entry(xid, transaction, ids)
-            over = [n for n, e in self._entries.items() if e.transaction.state != "prepared"]
+            self._entries[number] = Entry(xid, transaction, placing)
+            over = [n for n, e in self._entries.items() if e.state is not TransactionState.PREPARED]
             for old in over[:-REMEMBERED]:
                 del self._entries[old]
         return number
 
-    def answer(self, op: str, header: Mapping[str, Any]) -> Iterator[Answer]:
+    def answer(self, decision: Decision, header: Header) -> Iterator[Answer]:
         """Decide; tell what is known of the transaction if it was prepared here."""
         arguments = header.get("arguments")
         if not isinstance(arguments, dict) or arguments.keys() - {"xid", "number"}:
-            raise RemoteError(f"{op} takes an xid, and the number of a transaction")
-        number, entry = self._find(arguments.get("xid"), arguments.get("number"))
-        done = False
-        if arguments.get("number") is None:
-            getattr(self._store, op)(arguments.get("xid"))
-        elif entry is None:
-            raise TransactionNotFound(
-                f"the prepared transaction {arguments.get('xid')!r} is not known any more: "
-                "recover() lists those that wait for a decision"
-            )
-        elif op == "commit_prepared":
-            with contextlib.suppress(TransactionClosed):  # it was decided: the state tells how
-                entry.transaction.commit()
-                done = True
+            raise RemoteError(f"{decision.value} takes an xid, and the number of a transaction")
+        xid, number = check_xid(arguments.get("xid")), _check_number(arguments.get("number"))
+        if number is None:
+            number, entry = self._waiting(xid)
+            self._decide(decision, xid)
+            done = False
         else:
-            entry.transaction.rollback()
+            entry = self._entries.get(number)
+            done = self._decide_entry(decision, xid, entry)
         if entry is None:
             yield {"result": {"number": None}}, ()
             return
         result = {
             "number": number,
-            "state": entry.transaction.state,
-            "first_ids": entry.first_ids,
+            "state": entry.state.value,
+            "placed": entry.placed(),
             "committed": done,  # by this very request
         }
         yield {"result": result}, ()
 
-    def _find(self, xid: object, number: object) -> tuple[int | None, Entry | None]:
-        """By number (U2), or by the xid among those that wait."""
-        if number is not None:
-            if type(number) is not int:
-                raise InvalidArgument(f"number {number!r}: give that of a prepared transaction")
-            return number, self._entries.get(number)
+    def _decide(self, decision: Decision, xid: str) -> None:
+        if decision is Decision.COMMIT:
+            self._store.commit_prepared(xid)
+        else:
+            self._store.rollback_prepared(xid)
+
+    def _decide_entry(self, decision: Decision, xid: str, entry: Entry | None) -> bool:
+        """Whether this has committed it (U2)."""
+        if entry is None:
+            raise TransactionNotFound(
+                f"the prepared transaction {xid!r} is not known any more: recover() lists those "
+                "that wait for a decision"
+            )
+        if decision is Decision.ROLLBACK:
+            entry.transaction.rollback()
+            return False
+        with contextlib.suppress(TransactionClosed):  # it was decided: the state tells how
+            entry.transaction.commit()
+            return True
+        return False
+
+    def _waiting(self, xid: str) -> tuple[int | None, Entry | None]:
+        """Of those that wait, the one that was prepared under the xid."""
         with self._lock:
             for known, entry in self._entries.items():
-                if entry.xid == xid and entry.transaction.state == "prepared":
+                if entry.xid == xid and entry.state is TransactionState.PREPARED:
                     return known, entry
         return None, None
+
+
+def _check_number(number: object) -> int | None:
+    if number is not None and type(number) is not int:
+        raise InvalidArgument(f"number {number!r:.100}: give that of a prepared transaction")
+    return number

@@ -15,7 +15,7 @@ from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.store import Store
 
 
 class BatchReader(DataSourceReader):
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
             return iter(())
         return read_partition(self._options.path, partition, self._schema)
 
-    def _pieces(self, store: RemoteStore) -> list[QueuePiece]:
+    def _pieces(self, store: Store) -> list[QueuePiece]:
         options, pieces = self._options, []
         for queue in options.queues:
             created_us = position_range.info(store, queue).created_us

@@ -22,7 +22,8 @@ from .fragment import Fragment
 from .fragment_file import remove
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore, RemoteTransaction
+    from quire.store import Store
+    from quire.transaction import Transaction
 
 QUEUE_FULL_PAUSE_SECONDS = 0.1
 
@@ -97,7 +98,7 @@ class Committer:
             env=self._env,
         )
 
-    def _try(self, store: RemoteStore, fragments: list[Fragment]) -> None:
+    def _try(self, store: Store, fragments: list[Fragment]) -> None:
         """One attempt. Raises AlreadyCommitted also before any work is done."""
         if self._held_by(store):
             raise AlreadyCommitted(
@@ -110,13 +111,13 @@ class Committer:
             self._may_have_committed = True
             raise
 
-    def _held_by(self, store: RemoteStore) -> bool:
+    def _held_by(self, store: Store) -> bool:
         if self._key is None or self._version is None:
             return False
         last = store.ledger(self._key)
         return last is not None and last >= self._version
 
-    def _put(self, store: RemoteStore, txn: RemoteTransaction, fragments: list[Fragment]) -> None:
+    def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
         for fragment in fragments:
             try:
                 if fragment.block is not None:

@@ -16,7 +16,7 @@ from quire.errors import PositionLost, QueueNotFound
 from .options import EARLIEST, LATEST, Starts
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.store import Store
 
 # A lease outlives the tasks that it was made for, which cannot end it, but not for ever.
 LEASE_SECONDS = 600.0
@@ -25,7 +25,7 @@ LEASE_SECONDS = 600.0
 _TRIES = 5
 
 
-def bounds(store: RemoteStore, queue: str) -> tuple[int, int]:
+def bounds(store: Store, queue: str) -> tuple[int, int]:
     """The first position kept in a queue, and the end. Raises QueueNotFound with what to do."""
     try:
         return store.positions(queue)
@@ -33,7 +33,7 @@ def bounds(store: RemoteStore, queue: str) -> tuple[int, int]:
         raise missing(store, queue) from None
 
 
-def info(store: RemoteStore, queue: str) -> QueueInfo:
+def info(store: Store, queue: str) -> QueueInfo:
     """The queue as it is now. Raises QueueNotFound with what to do."""
     try:
         return store.queue(queue)
@@ -46,14 +46,14 @@ def is_same(queue: QueueInfo, created_us: int | None) -> bool:
     return created_us is None or queue.created_us == created_us
 
 
-def missing(store: RemoteStore, queue: str) -> QueueNotFound:
+def missing(store: Store, queue: str) -> QueueNotFound:
     return QueueNotFound(
         f"the store {store.path} has no queue '{queue}'; create it first: "
         f"quire.open({store.path!r}).create_queue({queue!r})"
     )
 
 
-def resolve(store: RemoteStore, queue: str, starts: Starts) -> int:
+def resolve(store: Store, queue: str, starts: Starts) -> int:
     """The position that an option's earliest, latest or number means now."""
     start = starts if isinstance(starts, int) else starts[queue]
     first, end = bounds(store, queue)
@@ -61,7 +61,7 @@ def resolve(store: RemoteStore, queue: str, starts: Starts) -> int:
 
 
 def lease(
-    store: RemoteStore,
+    store: Store,
     queue: str,
     begin: int,
     end: int,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from quire.arguments import Start
 from quire.engine import Lease
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
 
@@ -22,9 +23,9 @@ from .options import EARLIEST, LATEST, ReadOptions, Starts
 from .renewal import Renewal
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.store import Store
 
-_WORDS = {EARLIEST: "earliest", LATEST: "latest"}
+_WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class Retention:
@@ -35,7 +36,7 @@ class Retention:
         self._read_to: Offset | None = None
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
-    def start(self, store: RemoteStore) -> Offset:
+    def start(self, store: Store) -> Offset:
         """Where the query begins; topics get their subscription there (T1)."""
         positions, created_us = {}, {}
         for queue in self._options.queues:
@@ -52,7 +53,7 @@ class Retention:
 
     def lease(
         self,
-        store: RemoteStore,
+        store: Store,
         ranges: dict[str, tuple[int, int]],
         created_us: Mapping[str, int],
     ) -> list[Lease]:
@@ -81,7 +82,7 @@ class Retention:
             connection.call(self._options.path, lambda store: self._advance(store, end))
             self._read_to = end
 
-    def _advance(self, store: RemoteStore, end: Offset) -> None:
+    def _advance(self, store: Store, end: Offset) -> None:
         try:
             with store.transaction() as txn:
                 passed = {}
@@ -103,7 +104,7 @@ class Retention:
             # planning the next micro-batch decides about it.
             return
 
-    def _subscription(self, store: RemoteStore, queue: str) -> str | None:
+    def _subscription(self, store: Store, queue: str) -> str | None:
         """The name of the query's subscription to a queue; None for a work queue, which has one."""
         try:
             kind = store.queue(queue).kind
@@ -127,7 +128,7 @@ class Retention:
         starting: Starts = self._options.starting
         return starting if isinstance(starting, int) else starting[queue]
 
-    def _check_subscription(self, store: RemoteStore, queue: str, begin: int) -> None:
+    def _check_subscription(self, store: Store, queue: str, begin: int) -> None:
         """A query that goes on without its subscription may have lost messages and not see it."""
         name = self._subscription(store, queue)
         if name is None or any(info.name == name for info in store.subscriptions(queue)):
@@ -142,7 +143,7 @@ class Retention:
         _subscribe(store, queue, name, "earliest")
 
 
-def _subscribe(store: RemoteStore, queue: str, name: str, start: str | int) -> int:
+def _subscribe(store: Store, queue: str, name: str, start: Start) -> int:
     """The subscription's position; one that is there already stays where it is (T1)."""
     for info in store.subscriptions(queue):
         if info.name == name:

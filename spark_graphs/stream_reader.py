@@ -34,7 +34,7 @@ from .partition import QueuePiece, QuirePartition, partitions
 from .retention import Retention
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.store import Store
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, QuirePartition)
         return read_partition(self._options.path, partition, self._schema)
 
-    def _now(self, store: RemoteStore) -> Offset:
+    def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
         found = [position_range.info(store, queue) for queue in self._options.queues]
         return Offset(

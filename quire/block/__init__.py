@@ -3,6 +3,7 @@
 from .block import Block
 from .builder import BlockBuilder
 from .encode import EncodedBlock
+from .given import check_block
 from .pack import Part, pack, slices_to_arrow
 from .single import encode_one, payload_of_one
 
@@ -11,6 +12,7 @@ __all__ = [
     "BlockBuilder",
     "EncodedBlock",
     "Part",
+    "check_block",
     "encode_one",
     "pack",
     "payload_of_one",

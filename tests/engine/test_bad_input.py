@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quire.block import encode_one
 from quire.engine import Store
 from quire.errors import (
     InvalidArgument,
@@ -231,3 +232,20 @@ def test_sources_that_do_not_exist(store: Store, topic: str, work: str) -> None:
             txn.read_to(source, 0)
     assert isinstance(SubscriptionNotFound("x"), (QuireError, KeyError))
     txn.rollback()
+
+
+@pytest.mark.promise(13)
+def test_what_is_no_block(store: Store, work: str) -> None:
+    """put_block takes the bytes of exactly one block; anything else is the caller's mistake."""
+    good = bytes(encode_one(b"x"))
+    bad: list[Any] = [
+        b"", b"garbage", b"x" * 100, good[:-1], good + b"\0" * 8, good[:-1] + b"?", None, "text", 5,
+    ]  # fmt: skip
+    with store.transaction() as txn:
+        before = numbers(store)
+        for data in bad:
+            with pytest.raises(InvalidArgument, match="block"):
+                txn.put_block(work, data)
+        assert numbers(store) == before
+        txn.put_block(work, bytearray(good))
+    assert take(store, work) == [b"x"]

@@ -11,6 +11,7 @@ import pytest
 
 from quire.block import BlockBuilder
 from quire.engine import Store
+from quire.engine.written import Written
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,
@@ -705,6 +706,7 @@ def test_memory_is_let_go(store: Store, work: str) -> None:
     ids = transaction.put_many(work, [b"x" * 100_000] * 5)
     transaction.prepare("x1")
     assert store.status()["write_buffer_bytes"] == 0
+    assert isinstance(ids._written, Written)
     assert ids._written.placed == []
     transaction.commit()
     assert len(take(store, work)) == 5

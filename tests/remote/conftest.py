@@ -11,10 +11,10 @@ from quire.engine import Store
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
+from quire.store import Store as Interface
 
+AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
-
-AnyStore = Store | RemoteStore
 
 
 @pytest.fixture

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 from quire.block import Block
+from quire.engine import QueueInfo
 from quire.errors import QueueNotFound, TransactionClosed
 from quire.message import Delivered, Message, Messages
+from quire.remote.session import ServedStore
 
 
 class PlainTransaction:
@@ -83,6 +85,11 @@ class PlainStore:
         if name not in self.content:
             raise QueueNotFound(f"there is no queue {name!r}")
 
+    def queue(self, name: str) -> QueueInfo:
+        """Whether there is such a queue, as a client asks before it puts there."""
+        self.check(name)
+        return QueueInfo(name, "work", 4096, None, 0, 0, 0, 0, (), 0, 0, 0, 0)
+
     def transaction(self, timeout: float | None, large: bool, owner: str) -> PlainTransaction:
         """Begin one."""
         self.owners.append(owner)
@@ -92,3 +99,8 @@ class PlainStore:
     def status(self) -> dict[str, Any]:
         """How much there is."""
         return {name: len(parts) for name, parts in self.content.items()}
+
+
+def served(store: PlainStore) -> ServedStore:
+    """As the server takes it. What it lacks of a store is missed only when it is called."""
+    return cast(ServedStore, store)

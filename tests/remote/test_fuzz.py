@@ -11,11 +11,10 @@ import pytest
 from quire.block import encode_one
 from quire.engine import Store
 from quire.remote import RemoteStore
-from quire.remote.calls import CALLS
+from quire.remote.calls import BROWSE_ARGUMENTS, CALLS
 from quire.remote.failures import ERROR_CLASSES
-from quire.remote.protocol import HEAD, MAGIC, PROTOCOL_VERSION
+from quire.remote.protocol import HEAD, MAGIC, PROTOCOL_VERSION, Decision, field
 from quire.remote.session import Session
-from quire.remote.undecided import DECISIONS
 from tests.remote.raw_stream import RawStream
 
 VALUES: list[Any] = [
@@ -51,8 +50,6 @@ PLAUSIBLE: dict[str, list[Any]] = {
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
     "send": [],
-    "put_block": ["queue"],
-    "adopt": ["queue", "ltds_id"],
     "get": ["source", "wait"],
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["source", "position"],
@@ -62,8 +59,8 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
 }
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
-    "browse": ["source", "start", "max_messages"],
-    **{name: ["xid", "number"] for name in DECISIONS},
+    "browse": sorted(BROWSE_ARGUMENTS),
+    **{decision.value: ["xid", "number"] for decision in Decision},
 }
 
 
@@ -80,6 +77,14 @@ def random_fields(rng: random.Random, names: list[str]) -> dict[str, Any]:
     return {name: random_value(rng, name) for name in names if rng.random() < 0.95}
 
 
+def random_put(rng: random.Random) -> list[Any]:
+    """A queue, and mostly a block."""
+    return [
+        random_value(rng, "queue"),
+        random_value(rng, "ltds_id") if rng.random() < 0.1 else None,
+    ]
+
+
 def random_request(rng: random.Random, epoch: str, number: int) -> bytes:
     """A frame that is well-formed as a whole, and often enough nonsense inside."""
     header: dict[str, Any] = {"epoch": epoch, "txn": number}
@@ -90,9 +95,10 @@ def random_request(rng: random.Random, epoch: str, number: int) -> bytes:
     else:
         header["op"] = rng.choice(list(IN_TRANSACTIONS))
         header |= random_fields(rng, [*IN_TRANSACTIONS[header["op"]], "timeout", "large", "owner"])
-        if header["op"] in ("send", "commit", "prepare", "put_block"):
-            header["puts"] = [random_value(rng, "queue") for _ in range(rng.randint(0, 3))]
-            bodies = [bytes(encode_one(b"payload"))] * max(1, len(header["puts"]))
+        if header["op"] in ("send", "commit", "prepare"):
+            header["puts"] = [random_put(rng) for _ in range(rng.randint(0, 3))]
+            blocks = sum(put[1] is None for put in header["puts"])
+            bodies = [bytes(encode_one(b"payload"))] * blocks
     if bodies and rng.random() < 0.2:
         damaged = bytearray(bodies[0])
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
@@ -111,15 +117,15 @@ def fuzz(url: str, rng: random.Random, rounds: int) -> None:
         stream = RawStream(url)
         number = 1
         for _ in range(20):
-            request = random_request(rng, stream.hello.header["epoch"], number)
+            request = random_request(rng, field(stream.hello.header, "epoch", str), number)
             answer = stream.ask(request)
             while answer.header.get("more") is True:
                 answer = stream.next()
-            error = answer.header.get("error")
-            if error is None:
+            if "error" not in answer.header:
                 results += 1
             else:
                 errors += 1
+                error = field(answer.header, "error", dict)
                 assert error["type"] in ERROR_CLASSES
                 assert "the owner of the store failed" not in error["message"], (error, request)
             if answer.header["state"] is None:

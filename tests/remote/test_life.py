@@ -24,7 +24,7 @@ from quire.errors import (
 )
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import RemoteStore, RemoteTransaction
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore
 from tests.remote.raw_stream import RawStream
@@ -40,6 +40,7 @@ from quire.opening import open
 store = open(sys.argv[1])
 txn = store.transaction()
 txn.put_block("small", encode_one(b"1"))
+txn._send_ahead()
 print("opened", flush=True)
 sys.stdin.readline()
 txn.commit(timeout=1000)
@@ -78,10 +79,17 @@ def beside(action: Callable[[], object]) -> tuple[threading.Thread, list[BaseExc
 def fill(store: AnyStore) -> Any:
     """A transaction that leaves no room in the queue "small" for a commit record of another."""
     txn = store.transaction()
-    txn.put_block("small", bytes(encode_one(b"2")))
+    put_at_owner(txn, "small", b"2")
     free = CAPACITY - store.queue("small").used_bytes
-    txn.put_block("small", bytes(encode_one(b"x" * (free - MESSAGE_OVERHEAD_BYTES))))
+    put_at_owner(txn, "small", b"x" * (free - MESSAGE_OVERHEAD_BYTES))
     return txn
+
+
+def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
+    """Put a message that the owner knows of at once, also where it would wait at the client."""
+    txn.put(queue, payload)
+    if isinstance(txn, RemoteTransaction):
+        txn._send_ahead()
 
 
 def nearly_full(store: AnyStore) -> tuple[Any, Any]:
@@ -89,7 +97,7 @@ def nearly_full(store: AnyStore) -> tuple[Any, Any]:
     store.create_queue("small", kind="work", capacity=CAPACITY)
     store.put("small", b"old" * 1000)
     first = store.transaction()
-    first.put_block("small", bytes(encode_one(b"1")))
+    put_at_owner(first, "small", b"1")
     return first, fill(store)
 
 
@@ -113,7 +121,7 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
     store.put(work, b"got")
     named = store.transaction(owner="the importer", timeout=60)
     named.get(work)
-    named.put_block(work, bytes(encode_one(b"12345")))
+    put_at_owner(named, work, b"12345")
     plain = store.transaction(large=True)
     assert plain.get(work) is None
     first, second = store.transactions()
@@ -306,7 +314,7 @@ def test_a_bad_timeout_on_the_wire(owner: Store, joined: RemoteStore) -> None:
     stream = RawStream(joined.url)
     block = bytes(encode_one(b"x"))
     with pytest.raises(InvalidArgument):
-        stream.request("commit", block, puts=["work"], records=[], wait=-1)
+        stream.request("commit", block, puts=[["work", None]], records=[], wait=-1)
     assert owner.transactions()[0].messages == 0
     stream.close()
 
@@ -345,7 +353,7 @@ def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: Re
     joined.create_queue("small", kind="work", capacity=CAPACITY)
     joined.put("small", b"old" * 1000)
     first = joined.transaction()
-    first.put_block("small", bytes(encode_one(b"1")))
+    put_at_owner(first, "small", b"1")
     filler = fill(owner)
     thread, errors = beside(lambda: first.commit(timeout=1000))
     waits(owner)
@@ -379,7 +387,7 @@ def test_a_client_dies_while_its_commit_waits(owner: Store) -> None:
 def test_records_of_a_queue(store: AnyStore, work: str) -> None:
     """In queue order, those of open transactions too; a part of them, if that is asked for."""
     txn = store.transaction()
-    txn.put_block(work, bytes(encode_one(b"first")))
+    put_at_owner(txn, work, b"first")
     [info] = store.transactions()
     with store.transaction() as other:
         other.put(work, b"second")

@@ -400,8 +400,8 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
         "work", pa.record_batch({"x": [1]})
     ),
     "priority": lambda store: store.put("work", b"", priority=70_000),
-    "unknown field": lambda store: store.put("work", b"", colour="red"),
-    "attributes": lambda store: store.put("work", b"", attributes={"a": 1}),
+    "unknown field": lambda store: store.put("work", b"", colour="red"),  # type: ignore[call-arg]
+    "attributes": lambda store: store.put("work", b"", attributes={"a": 1}),  # type: ignore[dict-item]
     "source type": lambda store: Within(store).get(None),
     "source form": lambda store: Within(store).get("topic/a/b"),
     "max_messages": lambda store: Within(store).get_many("work", 0),

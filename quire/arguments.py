@@ -1,0 +1,264 @@
+"""What callers give: each kind of argument is checked here, for embedded and joined stores alike.
+
+A check returns the argument itself, with its type known, or raises `InvalidArgument`, whose message
+shows the argument as far as a line has room for it. (What a message may carry is checked where it
+is kept: `quire.message`, `quire.block`.)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from typing import Final, Literal, TypeGuard, cast
+
+from quire.errors import InvalidArgument
+from quire.limits import (
+    DEFAULT_CAPACITY_BYTES,
+    MAX_CAPACITY_BYTES,
+    MAX_LEDGER_KEY_BYTES,
+    MAX_XID_BYTES,
+    MIN_CAPACITY_BYTES,
+)
+
+Bytes = bytes | bytearray | memoryview
+QueueKind = Literal["topic", "work"]
+Start = Literal["earliest", "latest"] | int
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return is_int(value) or isinstance(value, float)
+
+
+# Names
+
+
+def check_name(name: object, what: str) -> str:
+    """The name of a queue or subscription."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidArgument(
+            f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
+            "a dot"
+        )
+    return name
+
+
+def split_source(source: object) -> tuple[str, str | None]:
+    """("queue", None) or ("queue", "subscription")."""
+    if not isinstance(source, str):
+        raise InvalidArgument(f'source {source!r:.100}: give "queue" or "queue/subscription"')
+    queue, slash, subscription = source.partition("/")
+    if not slash:
+        return check_name(queue, "queue"), None
+    return check_name(queue, "queue"), check_name(subscription, "subscription")
+
+
+def check_source(source: object) -> str:
+    """Where to read: "queue" or "queue/subscription"."""
+    split_source(source)
+    return cast(str, source)
+
+
+def check_xid(xid: object) -> str:
+    """A prepared transaction's name."""
+    if (
+        isinstance(xid, str)
+        and xid
+        and xid.isprintable()  # so it has no lone surrogates either
+        and len(xid.encode()) <= MAX_XID_BYTES
+    ):
+        return xid
+    raise InvalidArgument(
+        f"xid {xid!r:.100}: give a string of printable characters, 1 to {MAX_XID_BYTES} bytes in "
+        "UTF-8"
+    )
+
+
+def check_owner(owner: object) -> str | None:
+    """Whom a transaction is for, as `transactions` shows it."""
+    if owner is None or (isinstance(owner, str) and _has_utf8(owner)):
+        return owner
+    raise InvalidArgument(f"owner {owner!r:.100}: give a name, or None")
+
+
+# The ledger
+
+
+def check_key(key: object) -> str:
+    """A ledger key."""
+    if isinstance(key, str) and _has_utf8(key) and 0 < len(key.encode()) <= MAX_LEDGER_KEY_BYTES:
+        return key
+    raise InvalidArgument(
+        f"ledger key {key!r:.100}: give a string of 1 to {MAX_LEDGER_KEY_BYTES} bytes in UTF-8"
+    )
+
+
+def check_version(version: object) -> int:
+    """A ledger version."""
+    if not is_int(version) or not 0 <= version < 1 << 63:
+        raise InvalidArgument(f"ledger version {version!r:.100}: give an int from 0 to 2**63 - 1")
+    return version
+
+
+# Times, in seconds
+
+
+def check_timeout(timeout: object) -> float:
+    """How long to wait, as a wait can take it: an infinite one is a very long one."""
+    if type(timeout) not in (int, float) or not cast(float, timeout) >= 0:
+        raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on")
+    return min(cast(float, timeout), threading.TIMEOUT_MAX)
+
+
+def check_lifetime(timeout: object) -> float | None:
+    """How long a transaction may stay open; None: as the store's options say."""
+    if timeout is None or (_is_number(timeout) and timeout > 0):
+        return timeout
+    raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds above 0, or None")
+
+
+def check_seconds(seconds: object) -> float:
+    """How long a lease lasts."""
+    if not _is_number(seconds) or not 0 < seconds < math.inf:
+        raise InvalidArgument(f"seconds {seconds!r:.100}: give a number above 0")
+    return seconds
+
+
+# Numbers
+
+
+def check_max_messages(max_messages: object) -> int:
+    """How many messages to get."""
+    if type(max_messages) is not int or max_messages < 1:  # the quicker test: each get comes here
+        raise InvalidArgument(f"max_messages {max_messages!r:.100}: give an int of 1 or more")
+    return max_messages
+
+
+def check_position(position: object) -> int:
+    """A position in a queue; whether the queue has it is the queue's to say."""
+    if not is_int(position) or position < 0:
+        raise InvalidArgument(f"position {position!r:.100}: give an int from 0 on")
+    return position
+
+
+def check_range(start: object, end: object) -> tuple[int, int]:
+    """Two positions."""
+    if not is_int(start) or not is_int(end):
+        raise InvalidArgument(f"range [{start!r:.100}, {end!r:.100}): give positions")
+    return start, end
+
+
+def check_first(start: object) -> int | None:
+    """The position to begin to look at; None: the first that is kept."""
+    if start is not None and (not is_int(start) or start < 0):
+        raise InvalidArgument(f"start {start!r:.100}: give a position from 0 on")
+    return start
+
+
+def check_passed(start: object) -> int:
+    """How many entries of a list to pass over."""
+    if not is_int(start) or start < 0:
+        raise InvalidArgument(f"start {start!r:.100}: give how many to pass over, from 0 on")
+    return start
+
+
+def check_limit(limit: object) -> int:
+    """How many entries of a list to tell."""
+    if not is_int(limit) or limit < 1:
+        raise InvalidArgument(f"limit {limit!r:.100}: give an int of 1 or more")
+    return limit
+
+
+def check_transaction_id(transaction_id: object) -> int:
+    """As `transactions` lists it."""
+    if not is_int(transaction_id):
+        raise InvalidArgument(
+            f"transaction {transaction_id!r:.100}: give the id of a TransactionInfo"
+        )
+    return transaction_id
+
+
+def check_lease_id(lease_id: object) -> int:
+    """As `lease` gave it."""
+    if not is_int(lease_id):
+        raise InvalidArgument(f"lease {lease_id!r:.100}: give the lease_id of a Lease")
+    return lease_id
+
+
+def check_large(large: object) -> bool:
+    """Whether a transaction's messages go to files as they arrive."""
+    if not isinstance(large, bool):
+        raise InvalidArgument(f"large {large!r:.100}: give True or False")
+    return large
+
+
+# What a queue and a subscription can be made with
+
+
+def check_queue(
+    name: object,
+    kind: object = "topic",
+    capacity: object = DEFAULT_CAPACITY_BYTES,
+    max_messages: object = None,
+) -> None:
+    """What every store's `create_queue` takes."""
+    check_name(name, "queue")
+    check_kind(kind)
+    check_capacity(capacity)
+    check_max_kept(max_messages)
+
+
+def check_kind(kind: object) -> QueueKind:
+    """A queue's kind."""
+    if not isinstance(kind, str) or kind not in ("topic", "work"):
+        raise InvalidArgument(f'kind {kind!r:.100}: give "topic" or "work"')
+    return cast(QueueKind, kind)
+
+
+def check_capacity(capacity: object) -> int:
+    """A queue's capacity, in bytes."""
+    if not is_int(capacity) or not MIN_CAPACITY_BYTES <= capacity <= MAX_CAPACITY_BYTES:
+        raise InvalidArgument(
+            f"capacity {capacity!r:.100}: give bytes from {MIN_CAPACITY_BYTES} to "
+            f"{MAX_CAPACITY_BYTES}"
+        )
+    return capacity
+
+
+def check_max_kept(max_messages: object) -> int | None:
+    """How many messages a queue may hold; None: as many as its capacity admits."""
+    if max_messages is not None and (not is_int(max_messages) or max_messages < 1):
+        raise InvalidArgument(f"max_messages {max_messages!r:.100}: give 1 or more, or None")
+    return max_messages
+
+
+def check_file_number(data_file: object, files: int | None = None) -> int | None:
+    """The number of one of the store's data files, where `files` tells how many there are."""
+    if data_file is None or (is_int(data_file) and 0 <= data_file < (files or math.inf)):
+        return data_file
+    there_are = "" if files is None else f"this store has {files}, "
+    last = "the number of a data file" if files is None else f"0 to {files - 1}"
+    raise InvalidArgument(f"data_file {data_file!r:.100}: {there_are}give {last}, or None")
+
+
+def check_start(start: object) -> Start:
+    """Where a subscription begins."""
+    if start in ("earliest", "latest") or (is_int(start) and start >= 0):
+        return start
+    raise InvalidArgument(f'start {start!r:.100}: give "earliest", "latest" or a position')
+
+
+def _has_utf8(text: str) -> bool:
+    """Whether it has no lone surrogates, which UTF-8 cannot hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,265 @@
+"""The interface of a store: what `quire.open` gives, whether it owns the store or has joined it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from quire.arguments import Bytes, QueueKind, Start
+from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.message import Messages
+
+from .transaction import Transaction
+
+if TYPE_CHECKING:
+    from quire.engine import (
+        Lease,
+        PreparedInfo,
+        QueueInfo,
+        QueueRecord,
+        Report,
+        SubscriptionInfo,
+        TransactionInfo,
+    )
+    from quire.engine import Store as EmbeddedStore
+
+Status = dict[str, Any]  # numbers, texts, lists and further mappings by name: a JSON object
+
+
+class Store(Protocol):
+    """An open store: queues, subscriptions, transactions. Made by `quire.open`; thread-safe.
+
+    The process that owns the store has an embedded one; others join the owner over its socket, and
+    have the same methods. As a `with` block it is closed at the end.
+
+        with quire.open("orders.quire") as store:
+            store.create_queue("orders", kind="work")
+            store.put("orders", b"3 apples")
+
+    Every method raises StoreClosed once the store was closed, InvalidArgument for arguments that
+    cannot be used, StoreFailed or DiskFull if the disk fails or is full where it has to write. In a
+    joined store every method raises ConnectionLost if the owner is gone, so that nothing of the
+    call took effect; and a method that changes something raises OutcomeUnknown, if the owner was
+    lost after it was asked: open the store again and look.
+    """
+
+    @property
+    def role(self) -> str:
+        """ "owner" where this process owns the store, "joined" where another one does."""
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+
+    @property
+    def store_id(self) -> int:
+        """A number of 64 bits, drawn when the store was made."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
+
+        Opening the store again, by the process that owns it, recovers.
+        """
+
+    # Queues
+
+    def create_queue(
+        self,
+        name: str,
+        kind: QueueKind = "topic",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        max_messages: int | None = None,
+        data_file: int | None = None,
+    ) -> QueueInfo:
+        """Make a queue, durably.
+
+        `name`: 1 to 200 of A-Z a-z 0-9 . _ - and no dot at the beginning. `kind`: in a "topic"
+        every subscription gets every message, in a "work" queue each message goes to one reader.
+        `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
+        16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
+        the number of the data file, from 0, that it keeps its blocks in; None: by its name.
+
+        Raises QueueExists, InvalidArgument.
+        """
+
+    def drop_queue(self, name: str) -> None:
+        """Remove a queue with all its messages and subscriptions, durably.
+
+        Raises QueueNotFound, QueueInUse while open or prepared transactions have messages in it or
+        from it, StoreCorrupt if it cannot be told what it holds.
+        """
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues, by name."""
+
+    def queue(self, name: str) -> QueueInfo:
+        """One queue. Raises QueueNotFound."""
+
+    def positions(self, name: str) -> tuple[int, int]:
+        """(the first position that is kept, the position that the next message gets).
+
+        A position is a message's number in its queue's commit order, from 0. Raises QueueNotFound.
+        """
+
+    def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        """The queue's records since the last checkpoint, in queue order, open transactions' too.
+
+        OPEN, MESSAGES, INDIRECT, COMMIT and ROLLBACK (paragraphs 0047-0053 of the patent). `limit`
+        of them, after the first `start`; a checkpoint in between takes the oldest away, and
+        `quire dump` lists them then. Raises QueueNotFound.
+        """
+
+    # Subscriptions
+
+    def subscribe(
+        self, queue: str, subscription: str, start: Start = "earliest"
+    ) -> SubscriptionInfo:
+        """Make a durable subscription of a topic; one that is there already stays as it is.
+
+        `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
+        Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet).
+        """
+
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        """Remove a subscription, durably; what only it had not read goes.
+
+        Raises QueueNotFound, SubscriptionNotFound, QueueInUse while a prepared transaction has got
+        messages of it.
+        """
+
+    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
+        """The subscriptions of a topic, by name; of a work queue the built-in one, named "".
+
+        Raises QueueNotFound.
+        """
+
+    # Transactions and messages
+
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> Transaction:
+        """A new transaction, for use in a `with` block.
+
+        `timeout`: seconds above 0 after which it is rolled back if it is still open; math.inf:
+        never; None: the store's option `transaction_timeout`, an hour. `large`: its messages go to
+        files as they arrive, some MiB at a time, and stay there. `owner`: who it is for, as
+        `transactions` shows it; by default the calling thread, or the joined process.
+        """
+
+    def transactions(self) -> list[TransactionInfo]:
+        """All open transactions, whosever they are, the oldest first.
+
+        One of a joined store is listed from the first request that reaches the owner.
+        """
+
+    def transaction_info(self, transaction_id: int) -> TransactionInfo:
+        """One open transaction, by its id in `transactions`. Raises TransactionNotFound."""
+
+    def abort(self, transaction_id: int) -> None:
+        """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
+
+        Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
+        """
+
+    def recover(self) -> list[PreparedInfo]:
+        """The prepared transactions that wait for a decision, the oldest first."""
+
+    def commit_prepared(self, xid: str) -> None:
+        """Commit a prepared transaction (see `Transaction.prepare`), by whomever it was prepared.
+
+        A queue that is full does not matter. Raises TransactionNotFound: it was decided already,
+        or there was none; DiskFull, StoreFailed and OutcomeUnknown leave it prepared, or decided
+        (see `recover`); StoreCorrupt, where what it has got cannot be released for damage, leaves
+        it prepared.
+        """
+
+    def rollback_prepared(self, xid: str) -> None:
+        """Roll a prepared transaction back. Raises as `commit_prepared`."""
+
+    def put(
+        self,
+        queue: str,
+        payload: Bytes,
+        *,
+        priority: int = 0,
+        group: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> int:
+        """Put one message in a transaction of its own; its id. Durable on return.
+
+        Takes what `Transaction.put` takes. Raises QueueNotFound, QueueFull, DiskFull, StoreFailed
+        and OutcomeUnknown (it may be there), InvalidArgument.
+        """
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        """Look at up to `max_messages` committed messages without taking them.
+
+        `source`: "queue" (all messages that are kept) or "queue/subscription" (those that it has
+        not read). `start`: the position to begin at; None: the first. Raises QueueNotFound,
+        SubscriptionNotFound, StoreCorrupt.
+        """
+
+    def ledger(self, key: str) -> int | None:
+        """The last version committed for the key (see `Transaction.record`); None: none was."""
+
+    # Leases
+
+    def lease(
+        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> Lease:
+        """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
+
+        Until `release`, or for so many seconds; it ends with the owner's process too. Raises
+        QueueNotFound, PositionLost if some of them are not there (any more).
+        """
+
+    def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+        """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
+
+    def release(self, lease_id: int) -> None:
+        """End a lease; nothing happens if it has ended already."""
+
+    # Care
+
+    def checkpoint(self) -> None:
+        """Make a checkpoint now: recovery will begin here, the journal's space is given back.
+
+        Checkpoints are made by themselves; nobody has to ask. Raises StoreFailed, DiskFull.
+        """
+
+    def status(self) -> Status:
+        """Numbers on everything, as plain values that JSON can hold. Sizes in bytes."""
+
+    def verify(self) -> Report:
+        """Read and check all that the store holds; commits go on meanwhile.
+
+        What is damaged is told in the report's `findings`.
+        """
+
+    def close(self) -> None:
+        """Roll back what this object has open, and let go of the store; twice is once.
+
+        What is prepared stays so. The owner makes a checkpoint; the joined are told that it is
+        gone, and may open the store again.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+if TYPE_CHECKING:
+    _embedded: type[Store] = EmbeddedStore

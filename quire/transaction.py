@@ -1,0 +1,191 @@
+"""The interface of a transaction: what `store.transaction()` gives, embedded and joined alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+
+import pyarrow as pa
+
+from quire.arguments import Bytes
+from quire.message import Message, Messages
+
+if TYPE_CHECKING:
+    from quire.engine import MessageId, MessageIds
+    from quire.engine import Transaction as EmbeddedTransaction
+
+Payloads: TypeAlias = Sequence[Bytes] | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
+
+
+class Transaction(Protocol):
+    """Puts to and gets from any number of queues, committed as one or not at all.
+
+    Made by `store.transaction()`, and used by one thread at a time. As a `with` block it commits at
+    the end, and rolls back on an exception; one that is prepared is left to its decision.
+
+        with store.transaction() as txn:
+            order = txn.get("orders", timeout=10.0)
+            if order is not None:
+                txn.put("bills", order.payload)
+
+    | state | how |
+    |---|---|
+    | open | from the beginning |
+    | prepared | `prepare` returned: only `commit` and `rollback` can follow |
+    | committed | `commit` returned: all of it is durable and visible |
+    | rolled back | `rollback`, an exception, a time-out, `store.abort`, the store's end |
+    | in doubt | the disk failed, or the owner was lost, while it was committed |
+
+    Nothing of it is visible to others before its commit. What it has got is in flight: hidden from
+    others until it ends, and available again at its place in the order if it is rolled back.
+
+    Every call on one that is not open any more raises TransactionClosed; TransactionTimeout or
+    TransactionAborted if it was ended from outside. In a joined store puts wait at the client, and
+    what only the owner can find out (QueueFull) comes with a later call or the commit; it is
+    rolled back then. There every call raises ConnectionLost if the owner is gone: what was not
+    committed or prepared is rolled back.
+    """
+
+    @property
+    def id(self) -> int:
+        """Its number. That of a joined store's is the client's own, not the owner's."""
+
+    @property
+    def state(self) -> str:
+        """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
+
+    # Putting
+
+    def put(
+        self,
+        queue: str,
+        payload: Bytes,
+        *,
+        priority: int = 0,
+        group: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> MessageId:
+        """Put one message; its id is an int once the transaction has committed.
+
+        `payload`: up to 1 GiB. `priority`, `group`: 0 to 65535. The strings: up to 64 KiB each in
+        UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch. `attributes`: up to 1,000
+        strings by strings, 64 KiB together. An error leaves the transaction as it was.
+
+        Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
+        it is rolled back), InvalidArgument.
+        """
+
+    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+        """Put many messages, all or with an error none; their ids, in the same order.
+
+        `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
+        RecordBatch or Table with a column `payload` and any of the columns of
+        `quire.MESSAGE_SCHEMA` that `put` takes. Raises as `put`.
+        """
+
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        """Put the messages of one encoded block (`quire.block`), which is verified first.
+
+        Raises InvalidArgument for what is not exactly one block, StoreVersion for one of a newer
+        release, and what `put` raises.
+        """
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        """Put the messages of a finished file that another process wrote (`quire.ltds`).
+
+        The file is the store's once the commit has returned; a rollback leaves it to its writer.
+        In a joined store how many they are is known after the commit, and errors come with it.
+
+        Raises InvalidArgument unless the id is one of such a file, PositionLost if another
+        transaction has it, StoreCorrupt if it is missing or damaged, and what `put` raises.
+        """
+
+    # Getting
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        """Take the next message; None if none came within `timeout` seconds.
+
+        `source`: "queue" for a work queue, "queue/subscription" for a topic. Raises QueueNotFound,
+        SubscriptionNotFound, StoreCorrupt (it stays where it is), InvalidArgument.
+        """
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first.
+
+        A lazy sequence of `Message`, empty if none came. Raises as `get`.
+        """
+
+    def get_arrow(
+        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+    ) -> pa.RecordBatch:
+        """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
+
+        `timeout` in seconds. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
+        cannot hold.
+        """
+
+    def read_to(self, source: str, position: int) -> None:
+        """Count all messages below the position as read, when this transaction commits.
+
+        Raises as `get`, InvalidArgument for a position that the queue does not have.
+        """
+
+    # Ending
+
+    def record(self, key: str, version: int) -> None:
+        """Enter key and version into the store's ledger, with the commit.
+
+        The commit raises AlreadyCommitted when the ledger holds the key with this or a later
+        version: a client that repeats a commit whose outcome it does not know does it once.
+        `key`: 1 to 1,024 bytes in UTF-8. `version`: 0 to 2**63 - 1. Raises InvalidArgument.
+        """
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Make all of it durable and visible at once.
+
+        `timeout`: seconds to wait while a queue has no room for the commit's own record; by default
+        the store's option `commit_timeout`. Once it is prepared this is the decision.
+
+        Raises QueueFull, DiskFull, KeyHeld and StoreCorrupt (it stays open, but where its messages
+        were lost on their way to a file: try again or roll back), AlreadyCommitted (it is rolled
+        back), StoreFailed (in doubt: reopen the store), and in a joined store OutcomeUnknown (in
+        doubt: the owner was lost before it answered).
+        """
+
+    def rollback(self) -> None:
+        """Drop what was put, give back what was got. Nothing happens if it has ended already.
+
+        Of one that is prepared this is the decision, and raises as `store.rollback_prepared`.
+        """
+
+    def prepare(self, xid: str, timeout: float | None = None) -> None:
+        """Make all of it durable and leave it undecided, under a name: two-phase commit.
+
+        What can fail fails here. From then on nothing but a decision ends it: `commit` or
+        `rollback`, or `store.commit_prepared` and `store.rollback_prepared` with the xid, also
+        after a crash. `xid`: printable, 1 to 200 bytes in UTF-8. `timeout`: seconds, as for
+        `commit`.
+
+        Raises XidExists (it stays open), and what `commit` raises; OutcomeUnknown and StoreFailed:
+        `store.recover`, of the store opened again, lists the xid or does not.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+if TYPE_CHECKING:
+    _embedded: type[Transaction] = EmbeddedTransaction

@@ -1,0 +1,21 @@
+"""Methods that say what their interface says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+
+def documented_by(interface: type) -> Callable[[Class], Class]:
+    """A decorator of a class: its methods without a text of their own take the interface's."""
+
+    def take_texts(made: Class) -> Class:
+        for name, method in vars(made).items():
+            described = getattr(interface, name, None)
+            if callable(method) and not method.__doc__ and described is not None:
+                method.__doc__ = described.__doc__
+        return made
+
+    return take_texts

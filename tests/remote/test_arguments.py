@@ -1,0 +1,191 @@
+"""Bad arguments: an embedded store and a joined one refuse them alike, and nothing changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quire.block import encode_one
+from quire.engine import Store
+from quire.errors import InvalidArgument
+from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
+from quire.remote import RemoteStore
+
+NAN = math.nan
+BLOCK = bytes(encode_one(b"x"))
+FOREIGN = 1 << 62  # the bit of files that others than the owner wrote
+
+NAMES: list[Any] = [
+    "",
+    ".",
+    "a b",
+    "a/b/c",
+    "é",
+    "\ud800",
+    "x" * 201,
+    "a\0",
+    None,
+    5,
+    b"q",
+    [],
+    True,
+]
+SOURCES: list[Any] = ["", "/a", "work/", "a/b/c", "topic/\ud800", None, 5, b"work", [], True]
+COUNTS: list[Any] = [0, -1, 1.5, "1", True, [], np.int64(5), NAN]
+FROM_ZERO: list[Any] = [-1, 1.0, "0", True, [], np.int64(5)]
+TIMEOUTS: list[Any] = [-1, -0.5, NAN, "1", True, [], np.float64(1)]
+LIFETIMES: list[Any] = [0, -1, NAN, "1", True, []]
+SECONDS: list[Any] = [0, -1, NAN, math.inf, "1", True, None, []]
+NUMBERS: list[Any] = ["1", 1.0, None, True, [], np.int64(5)]
+KEYS: list[Any] = ["", 5, None, b"k", [], "\ud800", "x" * (MAX_LEDGER_KEY_BYTES + 1)]
+VERSIONS: list[Any] = [-1, 1 << 63, 1.0, "1", None, True, np.int64(5)]
+XIDS: list[Any] = ["", "\n", "\ud800", None, 5, b"x", "x" * (MAX_XID_BYTES + 1)]
+BLOCKS: list[Any] = [b"", b"garbage", BLOCK[:-1], BLOCK + BLOCK, BLOCK[:-1] + b"?", "text", None]
+FILES: list[Any] = [0, 1, -1, FOREIGN << 1, FOREIGN << 8, float(FOREIGN), str(FOREIGN), None, True]
+PAYLOADS: list[Any] = [None, "text", 5, ["x"]]
+
+CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
+    "create_queue name": (NAMES, lambda store, bad: store.create_queue(bad)),
+    "create_queue kind": (
+        ["heap", "", None, 5, True, ["work"]],
+        lambda store, bad: store.create_queue("new", kind=bad),
+    ),
+    "create_queue capacity": (
+        [0, -1, 4095, 1 << 61, 1e6, "1000000", True, None],
+        lambda store, bad: store.create_queue("new", capacity=bad),
+    ),
+    "create_queue max_messages": (
+        COUNTS, lambda store, bad: store.create_queue("new", max_messages=bad)
+    ),
+    "create_queue data_file": (
+        [*FROM_ZERO, 2], lambda store, bad: store.create_queue("new", data_file=bad)
+    ),
+    "queue": (NAMES, lambda store, bad: store.queue(bad)),
+    "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
+    "positions": (NAMES, lambda store, bad: store.positions(bad)),
+    "records name": (NAMES, lambda store, bad: store.records(bad)),
+    "records start": (FROM_ZERO, lambda store, bad: store.records("work", start=bad)),
+    "records limit": (COUNTS, lambda store, bad: store.records("work", limit=bad)),
+    "subscribe queue": (NAMES, lambda store, bad: store.subscribe(bad, "b")),
+    "subscribe name": (NAMES, lambda store, bad: store.subscribe("topic", bad)),
+    "subscribe start": (
+        ["", "middle", -1, 0.0, True, None, [], 99],
+        lambda store, bad: store.subscribe("topic", "b", start=bad),
+    ),
+    "unsubscribe queue": (NAMES, lambda store, bad: store.unsubscribe(bad, "a")),
+    "unsubscribe name": (NAMES, lambda store, bad: store.unsubscribe("topic", bad)),
+    "subscriptions": (NAMES, lambda store, bad: store.subscriptions(bad)),
+    "transaction timeout": (LIFETIMES, lambda store, bad: store.transaction(timeout=bad)),
+    "transaction large": ([None, 1, "yes"], lambda store, bad: store.transaction(large=bad)),
+    "transaction owner": ([5, b"", [], "\ud800"], lambda store, bad: store.transaction(owner=bad)),
+    "transaction_info": (NUMBERS, lambda store, bad: store.transaction_info(bad)),
+    "abort": (NUMBERS, lambda store, bad: store.abort(bad)),
+    "commit_prepared": (XIDS, lambda store, bad: store.commit_prepared(bad)),
+    "rollback_prepared": (XIDS, lambda store, bad: store.rollback_prepared(bad)),
+    "store.put queue": (NAMES, lambda store, bad: store.put(bad, b"x")),
+    "store.put payload": (PAYLOADS, lambda store, bad: store.put("work", bad)),
+    "store.put field": ([-1, "1", True], lambda store, bad: store.put("work", b"", group=bad)),
+    "browse source": (SOURCES, lambda store, bad: store.browse(bad)),
+    "browse start": (FROM_ZERO, lambda store, bad: store.browse("work", start=bad)),
+    "browse max_messages": (COUNTS, lambda store, bad: store.browse("work", max_messages=bad)),
+    "ledger": (KEYS, lambda store, bad: store.ledger(bad)),
+    "lease queue": (NAMES, lambda store, bad: store.lease(bad, 0, 0)),
+    "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
+    "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),
+    "lease seconds": (SECONDS, lambda store, bad: store.lease("work", 0, 0, bad)),
+    "renew": (NUMBERS, lambda store, bad: store.renew(bad)),
+    "renew seconds": (SECONDS, lambda store, bad: store.renew(1, bad)),
+    "release": (NUMBERS, lambda store, bad: store.release(bad)),
+}  # fmt: skip
+
+IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
+    "put queue": (NAMES, lambda txn, bad: txn.put(bad, b"x")),
+    "put payload": (PAYLOADS, lambda txn, bad: txn.put("work", bad)),
+    "put field": (["\ud800", 5, b"x"], lambda txn, bad: txn.put("work", b"", sender=bad)),
+    "put_many queue": (NAMES, lambda txn, bad: txn.put_many(bad, [b"x"])),
+    "put_many payload": (PAYLOADS, lambda txn, bad: txn.put_many("work", [b"good", bad])),
+    "put_block queue": (NAMES, lambda txn, bad: txn.put_block(bad, BLOCK)),
+    "put_block": (BLOCKS, lambda txn, bad: txn.put_block("work", bad)),
+    "adopt queue": (NAMES, lambda txn, bad: txn.adopt(bad, FOREIGN)),
+    "adopt": (FILES, lambda txn, bad: txn.adopt("work", bad)),
+    "get source": (SOURCES, lambda txn, bad: txn.get(bad)),
+    "get timeout": (TIMEOUTS, lambda txn, bad: txn.get("work", timeout=bad)),
+    "get_many source": (SOURCES, lambda txn, bad: txn.get_many(bad)),
+    "get_many max_messages": (COUNTS, lambda txn, bad: txn.get_many("work", bad)),
+    "get_many timeout": (TIMEOUTS, lambda txn, bad: txn.get_many("work", timeout=bad)),
+    "get_arrow max_messages": (COUNTS, lambda txn, bad: txn.get_arrow("work", bad)),
+    "read_to source": (SOURCES, lambda txn, bad: txn.read_to(bad, 0)),
+    "read_to position": ([*FROM_ZERO, None, 99], lambda txn, bad: txn.read_to("work", bad)),
+    "record key": (KEYS, lambda txn, bad: txn.record(bad, 1)),
+    "record version": (VERSIONS, lambda txn, bad: txn.record("key", bad)),
+    "commit timeout": (TIMEOUTS, lambda txn, bad: txn.commit(timeout=bad)),
+    "prepare xid": (XIDS, lambda txn, bad: txn.prepare(bad)),
+    "prepare timeout": (TIMEOUTS, lambda txn, bad: txn.prepare("x1", timeout=bad)),
+}
+
+
+@pytest.fixture
+def both(owner: Store, joined: RemoteStore) -> Iterator[tuple[Store, RemoteStore]]:
+    """A store with two queues, embedded and joined; it is as before at the end."""
+    owner.create_queue("work", kind="work")
+    owner.create_queue("topic")
+    owner.subscribe("topic", "a")
+    owner.put("work", b"kept")
+    before = owner.queues(), owner.subscriptions("topic")
+    yield owner, joined
+    assert (owner.queues(), owner.subscriptions("topic")) == before
+    assert owner.browse("work").payloads() == [b"kept"]
+    assert owner.recover() == []
+    assert owner.ledger("key") is None
+
+
+def refusal(call: Callable[[Any, Any], object], of: Store | RemoteStore | Any, bad: Any) -> str:
+    """What the error says is wrong, without what it advises."""
+    with pytest.raises(InvalidArgument) as caught:
+        call(of, bad)
+    said = str(caught.value)
+    assert len(said) < 500, "a long argument is not repeated"
+    return said.partition(":")[0]
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_bad_argument_of_the_store(both: tuple[Store, RemoteStore], name: str) -> None:
+    """InvalidArgument that says the same, whoever owns the store."""
+    values, call = CALLS[name]
+    for bad in values:
+        said = [refusal(call, store, bad) for store in both]
+        assert said[0] == said[1]
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("name", IN_TRANSACTIONS)
+def test_a_bad_argument_of_a_transaction(both: tuple[Store, RemoteStore], name: str) -> None:
+    """Likewise; and the transaction stays open."""
+    values, call = IN_TRANSACTIONS[name]
+    transactions = [store.transaction() for store in both]
+    for bad in values:
+        said = [refusal(call, txn, bad) for txn in transactions]
+        assert said[0] == said[1]
+    for txn in transactions:
+        assert txn.state == "open"
+        txn.rollback()
+
+
+@pytest.mark.promise(13)
+def test_what_is_odd_but_right(both: tuple[Store, RemoteStore]) -> None:
+    """Endless times, and the longest keys; for both."""
+    owner, joined = both
+    for store in both:
+        txn = store.transaction(timeout=math.inf)
+        assert txn.get("work", timeout=math.inf) is not None
+        [info] = owner.transactions()
+        assert info.seconds_left is None
+        txn.rollback()
+        with store.transaction(timeout=1e9) as txn:
+            txn.record("k" * MAX_LEDGER_KEY_BYTES, int(store is joined))
+            txn.commit(timeout=math.inf)

@@ -1,0 +1,208 @@
+"""Blocks and files of other processes in a joined transaction: they travel with its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from quire.block import BlockBuilder
+from quire.engine import Store
+from quire.env import OsEnv
+from quire.errors import (
+    PositionLost,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+    StoreCorrupt,
+    TransactionError,
+)
+from quire.limits import MAX_LTDS_BLOCK_BYTES
+from quire.ltds import LtdsWriter, new_id
+from quire.remote import RemoteStore
+from quire.remote.channel import Channel
+from quire.remote.protocol import SEND_AHEAD_BYTES
+from tests.remote.conftest import AnyStore
+
+
+def block(*payloads: bytes) -> bytes:
+    """An encoded block."""
+    builder = BlockBuilder()
+    builder.add_many(payloads)
+    [encoded] = builder.build(MAX_LTDS_BLOCK_BYTES)
+    return bytes(encoded.data)
+
+
+def file(store: AnyStore, *payloads: bytes) -> int:
+    """A file as another process writes it; its id."""
+    env = OsEnv()
+    writer = LtdsWriter(env, f"{store.path}/ltds", store.store_id, new_id(env, foreign=True))
+    builder = BlockBuilder()
+    builder.add_many(payloads)
+    writer.add(builder)
+    return writer.finish().id
+
+
+@pytest.fixture
+def work(store: AnyStore) -> str:
+    """A work queue."""
+    return store.create_queue("work", kind="work").name
+
+
+@pytest.fixture
+def requests(joined: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """The operations that are asked of the owner."""
+    seen: list[object] = []
+    real = Channel.request
+
+    def request(self: Channel, header: dict[str, object], *rest: object, **named: object) -> object:
+        seen.append(header["op"])
+        return real(self, header, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Channel, "request", request)
+    yield seen
+    assert joined.verify().ok
+
+
+def mixed(store: AnyStore, queue: str) -> tuple[list[object], Callable[[], list[int]]]:
+    """A transaction with puts of every kind, not ended; and their ids, once it has committed."""
+    txn = store.transaction()
+    ids = [
+        [txn.put(queue, b"0")],
+        txn.put_block(queue, block(b"1", b"2")),
+        txn.adopt(queue, file(store, b"3", b"4", b"5")),
+        txn.put_many(queue, [b"6", b"7"]),
+        txn.adopt(queue, file(store, b"8")),
+        txn.adopt(queue, file(store, b"9", b"a")),
+        [txn.put(queue, b"b")],
+    ]
+    return [txn, ids], lambda: [int(each) for some in ids for each in some]
+
+
+PAYLOADS = [b"%x" % n for n in range(12)]
+
+
+def test_puts_of_every_kind_keep_their_order(store: AnyStore, work: str) -> None:
+    """Within their queue; and each has the id of its message."""
+    (txn, _), ids = mixed(store, work)
+    txn.commit()  # type: ignore[attr-defined]
+    assert store.browse(work).payloads() == PAYLOADS
+    assert ids() == store.browse(work).ids
+
+
+@pytest.mark.parametrize("by_xid", [True, False])
+def test_prepared_and_decided(store: AnyStore, work: str, by_xid: bool) -> None:
+    """The ids are known after the decision, whoever makes it."""
+    (txn, _), ids = mixed(store, work)
+    txn.prepare("x1")  # type: ignore[attr-defined]
+    if by_xid:
+        store.commit_prepared("x1")
+    else:
+        txn.commit()  # type: ignore[attr-defined]
+    assert store.browse(work).payloads() == PAYLOADS
+    assert ids() == store.browse(work).ids
+
+
+def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -> None:
+    """However many: each queue is asked for once, and the commit brings all of them."""
+    for queue in ("a", "b"):
+        joined.create_queue(queue, kind="work")
+    files = [file(joined, b"%d" % n) for n in range(40)]
+    requests.clear()
+    with joined.transaction() as txn:
+        for n, ltds_id in enumerate(files):
+            txn.adopt("ab"[n % 2], ltds_id)
+            txn.put_block("ab"[n % 2], block(b"block %d" % n))
+        txn.record("query", 1)
+    assert requests == ["queue", "queue", "commit"]
+    expected = [[b"%d" % n, b"block %d" % n] for n in range(0, 40, 2)]
+    assert joined.browse("a").payloads() == [each for pair in expected for each in pair]
+    requests.clear()
+    with joined.transaction() as txn:
+        txn.put_block("a", block(b"again"))
+    assert requests == ["commit"]
+
+
+def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object]) -> None:
+    """So that a client holds no more than some MiB of them."""
+    joined.create_queue("work", kind="work")
+    large = block(b"x" * 1_000_000)
+    with joined.transaction() as txn:
+        ids = [txn.put_block("work", large) for _ in range(20)]
+        adopted = txn.adopt("work", file(joined, b"1", b"2"))
+        last = txn.put("work", b"last")
+    assert requests.count("send") >= 20 * len(large) // SEND_AHEAD_BYTES
+    first = joined.browse("work").ids[0]
+    assert [int(some[0]) - first for some in ids] == list(range(20))
+    assert [*map(int, adopted), int(last)] == [first + 20, first + 21, first + 22]
+
+
+def test_the_ids_of_a_file_before_the_commit(joined: RemoteStore) -> None:
+    """How many they are is not known yet, which is said."""
+    joined.create_queue("work", kind="work")
+    with joined.transaction() as txn:
+        ids = txn.adopt("work", file(joined, b"1", b"2"))
+        assert repr(ids) == "AdoptedIds(not committed)"
+        for look in (lambda: len(ids), lambda: ids[0], lambda: list(ids)):
+            with pytest.raises(TransactionError, match="has committed"):
+                look()
+    assert len(ids) == 2
+    assert [*map(int, ids[1:])] == [int(ids[1])]
+
+
+def refused(store: AnyStore, put: Callable[[], object], txn: object) -> QuireError:
+    """What a transaction raises, at the put or at the commit."""
+    with pytest.raises(QuireError) as caught:  # noqa: PT012
+        put()
+        txn.commit()  # type: ignore[attr-defined]
+    txn.rollback()  # type: ignore[attr-defined]
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("taken", PositionLost),
+        ("missing", StoreCorrupt),
+        ("full", QueueFull),
+        ("full of a file", QueueFull),
+        ("dropped", QueueNotFound),
+        ("nowhere", QueueNotFound),
+    ],
+)
+def test_what_is_refused(store: AnyStore, work: str, name: str, error: type[QuireError]) -> None:
+    """The same errors for both, at the commit where the store is joined; nothing took effect."""
+    store.create_queue("small", kind="work", capacity=4096)
+    store.create_queue("dropped", kind="work")
+    taken = file(store, b"x")
+    with store.transaction() as other:
+        other.adopt(work, taken)
+        other.put_block("dropped", block(b"known"))
+    store.drop_queue("dropped")
+    txn = store.transaction()
+    txn.put(work, b"never")
+    puts: dict[str, Callable[[], object]] = {
+        "taken": lambda: txn.adopt(work, taken),
+        "missing": lambda: txn.adopt(work, 1 << 62),
+        "full": lambda: txn.put_block("small", block(b"x" * 5000)),
+        "full of a file": lambda: txn.adopt("small", file(store, b"x" * 5000)),
+        "dropped": lambda: txn.put_block("dropped", block(b"x")),
+        "nowhere": lambda: txn.adopt("nowhere", file(store, b"x")),
+    }
+    assert type(refused(store, puts[name], txn)) is error
+    assert txn.state == "rolled back"
+    assert store.browse(work).payloads() == [b"x"]
+    assert store.queue("small").used_bytes == 0
+    assert store.transactions() == []
+
+
+def test_a_refused_file_is_its_writers_again(owner: Store, joined: RemoteStore) -> None:
+    """It can be adopted by the next transaction."""
+    joined.create_queue("small", kind="work", capacity=4096)
+    joined.create_queue("work", kind="work")
+    ltds_id = file(joined, b"x" * 5000)
+    with pytest.raises(QueueFull), joined.transaction() as txn:
+        txn.adopt("small", ltds_id)
+    with joined.transaction() as txn:
+        txn.adopt("work", ltds_id)
+    assert owner.browse("work").payloads() == [b"x" * 5000]

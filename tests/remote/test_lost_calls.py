@@ -1,0 +1,176 @@
+"""Calls outside of transactions whose answer does not come, as their owner is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from quire.engine import Store
+from quire.env import OsEnv
+from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
+from quire.remote import RemoteStore, StoreServer
+from quire.remote.session import ServedStore
+from quire.remote.sockets import cut_connections
+from tests.remote.children import child
+from tests.remote.test_processes import OWNER, SECONDS, join, own
+
+CHANGING: dict[str, Callable[[RemoteStore], object]] = {
+    "create_queue": lambda store: store.create_queue("q"),
+    "drop_queue": lambda store: store.drop_queue("q"),
+    "subscribe": lambda store: store.subscribe("q", "a"),
+    "unsubscribe": lambda store: store.unsubscribe("q", "a"),
+    "abort": lambda store: store.abort(1),
+    "commit_prepared": lambda store: store.commit_prepared("x1"),
+    "rollback_prepared": lambda store: store.rollback_prepared("x1"),
+    "lease": lambda store: store.lease("q", 0, 0),
+    "renew": lambda store: store.renew(1),
+    "release": lambda store: store.release(1),
+    "checkpoint": lambda store: store.checkpoint(),
+}
+LOOKING: dict[str, Callable[[RemoteStore], object]] = {
+    "queues": lambda store: store.queues(),
+    "queue": lambda store: store.queue("q"),
+    "positions": lambda store: store.positions("q"),
+    "records": lambda store: store.records("q"),
+    "subscriptions": lambda store: store.subscriptions("q"),
+    "transactions": lambda store: store.transactions(),
+    "transaction_info": lambda store: store.transaction_info(1),
+    "recover": lambda store: store.recover(),
+    "ledger": lambda store: store.ledger("k"),
+    "browse": lambda store: store.browse("q"),
+    "status": lambda store: store.status(),
+    "verify": lambda store: store.verify(),
+}
+
+# Hangs when a queue is made: before anything is done, or when it is durable.
+HANGING_OWNER = (
+    """
+import sys, time
+from quire.engine import Store
+real = Store.create_queue
+def hanging(self, name, *arguments, **named):
+    if sys.argv[2] == "after":
+        real(self, name, *arguments, **named)
+    print("hanging", flush=True)
+    time.sleep(1000)
+Store.create_queue = hanging
+"""
+    + OWNER
+)
+
+
+class Hanging:
+    """A store each of whose methods says that it was called, and returns when it may."""
+
+    store_id = 7
+    commit_timeout = 0.0
+
+    def __init__(self) -> None:
+        self.called = threading.Event()
+        self.may_return = threading.Event()
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def method(*_: object, **__: object) -> object:
+            self.called.set()
+            self.may_return.wait(SECONDS)
+            raise QuireError("a test")
+
+        return method
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[tuple[Hanging, StoreServer, RemoteStore]]:
+    """Such a store, its server, and a client."""
+    store = Hanging()
+    server = StoreServer(cast(ServedStore, store), OsEnv(), str(tmp_path))
+    client = RemoteStore(server.start())
+    yield store, server, client
+    store.may_return.set()
+    client.close()
+    server.close()
+
+
+def lost(
+    hanging: tuple[Hanging, StoreServer, RemoteStore], call: Callable[[RemoteStore], object]
+) -> QuireError:
+    """What the client gets when the connection ends while its call is under way."""
+    store, server, client = hanging
+    raised: list[QuireError] = []
+
+    def run() -> None:
+        try:
+            call(client)
+        except QuireError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert store.called.wait(SECONDS)
+    cut_connections(server.wait_started().removeprefix("grpc+unix://"))
+    thread.join(SECONDS)
+    return raised[0]
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_change_whose_answer_is_lost(
+    hanging: tuple[Hanging, StoreServer, RemoteStore], name: str
+) -> None:
+    """OutcomeUnknown, which names the call; the next one is not sent, so nothing of it is done."""
+    error = lost(hanging, CHANGING[name])
+    assert type(error) is OutcomeUnknown
+    assert f"during {name}" in str(error)
+    assert "look whether" in str(error)
+    _, _, client = hanging
+    with pytest.raises(ConnectionLost, match="open the store again"):
+        CHANGING[name](client)
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_look_whose_answer_is_lost(
+    hanging: tuple[Hanging, StoreServer, RemoteStore], name: str
+) -> None:
+    """ConnectionLost: there is nothing that could have taken effect."""
+    assert type(lost(hanging, LOOKING[name])) is ConnectionLost
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_the_owner_dies_while_a_queue_is_made(store_path: str, moment: str) -> None:
+    """OutcomeUnknown; the store, opened again, has the queue or has it not."""
+    raised: list[Any] = []
+    with child(HANGING_OWNER, store_path, moment) as owner:
+        assert owner.line() == "ready"
+        store = join(store_path)
+
+        def create() -> None:
+            try:
+                store.create_queue("q")
+            except QuireError as error:
+                raised.append(error)
+
+        creating = threading.Thread(target=create)
+        creating.start()
+        assert owner.line() == "hanging"
+        owner.kill()
+        creating.join(SECONDS)
+    assert [type(error) for error in raised] == [OutcomeUnknown]
+    store.close()
+    with own(store_path) as again:
+        assert [queue.name for queue in again.queues()] == ["q"] * (moment == "after")
+
+
+def test_joined_stores_have_failed(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the owner says at the time; an owner that is gone says nothing."""
+    told = [joined.failed]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(owner), "failed", True)
+        told.append(joined.failed)
+    assert told == [False, True]
+    owner.close()
+    with pytest.raises(ConnectionLost):
+        _ = joined.failed
