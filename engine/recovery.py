@@ -18,6 +18,7 @@ from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.journal import Journal, RecoveryReport
+from quire.limits import KEPT_BACK_SEGMENTS
 
 from . import format
 from .attempts import Attempts
@@ -133,6 +134,7 @@ def replay(
         durable_lsn=checkpoint.lsn,
         apply=apply,
         report=report,
+        kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
     state.prepared.resume_reading()
