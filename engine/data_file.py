@@ -65,6 +65,9 @@ HEADER_BYTES: Final = 64
 MIN_PAGE_SIZE_BYTES: Final = 4096
 MAX_PAGE_SIZE_BYTES: Final = 65536
 DEFAULT_GROW_BYTES: Final = 16 << 20
+FIRST_GROW_BYTES: Final = (
+    256 << 10
+)  # a small file grows by as much as it has, and no less than this
 MAX_WRITE_BYTES: Final = 8 << 20  # a longer extent takes several writes
 MIN_BUFFER_BYTES: Final = 64 << 10
 MAX_LENT_BUFFERS: Final = 4  # more disk writes at a time bring no more throughput
@@ -132,7 +135,7 @@ class DataFile:
 
     @property
     def grow_pages(self) -> int:
-        """How many pages it grows by at least."""
+        """How many pages a large file grows by at least."""
         return self._grow_pages
 
     @property
@@ -200,8 +203,9 @@ class DataFile:
     def ensure(self, pages: int) -> int:
         """Let the file have at least `pages` pages, with space for all that are new; the count.
 
-        It grows to the next multiple of `grow_bytes`, or just as far as asked when there is no
-        room for that. Raises DiskFull, and nothing has changed.
+        It grows to the next multiple of `grow_bytes`, while it is small of a smaller power of two,
+        or just as far as asked when there is no room for that. Raises DiskFull, and nothing has
+        changed.
         """
         self._check_usable()
         if pages <= self._pages:
@@ -209,7 +213,9 @@ class DataFile:
         with self._size_lock:
             old = self._pages
             if pages > old:
-                generous = -(-pages // self._grow_pages) * self._grow_pages
+                least = max(FIRST_GROW_BYTES // self.page_size, 1 << (pages.bit_length() - 1))
+                step = min(self._grow_pages, least)
+                generous = -(-pages // step) * step
                 try:
                     self._allocate(old, generous)
                 except DiskFull:

@@ -101,11 +101,15 @@ class IoManager:
         return cut if 2 * cut <= end and given_back >= self.data.grow_pages else None
 
     def match_file(self) -> None:
-        """After recovery: the map is as long as the file, which has its space (see `DataFile`)."""
-        if self.data.pages > self.space.total_pages:
-            self.space.grow(self.data.pages - self.space.total_pages)
-        elif self.data.pages < self.space.total_pages:
-            self.data.ensure(self.space.total_pages)
+        """After recovery: the map is as long as the file, which has its space (see `DataFile`).
+
+        A file that was cut after its last checkpoint does not grow again: there may be no room.
+        """
+        used = self.space.shrink_tail()
+        if self.data.pages < used:
+            self.data.ensure(used)
+        if self.data.pages > used:
+            self.space.grow(self.data.pages - used)
 
     def _size_for(self, used: int) -> int:
         """How many pages the file keeps where so many first ones are in use."""

@@ -76,7 +76,7 @@ class Maintenance:
                 self._expire()
             return
         if self._thread is not None:
-            self._due = self._journal.end_lsn + (1 << 20)
+            self._due = self._journal.end_lsn + self._pace_bytes
             self._wake.set()
         else:
             self._try()
@@ -96,16 +96,19 @@ class Maintenance:
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
-        if not self._journal.next_is_ready and self._nearly_full():
+        if not self._journal.next_is_ready and self._journal.nearly_full:
             self._journal.prepare_next()
-        if self._journal.end_lsn - self._checkpointer.last_lsn >= options.checkpoint_bytes:
+        since = self._journal.bytes_since(self._checkpointer.last_lsn)
+        if since >= options.checkpoint_bytes:
             self._checkpointer.run_unless_running()
         if self._env.monotonic() >= self._trim_at:
             self._give_space_back()
         self._empty_buffers()  # takes space, which may fail: after all that gives it back
         self._due = min(
-            self._checkpointer.last_lsn + options.checkpoint_bytes,
-            self._journal.end_lsn + (options.segment_bytes >> 2),
+            self._journal.end_lsn
+            + options.checkpoint_bytes
+            - self._journal.bytes_since(self._checkpointer.last_lsn),
+            self._journal.end_lsn + self._pace_bytes,
         )
 
     def _expire(self) -> None:
@@ -134,14 +137,15 @@ class Maintenance:
             self.step()
         except (QuireError, OSError) as error:
             self.last_error = str(error)
-            self._due = self._journal.end_lsn + (self._context.options.segment_bytes >> 2)
+            self._due = self._journal.end_lsn + self._pace_bytes
             return False
         self.last_error = None
         return True
 
-    def _nearly_full(self) -> bool:
-        segment = self._context.options.segment_bytes
-        return self._journal.end_lsn % segment > segment // 2
+    @property
+    def _pace_bytes(self) -> int:
+        """How much journal may pass between two steps: a quarter of a segment."""
+        return self._journal.segment_space >> 2
 
     def _run(self) -> None:
         while not self._stopping:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.journal import Journal
+from quire.limits import KEPT_BACK_SEGMENTS
 
 from .block_reader import BlockReader
 from .checkpoint_file import (
@@ -103,6 +104,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
             store_id=store_id,
             segment_bytes=options.segment_bytes,
             page_size=options.page_size,
+            kept_back=KEPT_BACK_SEGMENTS,
             direct=True,
         )
     except InvalidArgument as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.journal import Journal, RecoveryReport
+from quire.limits import KEPT_BACK_SEGMENTS
 
 from .checkpoint_file import Checkpoint
 from .data_files import DataFiles
@@ -79,6 +80,7 @@ def replay(
         durable_lsn=checkpoint.lsn,
         apply=apply,
         report=report,
+        kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
     state.prepared.resume_reading()

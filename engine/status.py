@@ -34,9 +34,8 @@ def status(
             "segments": len(journal.segments),
             "pinned_segments": len(journal.pinned),
             "spare_segments": journal.spares + journal.ready,
-            "bytes": (len(journal.segments) + journal.spares + journal.ready)
-            * journal.segment_bytes,
-            "since_checkpoint_bytes": journal.end_lsn - checkpointer.last_lsn,
+            "bytes": journal.bytes,
+            "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
         },
         "data": {
             "page_size": page_size,

@@ -181,7 +181,7 @@ class Store:
         try:
             if (
                 not self.failed
-                and opened.journal.end_lsn > self._checkpointer.last_lsn + _IDLE_BYTES
+                and opened.journal.bytes_since(self._checkpointer.last_lsn) > _IDLE_BYTES
             ):
                 with contextlib.suppress(DiskFull):  # the journal holds all of it anyway
                     self._checkpointer.run()

@@ -17,8 +17,9 @@ Segment header: the first 64 bytes of page 0 of each file; the rest of page 0 is
         32     8  store_id       the store this journal belongs to
         40     8  base_lsn       segment number * segment_bytes
         48     8  created_us     when the header was written, microseconds since 1970
-        56     8  reserved       0
+        56     8  capacity       bytes from the file's beginning that have space; 0 = all of them
 
+Where the capacity ends the file reads as zeros, and the next group goes to page 1 of the next segment.
 Valid: checksum and magic right. A valid header of another version is refused; in every version the
 checksum covers bytes [8, 64), and magic and version stay where they are.
 
@@ -123,7 +124,7 @@ class SegmentHeader(NamedTuple):
     store_id: int
     base_lsn: int
     created_us: int
-    reserved_2: int
+    capacity: int
 
 
 class GroupHeader(NamedTuple):
@@ -172,14 +173,14 @@ def succeeds(generation: int, predecessor: int) -> bool:
 
 
 def pack_segment_header(
-    page: memoryview | bytearray, geometry: Geometry, number: int, created_us: int
+    page: memoryview | bytearray, geometry: Geometry, number: int, created_us: int, capacity: int
 ) -> None:
     """Fill a whole zeroed page with the header of segment `number`."""
     store_id, segment_bytes, page_size = geometry
     assert len(page) == page_size
     SEGMENT_FIELDS.pack_into(
         page, 8, SEGMENT_MAGIC, VERSION, 0, page_size, 0, segment_bytes, store_id,
-        number * segment_bytes, created_us, 0,
+        number * segment_bytes, created_us, capacity % segment_bytes,
     )  # fmt: skip
     CHECKSUM.pack_into(page, 0, checksum(memoryview(page)[8:SEGMENT_HEADER_BYTES]))
 

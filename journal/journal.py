@@ -17,6 +17,9 @@ J7  Damage of what was durable raises StoreCorrupt with file, page and offset; n
     A torn tail is cut and reported.
 J8  A crash at any point, those of creation, rotation and release included, leaves a directory that
     `recover` (or `create`, if creation was not finished) takes.
+J9  A relieving group, one that makes room (see `write_group`), is written on a full disk as well,
+    into segments that are kept back for them. Others get DiskFull before these are touched, and
+    before what `admit` keeps back is.
 
 Recovery reads from `restart_lsn` to the end, and for J7 looks through what is left of the last
 segment and through the ready one: its time depends on the journal since the checkpoint and on the
@@ -25,7 +28,8 @@ size of a segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from errno import EDQUOT, ENOSPC
 from typing import Final, NamedTuple, NoReturn, Self
 
@@ -58,8 +62,8 @@ from .format import (
 )
 from .reader import ReadHandles, check_range
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
-from .segment import make_segment, segment_path
-from .segments import SegmentSet
+from .segment import UNFINISHED_SUFFIX, Spare, make_segment, make_spare, segment_path
+from .segments import SegmentSet, first_capacity
 
 KEPT_BUFFER_BYTES: Final = 1 << 20  # larger groups get a buffer of their own, given back after
 FIRST_BUFFER_BYTES: Final = 1 << 16
@@ -77,6 +81,8 @@ class JournalStatus(NamedTuple):
     ready: int
     spares: int
     segment_bytes: int
+    bytes: int  # of space, in all files
+    kept_back_bytes: int  # the part of it that is for relieving groups only
 
 
 class Journal:
@@ -104,8 +110,12 @@ class Journal:
         self._room = min(len(self._buffer), self._segment_bytes - self._page_size)
         self._generation = _next_generation(env, found.generation)
         self._last_lsn = found.last_lsn
+        # How many bytes of groups may come before it is asked again; raises DiskFull.
+        self.admit: Callable[[], int] = lambda: self._segment_bytes
         self._base = found.current * self._segment_bytes
         self._offset = found.end_lsn - self._base
+        self._capacity = segments.capacity
+        self._limit = 0  # in the segment: groups that do not relieve go no further without asking
         self._file: File = segments.open_current()
         self._write = self._file.write
         self._sync = self._file.sync
@@ -121,9 +131,12 @@ class Journal:
         segment_bytes: int,
         page_size: int = 4096,
         max_spares: int = MAX_SPARES,
+        kept_back: int = 0,
         direct: bool = False,
     ) -> Self:
         """Make an empty journal. What a crashed creation left there is replaced (J8).
+
+        `kept_back`: how many small files are kept for relieving groups (J9).
 
         Raises InvalidArgument if there is a journal with records.
         """
@@ -132,9 +145,14 @@ class Journal:
         env.make_directory(directory)
         env.sync_directory(_parent(directory))
         remove_unused(env, directory)
-        make_segment(env, directory, geometry, 0, spare=None, direct=direct)
+        first = Spare(first_capacity(geometry), segment_path(directory, 0, UNFINISHED_SUFFIX))
+        make_spare(env, first.path, geometry, first.capacity, direct=direct)
+        make_segment(env, directory, geometry, 0, first, wanted=0, need=0, direct=direct)
         empty = Recovered([0], 0, end_lsn=page_size, last_lsn=0, generation=0)
-        return cls._begin(env, directory, geometry, empty, max_spares=max_spares, direct=direct)
+        return cls._begin(
+            env, directory, geometry, empty,
+            max_spares=max_spares, kept_back=kept_back, direct=direct,
+        )  # fmt: skip
 
     @classmethod
     def recover(
@@ -150,6 +168,7 @@ class Journal:
         apply: Apply,
         report: Report,
         max_spares: int = MAX_SPARES,
+        kept_back: int = 0,
         direct: bool = False,
     ) -> Self:
         """Hand over the records from the group at `restart_lsn` on, then open for writing.
@@ -171,7 +190,10 @@ class Journal:
             apply=apply,
             report=report,
         )
-        return cls._begin(env, directory, geometry, found, max_spares=max_spares, direct=direct)
+        return cls._begin(
+            env, directory, geometry, found,
+            max_spares=max_spares, kept_back=kept_back, direct=direct,
+        )  # fmt: skip
 
     @classmethod
     def _begin(
@@ -182,6 +204,7 @@ class Journal:
         found: Recovered,
         *,
         max_spares: int,
+        kept_back: int,
         direct: bool,
     ) -> Self:
         segments = SegmentSet(
@@ -191,12 +214,15 @@ class Journal:
             current=found.current,
             existing=found.segments,
             max_spares=max_spares,
+            kept_back=kept_back,
             direct=direct,
         )
         segments.adopt_leftovers()
         journal = cls(env, directory, geometry, segments, found)
         try:
             journal._begin_generation()
+            with suppress(DiskFull):  # then it comes before the next group that needs it
+                segments.keep_back()
         except BaseException:
             journal.close()
             raise
@@ -204,13 +230,15 @@ class Journal:
 
     # Writing
 
-    def write_group(self, records: Sequence[WholeRecord]) -> int:
+    def write_group(self, records: Sequence[WholeRecord], *, relieving: bool = False) -> int:
         """Make the records durable, all or none (J1, J2); the address of the first one.
+
+        `relieving`: they make room, and may use what is kept back for such (J9).
 
         Each record is a header (`RECORD_HEADER`, with its own length) and its bytes, in one piece
         or as a tuple of pieces, the first of which begins with the header; the next record begins
         at the next multiple of 8. Raises InvalidArgument for records that can never be
-        written, DiskFull if a new segment is needed and there is no room (nothing has changed
+        written, DiskFull if there is no room for them and what they may entail (nothing has changed
         then), StoreFailed after a failed write or sync (J6).
         """
         if self._refusal is not None:
@@ -249,8 +277,8 @@ class Journal:
         group_bytes = (end + self._round) & ~self._round
         buffer[end:group_bytes] = self._zeros[: group_bytes - end]
         offset = self._offset
-        if offset + group_bytes > self._segment_bytes:
-            self._advance()
+        if offset + group_bytes > self._limit:
+            self._find_room(group_bytes, relieving)
             offset = self._offset
         lsn = self._base + offset
         GROUP_FIELDS.pack_into(
@@ -283,8 +311,23 @@ class Journal:
             self._fail(error, "making the next segment")
             raise
 
-    def release(self, before_lsn: int) -> list[int]:
-        """Recycle or remove segments wholly below an LSN, but for pinned ones; the numbers gone."""
+    def keep_back(self) -> bool:
+        """Have what is kept back for relieving groups, if there is room; whether it is whole."""
+        if self._refusal is not None:
+            self._refuse()
+        try:
+            self._segments.keep_back()
+        except OSError as error:
+            if not _no_room(error):
+                self._fail(error, "making a spare segment")
+                raise
+        return not self._segments.missing
+
+    def release(self, before_lsn: int, keep: Collection[int] = ()) -> list[int]:
+        """Recycle or remove segments wholly below an LSN, but for pinned ones and some to `keep`.
+
+        Returns the numbers gone.
+        """
         if self._refusal is not None:
             self._refuse()
         if before_lsn > self.end_lsn:
@@ -292,7 +335,7 @@ class Journal:
                 f"release before LSN {before_lsn:#x}: the journal ends at {self.end_lsn:#x}"
             )
         try:
-            gone = self._segments.release(before_lsn // self._segment_bytes)
+            gone = self._segments.release(before_lsn // self._segment_bytes, keep)
         except OSError as error:
             self._fail(error, "releasing segments")
             raise
@@ -370,6 +413,30 @@ class Journal:
         return isinstance(self._refusal, StoreFailed)
 
     @property
+    def lacks_room(self) -> bool:
+        """Whether less is kept back for relieving groups than should be."""
+        return self._segments.missing > 0
+
+    @property
+    def segment_space(self) -> int:
+        """How many bytes of space the current segment has."""
+        return self._capacity
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether more than half of the current segment's space is used."""
+        return self._offset > self._capacity // 2
+
+    def bytes_since(self, lsn: int) -> int:
+        """How much was written since then; skipped space of segments does not count."""
+        number, offset = divmod(lsn, self._segment_bytes)
+        current = self._base // self._segment_bytes
+        if number >= current:
+            return self.end_lsn - lsn
+        between = sum(self._segments.space_of(other) for other in range(number, current))
+        return max(between - offset, 0) + self._offset
+
+    @property
     def next_is_ready(self) -> bool:
         """Whether the next segment is there, so that no write has to wait for its making."""
         return self._segments.ready > 0
@@ -388,6 +455,8 @@ class Journal:
             ready=segments.ready,
             spares=segments.spares,
             segment_bytes=self._segment_bytes,
+            bytes=segments.space_bytes,
+            kept_back_bytes=segments.kept_bytes,
         )
 
     # Inside
@@ -395,7 +464,7 @@ class Journal:
     def _begin_generation(self) -> None:
         record = pack_generation_record(self._generation, self._env.now_us())
         assert len(record) == GENERATION_RECORD_BYTES
-        self.write_group([record])
+        self.write_group([record], relieving=True)
 
     def _make_room(self, end: int) -> memoryview:
         """A buffer for a group of `end` bytes: the kept one, made larger, or one for this group."""
@@ -415,10 +484,29 @@ class Journal:
         self._room = min(room, self._segment_bytes - self._page_size)
         return self._buffer
 
-    def _advance(self) -> None:
+    def _find_room(self, group_bytes: int, relieving: bool) -> None:
+        """Let the group fit where it goes. Raises DiskFull."""
+        if relieving:
+            if self._offset + group_bytes > self._capacity:
+                self._advance(group_bytes, relieving=True)
+            return
+        try:
+            self._segments.keep_back()
+        except OSError as error:
+            if not _no_room(error):
+                self._fail(error, "making a spare segment")
+            raise
+        allowed = self.admit()
+        if self._offset + group_bytes > self._capacity:
+            self._advance(group_bytes, relieving=False)
+        self._limit = min(self._offset + max(allowed, group_bytes), self._capacity)
+
+    def _advance(self, group_bytes: int, *, relieving: bool) -> None:
         """Go on in the next segment, on page 1."""
         try:
-            file = self._segments.advance()
+            file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
+            self._limit = 0
+            self._capacity = self._segments.capacity
             self._file.close()
             self._file = file
             self._write = file.write

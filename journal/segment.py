@@ -2,18 +2,21 @@
 
 Invariants:
 
-S1  A file with a segment's name always has a valid header and its full, preallocated size: both are
-    synced under another name before the rename, and the directory is synced before the first use.
+S1  A file with a segment's name always has a valid header, its full size, and preallocated space as
+    far as the header says (`capacity`): all are synced under another name before the rename, and
+    the directory is synced before the first use.
 S2  The header of a recycled file is rewritten and synced before any other page of it is. So bytes
     read from a file whose header, read afterwards, still says the old base LSN, are the old bytes.
+S3  Space is given to a file while it is not in use: growing the file that commits are written to
+    would make the next of them wait for the file system's own journal.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.env import Env, File
-from quire.errors import StoreCorrupt, StoreVersion
+from quire.errors import DiskFull, StoreCorrupt, StoreVersion
 
 from .format import (
     SEGMENT_HEADER_BYTES,
@@ -52,28 +55,83 @@ def list_segments(env: Env, directory: str) -> list[int]:
     return sorted(number for number in numbers if number is not None)
 
 
-def write_header(env: Env, file: File, geometry: Geometry, number: int) -> None:
+class Spare(NamedTuple):
+    """A file that waits to become a segment."""
+
+    capacity: int
+    path: str
+
+
+def write_header(
+    env: Env, file: File, geometry: Geometry, number: int, capacity: int, created_us: int
+) -> None:
     page = env.aligned_buffer(geometry.page_size)
     page[:] = bytes(geometry.page_size)
-    pack_segment_header(page, geometry, number, env.now_us())
+    pack_segment_header(page, geometry, number, created_us, capacity)
     file.write(0, page)
 
 
-def make_segment(
-    env: Env, directory: str, geometry: Geometry, number: int, *, spare: str | None, direct: bool
-) -> None:
-    """Make segment `number`, durably, from the file `spare` or from nothing (S1, S2)."""
-    path = spare or segment_path(directory, number, UNFINISHED_SUFFIX)
-    file = env.open_file(path, create=spare is None, direct=direct)
+def make_spare(env: Env, path: str, geometry: Geometry, capacity: int, *, direct: bool) -> None:
+    """A new file with so much space, and the header of segment 0. Raises DiskFull."""
+    file = env.open_file(path, create=True, direct=direct)
     try:
-        if spare is None:
-            file.allocate(0, geometry.segment_bytes)
-        write_header(env, file, geometry, number)
+        file.allocate(0, capacity)
+        if capacity < geometry.segment_bytes:
+            file.truncate(geometry.segment_bytes)
+        write_header(env, file, geometry, 0, capacity, created_us=0)
         file.sync()
     finally:
         file.close()
-    env.rename(path, segment_path(directory, number))
-    env.sync_directory(directory)
+
+
+def make_segment(
+    env: Env,
+    directory: str,
+    geometry: Geometry,
+    number: int,
+    spare: Spare,
+    *,
+    wanted: int,
+    need: int,
+    direct: bool,
+) -> int:
+    """Make segment `number` of a spare file, durably (S1, S2); its capacity.
+
+    It gets as much space as is `wanted`, or stays as it is where there is no room for that. Raises
+    DiskFull if that is less than the `need`: the spare is what it was.
+    """
+    capacity = spare.capacity
+    file = env.open_file(spare.path, direct=direct)
+    try:
+        if wanted > capacity:
+            try:
+                file.allocate(capacity, wanted - capacity)
+                capacity = wanted
+            except DiskFull:
+                file.punch(capacity, wanted - capacity)  # a part of it may have been given
+                if capacity < need:
+                    raise
+        write_header(env, file, geometry, number, capacity, env.now_us())
+        file.sync()
+    finally:
+        file.close()
+    path = segment_path(directory, number)
+    if spare.path != path:
+        env.rename(spare.path, path)
+        env.sync_directory(directory)
+    return capacity
+
+
+def capacity_of(env: Env, path: str, geometry: Geometry) -> int:
+    """How much space a file has, as its header says: all of it where that cannot be read."""
+    file = env.open_file(path, read_only=True)
+    try:
+        header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+    finally:
+        file.close()
+    if header is None or header.version != VERSION or not header.capacity:
+        return geometry.segment_bytes
+    return min(header.capacity, geometry.segment_bytes)
 
 
 def read_header(file: File) -> SegmentHeader:

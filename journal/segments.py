@@ -3,33 +3,55 @@
 Invariants:
 
 G1  The segments from the oldest one that is needed up to the newest ready one are contiguous; the
-    ready ones follow the current one. Below the oldest needed one only pinned segments remain.
+    ready ones follow the current one. Below the oldest needed one only those remain that are
+    pinned, or that the last release was told to keep.
 G2  A pinned segment is neither recycled nor removed.
 G3  Making a segment holds up nobody but the one who needs that very segment: `_lock` is held only
     to look and to hand over, `_making` while a file is made.
-G4  At most `max_spares` released files wait for their next use; the rest is removed.
+G4  At most `max_spares` released files wait for their next use besides those of G6; the rest is
+    removed.
+G5  A segment's space is allocated before its use: `FIRST_BYTES` for the first one, and for each
+    twice as much as for the one before, up to the whole file; less where the disk is nearly full.
+    What is not allocated is skipped: the next group goes to the next segment.
+G6  The `kept_back` smallest spares are for relieving groups only, those that make room: others get
+    DiskFull before these are touched. Two are enough for any number of relieving groups: while one
+    is written to, a checkpoint sets the other one free.
 
-A file goes: <n>.tmp -> <n>.log (ready, current, full) -> <n>.spare -> <m>.log, m > n. Each arrow is
-one rename of a synced file, so that a crash at any point leaves files that this module knows what
-to do with.
+A file goes: <n>.tmp -> <n>.spare -> <n>.log (ready, current, full) -> <n>.spare -> <m>.log, m > n.
+Each arrow is one rename of a synced file, so that a crash at any point leaves files that this
+module knows what to do with.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from bisect import insort
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from quire.env import Env, File
-from quire.errors import InvalidArgument, PositionLost
+from quire.errors import DiskFull, InvalidArgument, PositionLost
 
 from .format import Geometry
 from .segment import (
     SPARE_SUFFIX,
     UNFINISHED_SUFFIX,
+    Spare,
+    capacity_of,
     make_segment,
+    make_spare,
     segment_number,
     segment_path,
 )
+
+FIRST_BYTES: Final = 128 << 10  # of space: of the first segment, and of those for relieving groups
+LEAST_PAGES: Final = 8  # of space, where pages are large
+_LAST_NUMBER: Final = (1 << 64) - 1  # no segment has such a number: for the names of new spares
+
+
+def first_capacity(geometry: Geometry) -> int:
+    """The space of a new journal's first segment."""
+    return min(max(FIRST_BYTES, LEAST_PAGES * geometry.page_size), geometry.segment_bytes)
 
 
 class SegmentSet:
@@ -44,20 +66,26 @@ class SegmentSet:
         current: int,
         existing: Iterable[int],
         max_spares: int,
+        kept_back: int,
         direct: bool,
     ) -> None:
         self._env = env
         self._directory = directory
         self._geometry = geometry
         self._max_spares = max_spares
+        self._kept_back = kept_back
         self._direct = direct
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._current = current
         self._live = {number for number in existing if number <= current}
         self._ready = {number for number in existing if number > current}
+        self._capacity = {
+            number: capacity_of(env, segment_path(directory, number), geometry)
+            for number in (*self._live, *self._ready)
+        }
         self._pins: dict[int, int] = {}
-        self._spares: list[str] = []
+        self._spares: list[Spare] = []  # the smallest first
         self._released = 0  # segments below this number are needed by their pins only
 
     @property
@@ -82,6 +110,32 @@ class SegmentSet:
         with self._lock:
             return sorted(self._pins)
 
+    @property
+    def space_bytes(self) -> int:
+        """All space that the files have."""
+        with self._lock:
+            return sum(self._capacity.values()) + sum(spare.capacity for spare in self._spares)
+
+    @property
+    def kept_bytes(self) -> int:
+        """The part of it that is for relieving groups only (G6)."""
+        with self._lock:
+            return sum(spare.capacity for spare in self._spares[: self._kept_back])
+
+    @property
+    def missing(self) -> int:
+        """How many spares G6 lacks."""
+        return max(0, self._kept_back - len(self._spares))
+
+    @property
+    def capacity(self) -> int:
+        """The space of the current segment."""
+        return self._capacity[self._current]
+
+    def space_of(self, number: int) -> int:
+        """The space of a segment; all of it where that is not known (any more)."""
+        return self._capacity.get(number, self._geometry.segment_bytes)
+
     def holds(self, number: int) -> bool:
         """Whether the segment's groups can be read (without the lock: one look-up in a set)."""
         return number in self._live
@@ -91,8 +145,8 @@ class SegmentSet:
         for name in self._env.list_directory(self._directory):
             path = f"{self._directory}/{name}"
             if segment_number(name, SPARE_SUFFIX) is not None:
-                if self._is_whole(path) and len(self._spares) < self._max_spares:
-                    self._spares.append(path)
+                if self._is_whole(path) and len(self._spares) < self._most_spares:
+                    insort(self._spares, self._spare(path))
                 else:
                     self._env.remove(path)
             elif segment_number(name, UNFINISHED_SUFFIX) is not None:
@@ -103,35 +157,42 @@ class SegmentSet:
             segment_path(self._directory, self._current), direct=self._direct
         )
 
-    def prepare_next(self) -> bool:
-        """Make the segment after the current one, unless it is there; whether one was made."""
+    def keep_back(self) -> None:
+        """Have the spares of G6. Raises DiskFull."""
+        if not self.missing:
+            return
         with self._making:
-            with self._lock:
-                number = self._current + 1
-                if number in self._ready:
+            while self.missing:
+                spare = self._new_spare(first_capacity(self._geometry))
+                self._env.sync_directory(self._directory)
+                with self._lock:
+                    insort(self._spares, spare)
+
+    def prepare_next(self, need: int = 0, *, relieving: bool = False) -> bool:
+        """Make the segment after the current one, unless it is there; whether one was made.
+
+        It has at least the space that is the `need`. Raises DiskFull, with nothing changed.
+        """
+        with self._making:
+            number = self._current + 1
+            wanted = min(max(2 * self.capacity, need), self._geometry.segment_bytes)
+            if number in self._ready:
+                if self._capacity[number] >= need:
                     return False
-                spare = self._spares.pop() if self._spares else None
-            try:
-                make_segment(
-                    self._env,
-                    self._directory,
-                    self._geometry,
-                    number,
-                    spare=spare,
-                    direct=self._direct,
-                )
-            except OSError:
-                self._discard_unfinished(number)
-                raise
+                own = Spare(self._capacity[number], segment_path(self._directory, number))
+                capacity = self._make(number, own, need, need)
+            else:
+                capacity = self._make_next(number, wanted, need, relieving=relieving)
             with self._lock:
                 self._ready.add(number)
+                self._capacity[number] = capacity
             return True
 
-    def advance(self) -> File:
+    def advance(self, need: int, *, relieving: bool) -> File:
         """Make the next segment the current one, and open it (made now if it is not ready)."""
         number = self._current + 1
-        if number not in self._ready:
-            self.prepare_next()
+        if number not in self._ready or self._capacity[number] < need:
+            self.prepare_next(need, relieving=relieving)
         file = self._env.open_file(segment_path(self._directory, number), direct=self._direct)
         with self._lock:
             self._ready.discard(number)
@@ -139,30 +200,37 @@ class SegmentSet:
             self._current = number
         return file
 
-    def release(self, before_number: int) -> list[int]:
-        """Recycle or remove the unpinned segments below `before_number`; the numbers gone.
+    def release(self, before_number: int, keep: Collection[int] = ()) -> list[int]:
+        """Recycle or remove the unpinned segments below `before_number` that are not to be kept.
 
-        What is pinned goes at the first call after its last `unpin`.
+        Returns the numbers gone. What is pinned goes at the first call after its last `unpin`.
         """
         with self._lock:
             self._released = max(self._released, min(before_number, self._current))
-            gone = [n for n in sorted(self._live) if n < self._released and n not in self._pins]
+            gone = [
+                n
+                for n in sorted(self._live)
+                if n < self._released and n not in self._pins and n not in keep
+            ]
             self._live.difference_update(gone)
-            room = self._max_spares - len(self._spares)
+            room = self._most_spares - len(self._spares)
         if not gone:
             return gone
-        kept: list[str] = []
+        kept: list[Spare] = []
         for number in gone:
             path = segment_path(self._directory, number)
             if len(kept) < room:
                 spare = segment_path(self._directory, number, SPARE_SUFFIX)
                 self._env.rename(path, spare)
-                kept.append(spare)
+                kept.append(Spare(self._capacity[number], spare))
             else:
                 self._env.remove(path)
         self._env.sync_directory(self._directory)
         with self._lock:
-            self._spares.extend(kept)
+            for number in gone:
+                del self._capacity[number]
+            for spare_file in kept:
+                insort(self._spares, spare_file)
         return gone
 
     def pin(self, number: int) -> None:
@@ -184,15 +252,76 @@ class SegmentSet:
             else:
                 self._pins[number] = count - 1
 
+    @property
+    def _most_spares(self) -> int:
+        return self._kept_back + self._max_spares
+
+    def _make_next(self, number: int, wanted: int, need: int, *, relieving: bool) -> int:
+        """Of a spare that is for everybody, of a new file, or of one that is kept back (G6)."""
+        spare = self._take_spare(-1) if self.spares > self._kept_back else None
+        try:
+            if spare is None:
+                spare = self._largest_new(wanted, max(need, first_capacity(self._geometry)))
+            return self._make(number, spare, wanted, need)
+        except DiskFull:
+            if not relieving or not self.spares:
+                raise
+        return self._make(number, self._take_spare(0), need, need)
+
+    def _make(self, number: int, spare: Spare, wanted: int, need: int) -> int:
+        """Make a segment of it; its capacity. DiskFull leaves the spare where it was."""
+        try:
+            return make_segment(
+                self._env,
+                self._directory,
+                self._geometry,
+                number,
+                spare,
+                wanted=wanted,
+                need=need,
+                direct=self._direct,
+            )
+        except DiskFull:
+            if spare.path != segment_path(self._directory, number):
+                with self._lock:
+                    insort(self._spares, spare)
+            raise
+
+    def _take_spare(self, index: int) -> Spare:
+        with self._lock:
+            return self._spares.pop(index)
+
+    def _largest_new(self, wanted: int, least: int) -> Spare:
+        """A new file with the wanted space, or with half of it, a quarter..., if there is room."""
+        while True:
+            try:
+                return self._new_spare(wanted)
+            except DiskFull:
+                if wanted // 2 < least:
+                    raise
+                wanted = wanted // 2 & -self._geometry.page_size
+
+    def _new_spare(self, capacity: int) -> Spare:
+        taken = {spare.path for spare in self._spares}
+        number = _LAST_NUMBER
+        while (path := segment_path(self._directory, number, SPARE_SUFFIX)) in taken:
+            number -= 1
+        unfinished = segment_path(self._directory, number, UNFINISHED_SUFFIX)
+        try:
+            make_spare(self._env, unfinished, self._geometry, capacity, direct=self._direct)
+        except OSError:
+            if self._env.exists(unfinished):
+                self._env.remove(unfinished)
+            raise
+        self._env.rename(unfinished, path)
+        return Spare(capacity, path)
+
+    def _spare(self, path: str) -> Spare:
+        return Spare(capacity_of(self._env, path, self._geometry), path)
+
     def _is_whole(self, path: str) -> bool:
         file = self._env.open_file(path, read_only=True)
         try:
             return file.size() == self._geometry.segment_bytes
         finally:
             file.close()
-
-    def _discard_unfinished(self, number: int) -> None:
-        """Remove a file that only holds space. A spare stays, and is adopted at the next open."""
-        path = segment_path(self._directory, number, UNFINISHED_SUFFIX)
-        if self._env.exists(path):
-            self._env.remove(path)

@@ -92,6 +92,9 @@ DEFAULT_SEGMENT_BYTES = 64 << 20
 # Of journal since the last checkpoint: bounds recovery (measured: 10 us a small commit, so 0.4 s).
 # More of it lets more messages be read before they would have to be moved.
 DEFAULT_CHECKPOINT_BYTES = 128 << 20
+# Small files of the journal that only what makes room may use on a full disk: while one of them is
+# written to, a checkpoint sets the other one free.
+KEPT_BACK_SEGMENTS = 2
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it
 # Each has a thread and write buffers of its own once files are written at the same time.
 MAX_DATA_FILES = 16

@@ -512,7 +512,7 @@ def bytes_on_disk(path: str) -> int:
 def test_a_burst_is_given_back_while_the_store_is_open(
     store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """100 messages of 1 MB put and taken: the files are back to within 10 % of the empty store."""
+    """100 messages of 1 MB put and taken: the files are back to within 6 MB of the empty store."""
     monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         for number in range(FILES):
@@ -526,7 +526,7 @@ def test_a_burst_is_given_back_while_the_store_is_open(
             store.checkpoint()
         else:
             store._maintenance.step()
-        assert bytes_on_disk(store_path) <= 1.1 * empty
+        assert bytes_on_disk(store_path) <= empty + 6_000_000
         assert store.verify().ok
 
 
