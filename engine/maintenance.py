@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 
 from quire.env import Env
-from quire.errors import QuireError, StoreFailed
+from quire.errors import DiskFull, QuireError, StoreFailed
 from quire.journal import Journal
 from quire.limits import (
     INTERVAL_SECONDS,
@@ -86,7 +86,10 @@ class Maintenance:
         if self._thread is not None:
             self._wake.set()
             return
-        with suppress(StoreFailed), self._context.sequencer.fail_stop("removing a file"):
+        with (
+            suppress(StoreFailed, DiskFull),
+            self._context.sequencer.fail_stop("removing a file"),
+        ):
             self._context.places.discarded.remove_all()
 
     def step(self) -> None:

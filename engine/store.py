@@ -149,38 +149,50 @@ class Store:
     def close(self) -> None:
         """Roll back what is open, make a checkpoint, let go of the store; twice is once.
 
-        What is prepared stays so.
+        What is prepared stays so. Raises StoreFailed if the disk does not do its part, or
+        StoreCorrupt: the store is let go of all the same, and the next opening recovers it.
         """
         if self._closed is not None:
             return
         self._closed = "the store was closed: open it again"
-        self._maintenance.stop()
-        registry = self._context.registry
-        registry.reap()
-        for transaction in registry:
-            transaction.close(self._closed)
-        self._context.state.prepared.abandon(self._closed)
-        opened = self._opened
-        for queue in list(opened.state.queues.values()):
+        with contextlib.ExitStack() as steps:  # from the last to the first, whatever one raises
+            for step in (
+                self._lock.release,
+                self._let_go_of_files,
+                self._save,
+                self._end_transactions,
+                self._maintenance.stop,
+            ):
+                steps.callback(self._close_by, step)
+
+    def _close_by(self, step: Callable[[], None]) -> None:
+        """Take a step of closing; without room it can be left out, as the journal holds all."""
+        with contextlib.suppress(DiskFull), self._context.sequencer.fail_stop("closing the store"):
+            step()
+
+    def _end_transactions(self) -> None:
+        context = self._context
+        context.registry.reap()
+        for transaction in context.registry:
+            transaction.close(str(self._closed))
+        context.state.prepared.abandon(str(self._closed))
+        for queue in list(context.state.queues.values()):
             with queue.lock:
                 queue.wake_all()
-        try:
-            if (
-                not self.failed
-                and opened.journal.end_lsn > self._checkpointer.last_lsn + _IDLE_BYTES
-            ):
-                with contextlib.suppress(DiskFull):  # the journal holds all of it anyway
-                    self._checkpointer.run()
-            if not self.failed:
-                with self._context.sequencer.fail_stop("removing a file"):
-                    opened.places.sweep()
-        finally:
-            try:
-                # A checkpoint, or a put's write, that is under way ends while the store is ours.
-                with self._checkpointer.paused():
-                    self._context.sequencer.exclusive(opened.close)
-            finally:
-                self._lock.release()
+
+    def _save(self) -> None:
+        opened = self._opened
+        if self.failed:
+            return
+        if opened.journal.end_lsn > self._checkpointer.last_lsn + _IDLE_BYTES:
+            with contextlib.suppress(DiskFull):
+                self._checkpointer.run()
+        opened.places.sweep()
+
+    def _let_go_of_files(self) -> None:
+        # A checkpoint, or a put's write, that is under way ends while the store is ours.
+        with self._checkpointer.paused():
+            self._context.sequencer.exclusive(self._opened.close)
 
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""

@@ -41,10 +41,12 @@ class OsFileLock:
             if self._fd < 0:
                 return
             fd, self._fd = self._fd, -1
-            if self._process_id == os.getpid():  # a forked child holds nothing (L2)
-                del _held[self._key]
-                os.ftruncate(fd, 0)
-            os.close(fd)
+            try:
+                if self._process_id == os.getpid():  # a forked child holds nothing (L2)
+                    del _held[self._key]
+                    os.ftruncate(fd, 0)
+            finally:
+                os.close(fd)
 
 
 def _let_go_in_child() -> None:
