@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -72,6 +74,7 @@ class Store:
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
     role = "owner"
+    _closed: str | None = "the store was not opened"
 
     def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
         self.path = opened.layout.path
@@ -103,7 +106,6 @@ class Store:
         context.overflow.after_discard = self._maintenance.after_discard
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = threading.Lock()
-        self._closed: str | None = None
         _open_stores.add(self)
         discard_unfinished(opened.env, context)
         if background:
@@ -111,6 +113,18 @@ class Store:
             self._maintenance.start()
         else:
             opened.places.discarded.remove_all()
+        self._closed = None
+
+    def __del__(self) -> None:
+        if self._closed is None and self._lock.held and not sys.is_finalizing():
+            self._maintenance.end_by(self._give_up)  # not here: this thread may hold any lock
+            warnings.warn(
+                f"the store at {self.path} was dropped while it was open: it is let go of; use it "
+                "in a with block, or close it",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     @classmethod
     def open(
@@ -193,6 +207,20 @@ class Store:
         # A checkpoint, or a put's write, that is under way ends while the store is ours.
         with self._checkpointer.paused():
             self._context.sequencer.exclusive(self._opened.close)
+
+    def _give_up(self) -> bool:
+        """Let go of the store as if the process had ended, once nobody holds a transaction.
+
+        Nothing is written: the next opening recovers the store. Whether it was done.
+        """
+        if self._context.registry.held:
+            return False
+        self.abandon("the store object was dropped while it was open: open the store again")
+        self._opened.places.stop()
+        self._opened.journal.close()
+        if self._lock.held:
+            self._lock.release()
+        return True
 
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""

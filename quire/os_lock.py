@@ -22,7 +22,7 @@ import weakref
 
 from quire.errors import StoreLocked
 
-_registry_lock = threading.Lock()
+_registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock] = weakref.WeakSet()
 
@@ -35,6 +35,10 @@ class OsFileLock:
         self._key = key
         self._process_id = os.getpid()
         _locks.add(self)
+
+    @property
+    def held(self) -> bool:
+        return self._fd >= 0 and self._process_id == os.getpid()
 
     def release(self) -> None:
         with _registry_lock:
@@ -52,7 +56,7 @@ class OsFileLock:
 def _let_go_in_child() -> None:
     """The parent's locks are not the child's (L2)."""
     global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
-    _registry_lock = threading.Lock()  # another thread may have held it at the fork
+    _registry_lock = threading.RLock()  # another thread may have held it at the fork
     _held.clear()
     for lock in list(_locks):
         fd, lock._fd = lock._fd, -1
