@@ -38,6 +38,7 @@ Methods may be called by several threads; two writes to the same pages at once a
 
 from __future__ import annotations
 
+import copy
 import os.path
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -341,7 +342,7 @@ class DataFile:
                 raise
             error.add_note(f"in a {doing} of {self.path}")
             if self._failure is None:
-                self._failure = error
+                self._failure = copy.copy(error)  # which holds nothing that it has passed
             raise _failed(self.path, error) from error
         # What another thread's failure left undone must not count as done here.
         self._check_failure()

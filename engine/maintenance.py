@@ -9,12 +9,15 @@ committing thread.
 
 from __future__ import annotations
 
+import _thread
 import math
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 from quire.env import Env
-from quire.errors import QuireError, StoreFailed
+from quire.errors import DiskFull, QuireError, StoreFailed
 from quire.journal import Journal
 from quire.limits import (
     INTERVAL_SECONDS,
@@ -45,9 +48,10 @@ class Maintenance:
         self._journal = journal
         self._checkpointer = checkpointer
         self._leases = leases
-        self._wake = threading.Event()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._last: Callable[[], bool] | None = None
         self._due = 0
         self._swept = 0.0
         self._trim_at = env.monotonic() + TRIM_SECONDS
@@ -61,9 +65,28 @@ class Maintenance:
     def stop(self) -> None:
         self._stopping = True
         if self._thread is not None:
-            self._wake.set()
+            self._wake.put(None)
             self._thread.join()
             self._thread = None
+
+    def end_by(self, last: Callable[[], bool]) -> None:
+        """Nobody holds the store any more; may be called from a finaliser.
+
+        What is given is done by the thread, now and then, until it says that it is done. Without a
+        thread it is done at once, and only if that is not enough by one.
+        """
+        self._last = last
+        if self._thread is not None:
+            self._wake.put(None)
+        elif last():
+            self._last = None
+        else:
+            _thread.start_new_thread(self._do_last, ())  # unlike a `Thread`, it needs no lock
+
+    def _do_last(self) -> None:
+        while self._last is not None and not self._last():
+            self._wait(INTERVAL_SECONDS)
+        self._last = None
 
     def after_commit(self) -> None:
         """Called by each commit: cheap, as long as nothing is due.
@@ -77,16 +100,19 @@ class Maintenance:
             return
         if self._thread is not None:
             self._due = self._journal.end_lsn + self._pace_bytes
-            self._wake.set()
+            self._wake.put(None)
         else:
             self._try()
 
     def after_discard(self) -> None:
         """Called by a rollback that leaves files behind: does not raise, as that is done."""
         if self._thread is not None:
-            self._wake.set()
+            self._wake.put(None)
             return
-        with suppress(StoreFailed), self._context.sequencer.fail_stop("removing a file"):
+        with (
+            suppress(StoreFailed, DiskFull),
+            self._context.sequencer.fail_stop("removing a file"),
+        ):
             self._context.places.discarded.remove_all()
 
     def step(self) -> None:
@@ -149,14 +175,31 @@ class Maintenance:
 
     def _run(self) -> None:
         while not self._stopping:
+            failed = self._journal.failed or self._context.sequencer.failure is not None
             try:
-                if self._try() and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
+                if (
+                    not failed
+                    and self._try()
+                    and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60
+                ):
                     sweep_fragments(self._env, self._context)
                     self._swept = self._env.monotonic()
             except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
                 self.last_error = f"{type(error).__name__}: {error}"
-            if self._journal.failed or self._context.sequencer.failure is not None:
+            if self._last is not None and self._last():
+                self._last = None
                 return
             more = len(self._context.places.discarded)
-            self._wake.wait(REMOVAL_PAUSE_SECONDS if more else INTERVAL_SECONDS)
-            self._wake.clear()
+            self._wait(REMOVAL_PAUSE_SECONDS if more and not failed else INTERVAL_SECONDS)
+
+    def _sweep_fragments(self) -> None:
+        if self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
+            sweep_fragments(self._env, self._context)
+            self._swept = self._env.monotonic()
+
+    def _wait(self, seconds: float) -> None:
+        """Until somebody wakes the thread, or for so long."""
+        with suppress(Empty):
+            self._wake.get(timeout=seconds)
+            while True:
+                self._wake.get_nowait()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from quire.env import Env
@@ -52,12 +53,11 @@ class Opened:
     recovered: Recovered
 
     def close(self) -> None:
-        self.reader.close()
-        try:
-            self.places.stop()
-            self.places.data.close()
-        finally:
-            self.journal.close()
+        with ExitStack() as closing:  # from the last to the first, whatever one raises
+            closing.callback(self.journal.close)
+            closing.callback(self.places.data.close)
+            closing.callback(self.places.stop)
+            closing.callback(self.reader.close)
 
 
 def prepare_directory(env: Env, layout: Layout, create: bool) -> None:

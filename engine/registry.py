@@ -72,6 +72,11 @@ class Registry:
         """Nobody holds the open transaction any more (R1)."""
         self.dropped.append(transaction)
 
+    @property
+    def held(self) -> bool:
+        """Whether anybody holds an open transaction."""
+        return len(self.open) > len(self.dropped)
+
     def reap(self) -> bool:
         """Roll back those that were dropped; whether there were any."""
         found = False

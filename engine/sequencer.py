@@ -100,7 +100,7 @@ class Sequencer:
         self._guard = threading.Lock()
         self._leader: object = None  # the change or the turn that leads
         self._queue: deque[_Turn] = deque()
-        self._failure: BaseException | None = None
+        self._failure = ""  # in words: the error itself would hold all that it has passed
         self.groups = 0
         self.changes = 0
 
@@ -216,7 +216,7 @@ class Sequencer:
                 self._queue.popleft()
 
     def _commit_alone(self, change: Change) -> None:
-        if self._failure is not None:
+        if self._failure:
             raise self._failed()
         written = False
         try:
@@ -232,7 +232,7 @@ class Sequencer:
             change.apply(address)
         except BaseException as error:
             if written or not isinstance(error, Exception):
-                self._failure = self._failure or error
+                self._failure = self._failure or repr(error)
             raise
 
     def _commit(self, group: list[_Turn]) -> None:
@@ -242,7 +242,7 @@ class Sequencer:
             for turn in group:
                 change = cast("Change", turn.change)
                 try:
-                    if self._failure is not None:
+                    if self._failure:
                         raise self._failed()
                     change.place()
                     placed.append(change)
@@ -263,7 +263,7 @@ class Sequencer:
                 for change in reversed(placed):
                     change.withdraw()
             if written or not isinstance(error, Exception):
-                self._failure = self._failure or error
+                self._failure = self._failure or repr(error)
             raise
 
     @property
@@ -272,9 +272,9 @@ class Sequencer:
         return self._leader is not None
 
     @property
-    def failure(self) -> BaseException | None:
+    def failure(self) -> str | None:
         """What interrupted the applying of a change (C6), or failed beside the journal (C7)."""
-        return self._failure
+        return self._failure or None
 
     @contextmanager
     def fail_stop(self, doing: str) -> Iterator[None]:
@@ -284,10 +284,10 @@ class Sequencer:
         except DiskFull:
             raise
         except StoreFailed as error:
-            self._failure = self._failure or error
+            self._failure = self._failure or repr(error)
             raise
         except OSError as error:
-            self._failure = self._failure or error
+            self._failure = self._failure or repr(error)
             raise StoreFailed(
                 f"{doing} failed ({error!r}); the store refuses commits: close it and open it "
                 "again to recover"
@@ -299,7 +299,7 @@ class Sequencer:
 
     def _failed(self) -> StoreFailed:
         return StoreFailed(
-            f"the store has failed ({self._failure!r}) and refuses commits: close it and open it "
+            f"the store has failed ({self._failure}) and refuses commits: close it and open it "
             "again to recover"
         )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -86,6 +88,7 @@ class Store:
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
     role = "owner"
+    _closed: str | None = "the store was not opened"
 
     def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
         self.path = opened.layout.path
@@ -117,7 +120,6 @@ class Store:
         context.overflow.after_discard = self._maintenance.after_discard
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = threading.Lock()
-        self._closed: str | None = None
         _open_stores.add(self)
         discard_unfinished(opened.env, context)
         if background:
@@ -125,6 +127,18 @@ class Store:
             self._maintenance.start()
         else:
             opened.places.discarded.remove_all()
+        self._closed = None
+
+    def __del__(self) -> None:
+        if self._closed is None and self._lock.held and not sys.is_finalizing():
+            self._maintenance.end_by(self._give_up)  # not here: this thread may hold any lock
+            warnings.warn(
+                f"the store at {self.path} was dropped while it was open: it is let go of; use it "
+                "in a with block, or close it",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     @classmethod
     def open(
@@ -163,38 +177,64 @@ class Store:
     def close(self) -> None:
         """Roll back what is open, make a checkpoint, let go of the store; twice is once.
 
-        What is prepared stays so.
+        What is prepared stays so. Raises StoreFailed if the disk does not do its part, or
+        StoreCorrupt: the store is let go of all the same, and the next opening recovers it.
         """
         if self._closed is not None:
             return
         self._closed = "the store was closed: open it again"
-        self._maintenance.stop()
-        registry = self._context.registry
-        registry.reap()
-        for transaction in registry:
-            transaction.close(self._closed)
-        self._context.state.prepared.abandon(self._closed)
-        opened = self._opened
-        for queue in list(opened.state.queues.values()):
+        with contextlib.ExitStack() as steps:  # from the last to the first, whatever one raises
+            for step in (
+                self._lock.release,
+                self._let_go_of_files,
+                self._save,
+                self._end_transactions,
+                self._maintenance.stop,
+            ):
+                steps.callback(self._close_by, step)
+
+    def _close_by(self, step: Callable[[], None]) -> None:
+        """Take a step of closing; without room it can be left out, as the journal holds all."""
+        with contextlib.suppress(DiskFull), self._context.sequencer.fail_stop("closing the store"):
+            step()
+
+    def _end_transactions(self) -> None:
+        context = self._context
+        context.registry.reap()
+        for transaction in context.registry:
+            transaction.close(str(self._closed))
+        context.state.prepared.abandon(str(self._closed))
+        for queue in list(context.state.queues.values()):
             with queue.lock:
                 queue.wake_all()
-        try:
-            if (
-                not self.failed
-                and opened.journal.bytes_since(self._checkpointer.last_lsn) > _IDLE_BYTES
-            ):
-                with contextlib.suppress(DiskFull):  # the journal holds all of it anyway
-                    self._checkpointer.run()
-            if not self.failed:
-                with self._context.sequencer.fail_stop("removing a file"):
-                    opened.places.sweep()
-        finally:
-            try:
-                # A checkpoint, or a put's write, that is under way ends while the store is ours.
-                with self._checkpointer.paused():
-                    self._context.sequencer.exclusive(opened.close)
-            finally:
-                self._lock.release()
+
+    def _save(self) -> None:
+        opened = self._opened
+        if self.failed:
+            return
+        if opened.journal.bytes_since(self._checkpointer.last_lsn) > _IDLE_BYTES:
+            with contextlib.suppress(DiskFull):
+                self._checkpointer.run()
+        opened.places.sweep()
+
+    def _let_go_of_files(self) -> None:
+        # A checkpoint, or a put's write, that is under way ends while the store is ours.
+        with self._checkpointer.paused():
+            self._context.sequencer.exclusive(self._opened.close)
+
+    def _give_up(self) -> bool:
+        """Let go of the store as if the process had ended, once nobody holds a transaction.
+
+        Nothing is written: the next opening recovers the store. Whether it was done.
+        """
+        if self._context.registry.held:
+            return False
+        self.abandon("the store object was dropped while it was open: open the store again")
+        self._opened.places.stop()
+        self._opened.journal.close()
+        if self._lock.held:
+            self._lock.release()
+        return True
 
     def abandon(self, reason: str) -> None:
         """This object must not be used any more, as in the child of a fork; no file is touched."""

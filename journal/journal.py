@@ -28,6 +28,7 @@ size of a segment.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from errno import EDQUOT, ENOSPC
@@ -526,12 +527,14 @@ class Journal:
 
         Raises StoreFailed for an OSError; anything else is for the caller to raise again.
         """
-        self._refusal = StoreFailed(
+        text = (
             f"journal {self._directory}: {doing} failed ({error!r}); the store refuses commits:"
             " close it and open it again to recover"
         )
+        self._refusal = StoreFailed(text)
         if isinstance(error, OSError):
-            raise self._refusal from error
+            self._refusal.__cause__ = copy.copy(error)  # which holds nothing that it has passed
+            raise StoreFailed(text) from error
 
     def _refuse(self) -> NoReturn:
         refusal = self._refusal

@@ -89,8 +89,12 @@ class File(Protocol):
 class FileLock(Protocol):
     """A lock that is held until `release` or the end of the process (E8)."""
 
+    @property
+    def held(self) -> bool:
+        """Whether it still is, by this process."""
+
     def release(self) -> None:
-        """Give the lock up; twice is once."""
+        """Give the lock up; twice is once. May be called from a finaliser."""
 
 
 class Env(Protocol):

@@ -22,7 +22,7 @@ import weakref
 
 from quire.errors import StoreLocked
 
-_registry_lock = threading.Lock()
+_registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
 _locks: weakref.WeakSet[OsFileLock] = weakref.WeakSet()
 
@@ -36,21 +36,27 @@ class OsFileLock:
         self._process_id = os.getpid()
         _locks.add(self)
 
+    @property
+    def held(self) -> bool:
+        return self._fd >= 0 and self._process_id == os.getpid()
+
     def release(self) -> None:
         with _registry_lock:
             if self._fd < 0:
                 return
             fd, self._fd = self._fd, -1
-            if self._process_id == os.getpid():  # a forked child holds nothing (L2)
-                del _held[self._key]
-                os.ftruncate(fd, 0)
-            os.close(fd)
+            try:
+                if self._process_id == os.getpid():  # a forked child holds nothing (L2)
+                    del _held[self._key]
+                    os.ftruncate(fd, 0)
+            finally:
+                os.close(fd)
 
 
 def _let_go_in_child() -> None:
     """The parent's locks are not the child's (L2)."""
     global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
-    _registry_lock = threading.Lock()  # another thread may have held it at the fork
+    _registry_lock = threading.RLock()  # another thread may have held it at the fork
     _held.clear()
     for lock in list(_locks):
         fd, lock._fd = lock._fd, -1

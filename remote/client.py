@@ -6,7 +6,10 @@ which waits for a message holds up no other.
 
 from __future__ import annotations
 
+import _thread
 import itertools
+import sys
+import warnings
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -80,7 +83,20 @@ class RemoteStore:
         self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
             weakref.WeakValueDictionary()
         )
-        self._finalizer = weakref.finalize(self, self.connection.close)
+
+    def __del__(self) -> None:
+        connection = getattr(self, "connection", None)
+        if connection is None or not connection.usable or sys.is_finalizing():
+            return
+        # In a thread of its own, and one that needs no lock to start: this one may hold any.
+        _thread.start_new_thread(connection.close, ())
+        warnings.warn(
+            f"the store {self.url} was dropped while it was joined: the connection is ended; use "
+            "it in a with block, or close it",
+            ResourceWarning,
+            source=self,
+            stacklevel=2,
+        )
 
     def __enter__(self) -> RemoteStore:
         return self
@@ -274,7 +290,7 @@ class RemoteStore:
         return read(Report, self._call("verify"))
 
     def close(self) -> None:
-        self._finalizer()
+        self.connection.close()
 
     def _call(self, op: str, **arguments: object) -> object:
         return self._frames(op, **arguments)[-1].header.get("result")

@@ -9,6 +9,7 @@ N3. A connection is of use only to the process that opened it, not to one forked
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from typing import Final
@@ -52,6 +53,7 @@ class Connection:
         except (OSError, ValueError) as error:
             raise ConnectionLost(f"cannot connect to {url}: {error}") from None
         guard(self)
+        atexit.register(self.close)
         try:
             hello = self._start_watch()
         except BaseException:
@@ -70,6 +72,11 @@ class Connection:
     def lost(self) -> bool:
         """Whether the owner is gone."""
         return self._lost is not None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, in the process that opened it."""
+        return not self._closed and self._process_id == os.getpid()
 
     def check(self) -> None:
         """Raise what keeps this connection from being used, if anything does."""
@@ -142,6 +149,7 @@ class Connection:
             if self._closed:
                 return
             self._closed = True
+        atexit.unregister(self.close)
         if self._process_id != os.getpid():
             return
         self._end_streams()

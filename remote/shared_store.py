@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from quire.engine import Store
 from quire.env import Env
 from quire.store import Status
@@ -17,7 +19,8 @@ class SharedStore(Store):
     def share(self, env: Env) -> StoreServer:
         """Start the server, once."""
         if self._server is None:
-            self._server = StoreServer(self, env, self.path)
+            # The server keeps nobody from dropping the store.
+            self._server = StoreServer(weakref.proxy(self), env, self.path)
             self._server.start_in_background()
         return self._server
 
@@ -33,3 +36,8 @@ class SharedStore(Store):
         if self._server is not None:
             self._server.close()
         super().close()
+
+    def _give_up(self) -> bool:
+        if self._server is not None:
+            self._server.close()
+        return super()._give_up()

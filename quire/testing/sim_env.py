@@ -38,6 +38,10 @@ class SimLock:
         self._path = path
         self._held = True
 
+    @property
+    def held(self) -> bool:
+        return self._held and not self._env.crashed
+
     def release(self) -> None:
         with self._env.guard:
             self._env.check_alive()

@@ -45,7 +45,7 @@ def is_running(process_id: int) -> bool:
     """Whether there is such a process, zombies aside."""
     try:
         return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
