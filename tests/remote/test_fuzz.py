@@ -38,7 +38,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "key": ["k"],
     "position": [0, 1],
     "wait": [0, 0.001],
-    "ltds_id": [1 << 63],
+    "ltds_id": [1 << 62, (1 << 62) + 1],
     "timeout": [None, 60],
     "large": [False, True],
     "xid": ["x1", "x2"],
