@@ -3,6 +3,8 @@
 Checked:
 
 * every relative link in a Markdown file leads to a file, and its #anchor to a heading;
+* every `folder/module.py` that a document names is there (decisions and the changelog tell of what
+  was);
 * every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
 * docs/conformance.md lists promises 1 to 13, and under each exactly the tests that carry its mark.
 
@@ -24,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT / "docs" / "conformance.md"
 PROMISES = range(1, 14)
 PLANNED = "planned"
+PAST = ("docs/decisions/", "CHANGELOG.md", "bench/results/")
 SKIPPED_FOLDERS = frozenset({"build", "dist", "node_modules", "__pycache__"})
 
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -31,6 +34,7 @@ CODE_SPAN = re.compile(r"`[^`\n]+`")
 LINK = re.compile(
     r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
 )
+MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
@@ -88,6 +92,18 @@ def link_errors(document: Path, root: Path) -> list[str]:
         elif fragment and path.suffix == ".md" and fragment not in anchors(path.read_text()):
             errors.append(f"{where}: no such heading")
     return errors
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def file_errors(document: Path, root: Path) -> list[str]:
+    """Modules that the document names in code, and that are not there."""
+    name = document.relative_to(root).as_posix()
+    if name.startswith(PAST):
+        return []
+    found = {match[1] for match in MODULE.finditer(FENCE.sub("", document.read_text()))}
+    return [f"{name}: no file {path}" for path in sorted(found) if not (root / path).is_file()]
 
 
 # Commands ----------------------------------------------------------------------------------------
@@ -196,7 +212,11 @@ def main(arguments: list[str] | None = None) -> int:
         CONFORMANCE.write_text(written(CONFORMANCE.read_text(), tests))
         return 0
     targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
-    errors = [error for document in documents(ROOT) for error in link_errors(document, ROOT)]
+    errors = [
+        error
+        for document in documents(ROOT)
+        for error in (*link_errors(document, ROOT), *file_errors(document, ROOT))
+    ]
     for name in ("README.md", "CONTRIBUTING.md"):
         errors += command_errors(ROOT / name, targets)
     errors += conformance_errors(CONFORMANCE.read_text(), tests)
