@@ -3,6 +3,7 @@
 Checked:
 
 * every relative link in a Markdown file leads to a file, and its #anchor to a heading;
+* a link with `Class.method`, or with a name alone, as its text leads to the module that has it;
 * every `folder/module.py` that a document names is there (decisions and the changelog tell of what
   was);
 * every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
@@ -35,6 +36,7 @@ LINK = re.compile(
     r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
 )
 MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
+NAMED = re.compile(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
@@ -104,6 +106,28 @@ def file_errors(document: Path, root: Path) -> list[str]:
         return []
     found = {match[1] for match in MODULE.finditer(FENCE.sub("", document.read_text()))}
     return [f"{name}: no file {path}" for path in sorted(found) if not (root / path).is_file()]
+
+
+def names_in(module: Path) -> set[str]:
+    """Functions and classes of a module, and `Class.method` of each method."""
+    found = set()
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            found.update(f"{node.name}.{name}" for name in methods)
+    return found
+
+
+def name_errors(document: Path, root: Path) -> list[str]:
+    """Links with a name of code as their text, to a module that does not have it."""
+    errors = []
+    for name, target in NAMED.findall(FENCE.sub("", document.read_text())):
+        module = document.parent / target
+        if module.is_file() and name not in names_in(module):
+            errors.append(f"{document.relative_to(root)}: {target} has no {name}")
+    return errors
 
 
 # Commands ----------------------------------------------------------------------------------------
@@ -215,7 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
     errors = [
         error
         for document in documents(ROOT)
-        for error in (*link_errors(document, ROOT), *file_errors(document, ROOT))
+        for check in (link_errors, file_errors, name_errors)
+        for error in check(document, ROOT)
     ]
     for name in ("README.md", "CONTRIBUTING.md"):
         errors += command_errors(ROOT / name, targets)

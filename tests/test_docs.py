@@ -64,6 +64,16 @@ def test_a_module_that_is_not_there_is_found(tmp_path: Path) -> None:
     assert check_docs.file_errors(tmp_path / "docs" / "decisions" / "b.md", tmp_path) == []
 
 
+def test_a_name_that_its_module_does_not_have_is_found(tmp_path: Path) -> None:
+    """A link whose text is a class, a function or a method."""
+    (tmp_path / "here.py").write_text("class A:\n    def b(self): ...\ndef c(): ...\n")
+    good = "[`A`](here.py) [`A.b`](here.py) [`c`](here.py) [anything](here.py)\n"
+    links = good + "[`A.c`](here.py) [`b`](here.py)\n"
+    (tmp_path / "a.md").write_text(links)
+    errors = check_docs.name_errors(tmp_path / "a.md", tmp_path)
+    assert errors == ["a.md: here.py has no A.c", "a.md: here.py has no b"]
+
+
 def test_a_command_without_a_target_is_found(tmp_path: Path) -> None:
     """`make` in prose is a verb; in code it is a command."""
     (tmp_path / "README.md").write_text(
