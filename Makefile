@@ -53,6 +53,7 @@ check: $(STAMP) ## Check format, lint, types, layers and documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/write_formats.py --check
+	$(BIN)/python scripts/write_api.py --check
 	$(BIN)/python scripts/check_docs.py
 
 format: $(STAMP) ## Format the code and sort its imports
@@ -61,6 +62,7 @@ format: $(STAMP) ## Format the code and sort its imports
 
 docs: $(STAMP) ## Write the generated parts of the documents anew
 	$(BIN)/python scripts/write_formats.py
+	$(BIN)/python scripts/write_api.py
 	$(BIN)/python scripts/check_docs.py --write
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)

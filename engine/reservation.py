@@ -1,4 +1,4 @@
-"""Space rules of a queue, and the counters that they are about.
+"""Space rules of a queue, and the reservation counters that they are about.
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0069-0079. Sizes are bytes; T is the
 number of transactions that are open in the queue, R how many commits hold it in reserve mode. What

@@ -3,6 +3,9 @@
 Checked:
 
 * every relative link in a Markdown file leads to a file, and its #anchor to a heading;
+* a link with `Class.method`, or with a name alone, as its text leads to the module that has it;
+* every `folder/module.py` that a document names is there (decisions and the changelog tell of what
+  was);
 * every `make X` in README.md and CONTRIBUTING.md is a target of the Makefile;
 * docs/conformance.md lists promises 1 to 13, and under each exactly the tests that carry its mark.
 
@@ -24,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT / "docs" / "conformance.md"
 PROMISES = range(1, 14)
 PLANNED = "planned"
+PAST = ("docs/decisions/", "CHANGELOG.md", "bench/results/")
 SKIPPED_FOLDERS = frozenset({"build", "dist", "node_modules", "__pycache__"})
 
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -31,6 +35,8 @@ CODE_SPAN = re.compile(r"`[^`\n]+`")
 LINK = re.compile(
     r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
 )
+MODULE = re.compile(r"`((?:[\w-]+/)+\w+\.py)\b[^`\n]*`")
+NAMED = re.compile(r"\[`([A-Za-z_][\w.]*)`\]\(([^)\s#]+\.py)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
@@ -87,6 +93,40 @@ def link_errors(document: Path, root: Path) -> list[str]:
             errors.append(f"{where}: leaves the repository")
         elif fragment and path.suffix == ".md" and fragment not in anchors(path.read_text()):
             errors.append(f"{where}: no such heading")
+    return errors
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def file_errors(document: Path, root: Path) -> list[str]:
+    """Modules that the document names in code, and that are not there."""
+    name = document.relative_to(root).as_posix()
+    if name.startswith(PAST):
+        return []
+    found = {match[1] for match in MODULE.finditer(FENCE.sub("", document.read_text()))}
+    return [f"{name}: no file {path}" for path in sorted(found) if not (root / path).is_file()]
+
+
+def names_in(module: Path) -> set[str]:
+    """Functions and classes of a module, and `Class.method` of each method."""
+    found = set()
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            found.update(f"{node.name}.{name}" for name in methods)
+    return found
+
+
+def name_errors(document: Path, root: Path) -> list[str]:
+    """Links with a name of code as their text, to a module that does not have it."""
+    errors = []
+    for name, target in NAMED.findall(FENCE.sub("", document.read_text())):
+        module = document.parent / target
+        if module.is_file() and name not in names_in(module):
+            errors.append(f"{document.relative_to(root)}: {target} has no {name}")
     return errors
 
 
@@ -196,7 +236,12 @@ def main(arguments: list[str] | None = None) -> int:
         CONFORMANCE.write_text(written(CONFORMANCE.read_text(), tests))
         return 0
     targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
-    errors = [error for document in documents(ROOT) for error in link_errors(document, ROOT)]
+    errors = [
+        error
+        for document in documents(ROOT)
+        for check in (link_errors, file_errors, name_errors)
+        for error in check(document, ROOT)
+    ]
     for name in ("README.md", "CONTRIBUTING.md"):
         errors += command_errors(ROOT / name, targets)
     errors += conformance_errors(CONFORMANCE.read_text(), tests)

@@ -48,6 +48,32 @@ def test_good_links_and_links_in_code_pass(tmp_path: Path) -> None:
     assert check_docs.link_errors(tmp_path / "a.md", tmp_path) == []
 
 
+def test_a_module_that_is_not_there_is_found(tmp_path: Path) -> None:
+    """Also one that a test is named in; what stands in a decision tells of its time."""
+    (tmp_path / "docs" / "decisions").mkdir(parents=True)
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "here.py").touch()
+    text = "`journal/here.py`, `journal/gone.py`, `tests/test_gone.py::test_a`; `gone.py`\n"
+    for name in ("docs/a.md", "docs/decisions/b.md"):
+        (tmp_path / name).write_text(text)
+    errors = check_docs.file_errors(tmp_path / "docs" / "a.md", tmp_path)
+    assert errors == [
+        "docs/a.md: no file journal/gone.py",
+        "docs/a.md: no file tests/test_gone.py",
+    ]
+    assert check_docs.file_errors(tmp_path / "docs" / "decisions" / "b.md", tmp_path) == []
+
+
+def test_a_name_that_its_module_does_not_have_is_found(tmp_path: Path) -> None:
+    """A link whose text is a class, a function or a method."""
+    (tmp_path / "here.py").write_text("class A:\n    def b(self): ...\ndef c(): ...\n")
+    good = "[`A`](here.py) [`A.b`](here.py) [`c`](here.py) [anything](here.py)\n"
+    links = good + "[`A.c`](here.py) [`b`](here.py)\n"
+    (tmp_path / "a.md").write_text(links)
+    errors = check_docs.name_errors(tmp_path / "a.md", tmp_path)
+    assert errors == ["a.md: here.py has no A.c", "a.md: here.py has no b"]
+
+
 def test_a_command_without_a_target_is_found(tmp_path: Path) -> None:
     """`make` in prose is a verb; in code it is a command."""
     (tmp_path / "README.md").write_text(

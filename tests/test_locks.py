@@ -27,12 +27,12 @@ ROUNDS = 40
 def against_the_order(watch: LockWatch) -> list[str]:
     """The pairs in which the lock that was held stands below the one that was taken."""
     order = {name: place for place, name in enumerate(LISTED)}
-    everywhere = dict.fromkeys(HAND_OVERS, len(order))
-    order |= everywhere
+    order |= dict.fromkeys(HAND_OVERS, len(order))
+    unknown = len(order)  # the first test names it
     return [
         f"{where}: {taken} was taken while {held} was held"
         for (held, taken), where in watch.pairs.items()
-        if order[held] >= order[taken] and not held == taken == SEVERAL
+        if order.get(held, 0) >= order.get(taken, unknown) and not held == taken == SEVERAL
     ]
 
 
