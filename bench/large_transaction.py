@@ -22,7 +22,8 @@ from bench.backlog import peak_megabytes
 from bench.counting_env import CountingEnv
 from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
-from quire.engine import Piece, PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import Piece, PieceReader
 
 __all__ = ["run"]
 

@@ -23,7 +23,7 @@ from bench.counting_env import CountingEnv
 from bench.drawing import COLOURS, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, Table
 from bench.payloads import as_list
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.limits import DEFAULT_WRITE_BUFFER_MESSAGES
 
 __all__ = ["run"]

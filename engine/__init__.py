@@ -13,10 +13,12 @@ from .info import (
 )
 from .message_id import MessageId, MessageIds
 from .options import Options
-from .store import Store
-from .transaction import Transaction, TransactionState
+from .store import EmbeddedStore
+from .transaction import EmbeddedTransaction, TransactionState
 
 __all__ = [
+    "EmbeddedStore",
+    "EmbeddedTransaction",
     "Lease",
     "MessageId",
     "MessageIds",
@@ -27,9 +29,7 @@ __all__ = [
     "QueueInfo",
     "QueueRecord",
     "Report",
-    "Store",
     "SubscriptionInfo",
-    "Transaction",
     "TransactionInfo",
     "TransactionState",
 ]

@@ -1,4 +1,4 @@
-"""The store: what a program opens. Its methods are the public interface, remote ones alike."""
+"""The store of the process that owns it. Its methods are those of the interface `quire.store`."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ from .registry import Registry
 from .sequencer import Sequencer
 from .state import State
 from .status import status
-from .transaction import Transaction
+from .transaction import EmbeddedTransaction
 from .two_phase import TwoPhase
 from .verify import verify
 
 
-class Store:
+class EmbeddedStore:
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
     role = "owner"
@@ -432,7 +432,7 @@ class Store:
 
     def transaction(
         self, timeout: float | None = None, large: bool = False, owner: str | None = None
-    ) -> Transaction:
+    ) -> EmbeddedTransaction:
         """A new transaction, for use in a with block.
 
         `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages
@@ -446,7 +446,7 @@ class Store:
             check_lifetime(timeout)
             check_large(large)
             check_owner(owner)
-        return Transaction(self._context, timeout, large, owner)
+        return EmbeddedTransaction(self._context, timeout, large, owner)
 
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, the oldest first."""
@@ -627,7 +627,7 @@ def _context(opened: Opened) -> Context:
     )
 
 
-_open_stores: Final[weakref.WeakSet[Store]] = weakref.WeakSet()
+_open_stores: Final[weakref.WeakSet[EmbeddedStore]] = weakref.WeakSet()
 
 
 def _abandon_in_child(parent: int) -> None:

@@ -91,7 +91,7 @@ _OPEN: Final = TransactionState.OPEN
 _new_lock = threading.Lock
 
 
-class Transaction:
+class EmbeddedTransaction:
     """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
 
     __slots__ = (

@@ -136,7 +136,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
 def _own(
     path: str, env: Env, create: bool, share: bool, background: bool, options: dict[str, Any]
 ) -> Store:
-    from quire.engine import Store as EmbeddedStore
+    from quire.engine import EmbeddedStore
 
     if not share:
         return EmbeddedStore.open(path, env=env, create=create, background=background, **options)

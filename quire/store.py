@@ -14,6 +14,7 @@ from .transaction import Transaction
 
 if TYPE_CHECKING:
     from quire.engine import (
+        EmbeddedStore,
         Lease,
         PreparedInfo,
         QueueInfo,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         SubscriptionInfo,
         TransactionInfo,
     )
-    from quire.engine import Store as EmbeddedStore
 
 Status = dict[str, Any]  # numbers, texts, lists and further mappings by name: a JSON object
 

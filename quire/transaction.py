@@ -12,8 +12,7 @@ from quire.arguments import Bytes
 from quire.message import Message, Messages
 
 if TYPE_CHECKING:
-    from quire.engine import MessageId, MessageIds
-    from quire.engine import Transaction as EmbeddedTransaction
+    from quire.engine import EmbeddedTransaction, MessageId, MessageIds
 
 Payloads: TypeAlias = Sequence[Bytes] | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
 

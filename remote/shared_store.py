@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import weakref
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore
 from quire.env import Env
 from quire.store import Status
 
 from .server import StoreServer
 
 
-class SharedStore(Store):
+class SharedStore(EmbeddedStore):
     """An owned store with a server in the background, from `share` to `close`."""
 
     _server: StoreServer | None = None

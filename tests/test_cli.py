@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli import main
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.source_tree import ROOT

@@ -15,8 +15,8 @@ from quire import engine, errors, remote
 
 INTERFACES: list[type] = [quire.Store, quire.Transaction]
 IMPLEMENTATIONS: dict[type, list[type]] = {
-    quire.Store: [engine.Store, remote.RemoteStore, remote.SharedStore],
-    quire.Transaction: [engine.Transaction, remote.RemoteTransaction],
+    quire.Store: [engine.EmbeddedStore, remote.RemoteStore, remote.SharedStore],
+    quire.Transaction: [engine.EmbeddedTransaction, remote.RemoteTransaction],
 }
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 

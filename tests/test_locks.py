@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
 from tests.source_tree import ROOT
 
@@ -81,7 +81,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
         all_at_once(parts)
         assert store.verify().ok
     assert against_the_order(watch) == []
-    seen = {"Queue.lock", "Sequencer._guard", "Transaction._lock", "Checkpointer._lock",
+    seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
             "RemoteTransaction._lock", "IoManager._freeing", "SegmentSet._making"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20

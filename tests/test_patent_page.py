@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.options import Options
 from quire.errors import InvalidArgument
 from tests.source_tree import ROOT

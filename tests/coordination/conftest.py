@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
 from tests.coordination.postgres import Cluster, NotInstalled
 

@@ -9,7 +9,7 @@ import pytest
 
 import quire
 from quire.coordination import Connection, Xid, connect
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueFull, QuireError, TransactionNotFound
 from quire.testing import SimEnv
 

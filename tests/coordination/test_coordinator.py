@@ -11,7 +11,7 @@ import pytest
 
 import quire
 from quire.coordination import Connection, Coordinator, Xid, connect
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     AlreadyCommitted,
     CommitUnfinished,

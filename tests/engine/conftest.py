@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.testing import SimEnv
 
 SMALL: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.limits import MAX_TIME_US
 
 FIELDS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 
 BATCH = 20_000
 QUEUES = 100

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 
 
 def put(store: Store) -> None:

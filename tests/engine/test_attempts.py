@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.attempts import Attempts, Row
 
 

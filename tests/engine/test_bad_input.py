@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from quire.block import encode_one
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
     QueueNotFound,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from quire.block import Block, encode_one
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.block_reader import BlockReader
 from quire.engine.bounded_cache import BoundedCache
 from quire.limits import BLOCK_CACHE_BYTES

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES
 from quire.testing import SimEnv
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader
 from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.ltds import Codec, LtdsReader, LtdsWriter, list_ids, new_id
 from quire.testing import SimEnv, enumerate_crashes

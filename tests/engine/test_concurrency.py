@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueFull
 
 WAIT = 120.0

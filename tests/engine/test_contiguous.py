@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.env import File
 from quire.testing import SimEnv
 

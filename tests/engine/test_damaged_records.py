@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader
 from quire.engine.data_files import file_for
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.limits import MAX_DATA_FILES

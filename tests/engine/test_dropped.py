@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import StoreClosed, StoreLocked
 from quire.testing import SimEnv

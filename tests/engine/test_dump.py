@@ -16,7 +16,7 @@ import pytest
 import quire
 from quire import dump
 from quire.checksum import checksum
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.dump import Finding, Item, as_json, in_words
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Report, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import Report
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,

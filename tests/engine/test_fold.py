@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store, format
+from quire.engine import EmbeddedStore as Store
+from quire.engine import format
 from quire.engine.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.durable_state import DurableQueue, DurableState, PartsByQueue, Q
 from quire.engine.fold import Fold, decode

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.commit import Commit
 from quire.engine.written import Written
 from quire.errors import StoreFailed, TransactionClosed

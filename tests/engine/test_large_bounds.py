@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader
 from quire.engine.data_file import HEADER_BYTES
 from quire.env import OsEnv
 from quire.errors import (

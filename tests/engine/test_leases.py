@@ -7,7 +7,9 @@ import random
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import Lease, PieceReader, Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine import Lease, PieceReader
 from quire.errors import PositionLost
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import SimEnv

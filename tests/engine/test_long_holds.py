@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader
 from quire.engine.delivery import Delivery
 from quire.engine.pace import Pace
 from quire.engine.queue import Queue

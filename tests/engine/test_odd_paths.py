@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, StoreFailed
 
 

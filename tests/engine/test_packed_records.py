@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.block_ref import BlockRef
 from quire.engine.format import PACKED_RECORD
 from quire.engine.packed_records import PackedRecords

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.testing import SimEnv

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from quire.block import Block
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.queue_log import MESSAGES
 from quire.testing import SimEnv
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.written import Written
 from quire.errors import (
     AlreadyCommitted,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.discarded import DiscardedFiles
 from quire.engine.places import Places
 from quire.errors import PositionLost, StoreCorrupt

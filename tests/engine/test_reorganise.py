@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import PieceReader, Store, space_maps
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader, space_maps
 from quire.engine.io_manager import IoManager
 from quire.engine.places import Extent
 from quire.engine.reorganise import Reorganisation

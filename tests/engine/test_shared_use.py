@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store
-from quire.engine.transaction import Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine.transaction import EmbeddedTransaction as Transaction
 from quire.errors import (
     DiskFull,
     InvalidArgument,

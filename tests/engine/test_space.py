@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.reservation import Space
 from quire.engine.strategies import RESERVE_MODE
 from quire.errors import QueueFull

@@ -18,7 +18,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.committer import Committer
 from quire.engine.delivery import Delivery
 from quire.errors import (

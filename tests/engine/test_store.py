@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
     StoreClosed,
@@ -188,7 +188,7 @@ def test_a_second_opening_is_refused(store_path: str) -> None:
 
 OPEN_ELSEWHERE = """
 import sys
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import StoreLocked
 try:
     with Store.open(sys.argv[1], owner="the second") as store:

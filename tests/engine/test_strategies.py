@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.engine.reservation import Space
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import PieceReader, Store
+from quire.engine import EmbeddedStore as Store
+from quire.engine import PieceReader
 from quire.errors import PositionLost
 
 pytestmark = pytest.mark.crash

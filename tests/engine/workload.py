@@ -15,7 +15,8 @@ from typing import Any, Literal
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.env import Env
 from quire.errors import (
     AlreadyCommitted,

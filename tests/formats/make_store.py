@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.ltds import LtdsWriter, new_id
 from quire.os_env import OsEnv
 

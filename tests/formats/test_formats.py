@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.ltds import Codec, LtdsReader, codec_named, list_ids
 

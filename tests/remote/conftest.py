@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote import RemoteStore

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from quire.block import encode_one
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
 from quire.remote import RemoteStore

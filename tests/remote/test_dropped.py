@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
 from quire.remote import RemoteStore

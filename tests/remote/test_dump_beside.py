@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.engine import Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.dump import Choices, Finding, Item, Owner, as_json, dump_files, in_words
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store

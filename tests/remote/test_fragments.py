@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quire.block import BlockBuilder
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import (
     PositionLost,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.block import encode_one
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
 from quire.remote.calls import BROWSE_ARGUMENTS, CALLS
 from quire.remote.failures import ERROR_CLASSES

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from quire.block import encode_one
-from quire.engine import QueueRecord, Store, Transaction
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine import QueueRecord
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
@@ -50,7 +50,7 @@ LOOKING: dict[str, Callable[[RemoteStore], object]] = {
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 real = Store.create_queue
 def hanging(self, name, *arguments, **named):
     if sys.argv[2] == "after":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, OutcomeUnknown, StoreClosed
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
@@ -33,7 +33,7 @@ print("closed", flush=True)
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine import Transaction
+from quire.engine import EmbeddedTransaction as Transaction
 real = Transaction.commit
 def commit(self, timeout=None):
     if self._puts:
