@@ -2,6 +2,7 @@
 
 from .direct_read import PieceReader
 from .info import (
+    CatalogItem,
     Lease,
     Piece,
     PreparedInfo,
@@ -17,6 +18,7 @@ from .store import Store
 from .transaction import Transaction, TransactionState
 
 __all__ = [
+    "CatalogItem",
     "Lease",
     "MessageId",
     "MessageIds",

@@ -12,7 +12,7 @@ from collections import Counter
 from quire.engine.durable_state import LOST, DurableQueue, DurableState, PartsByQueue
 from quire.engine.fold import Fold
 from quire.engine.prepared_record import DecisionRecord, PrepareRecord
-from quire.errors import InvalidArgument, QueueNotFound
+from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .decoded import Decoded
@@ -111,6 +111,8 @@ class History:
         is_lost = isinstance(said, DecisionRecord) and said.xid not in self.state.prepared
         try:
             self._fold.take(record.kind, record.sequence, address, said, "")
+        except StoreVersion:  # an entry of the catalog of a type that only a newer release knows
+            self._unknown()
         except _CONTRADICTIONS as error:
             self._contradiction(f"contradictory ({error!r})")
         if is_lost:
