@@ -32,6 +32,9 @@ from .queue import Queue
 from .space_maps import SpaceSnapshot
 from .state import State
 
+# Of the durable state and of the document, by the same names.
+_COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
+
 
 @dataclass(slots=True)
 class QueueSnapshot:
@@ -104,16 +107,11 @@ class Snapshot:
 
     lsn: int
     restart_lsn: int
-    next_id: int
-    last_time_us: int
-    next_queue_id: int
-    next_subscription_id: int
+    durable: dict[str, Any]  # what the document says of the store as a whole
     catalog: dict[str, dict[int, CatalogEntry]]
-    ledger: dict[str, int]
     ltds: dict[int, str]
-    released: list[int]  # files of large transactions
-    spaces: list[SpaceSnapshot]  # of each data file
     prepared: list[bytes]  # PREPARE records' bodies
+    spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
     queues: list[QueueSnapshot]
 
@@ -124,16 +122,15 @@ class Snapshot:
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,
-            next_id=durable.next_id,
-            last_time_us=durable.last_time_us,
-            next_queue_id=durable.next_queue_id,
-            next_subscription_id=durable.next_subscription_id,
+            durable={
+                **{name: getattr(durable, name) for name in _COUNTERS},
+                "ledger": dict(durable.ledger),
+                "released": [f"{ltds_id:016x}" for ltds_id in places.released()],
+            },
             catalog={name: dict(entries) for name, entries in durable.catalog.items()},
-            ledger=dict(durable.ledger),
             ltds=dict(durable.ltds),
-            released=places.released(),
-            spaces=[manager.space.snapshot() for manager in places.managers],
             prepared=[prepared.body() for prepared in state.prepared],
+            spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
             queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
         )
@@ -141,18 +138,13 @@ class Snapshot:
     def document(self, numbers: Numbers) -> dict[str, Any]:
         return {
             "restart_lsn": self.restart_lsn,
-            "next_id": self.next_id,
-            "last_time_us": self.last_time_us,
-            "next_queue_id": self.next_queue_id,
-            "next_subscription_id": self.next_subscription_id,
+            **self.durable,
             "catalog": [
                 [name, key, *entry]
                 for name, entries in self.catalog.items()
                 for key, entry in entries.items()
             ],
-            "ledger": self.ledger,
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
-            "released": [f"{ltds_id:016x}" for ltds_id in self.released],
             "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in self.queues],
         }
@@ -178,10 +170,8 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
     for body in document.get("prepared", ()):
         record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
         fold.prepare(record, checkpoint.path, counted=True)
-    state.next_id = int(document["next_id"])
-    state.last_time_us = int(document["last_time_us"])
-    state.next_queue_id = int(document["next_queue_id"])
-    state.next_subscription_id = int(document["next_subscription_id"])
+    for counter in _COUNTERS:
+        setattr(state, counter, int(document[counter]))
 
 
 def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
