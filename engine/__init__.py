@@ -2,6 +2,7 @@
 
 from .direct_read import PieceReader
 from .info import (
+    CatalogItem,
     Lease,
     Piece,
     PreparedInfo,
@@ -17,6 +18,7 @@ from .store import EmbeddedStore
 from .transaction import EmbeddedTransaction, TransactionState
 
 __all__ = [
+    "CatalogItem",
     "EmbeddedStore",
     "EmbeddedTransaction",
     "Lease",

@@ -1,15 +1,21 @@
 """The catalog: what is defined in a store rather than queued, as typed entries.
 
 A change puts or deletes one entry, which its type and a number name. What that does to the rest of
-the durable state is said once, in `TYPES`: a new kind of thing is one more row there.
+the durable state is said once, in `TYPES`: a new kind of thing is one more row there, and one more
+limit. The changes of one CATALOG record are made together or not at all. Layout: `format`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
+from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUES, MAX_SUBSCRIPTIONS
+
+from . import format
 from .durable_state import CatalogEntry, DurableQueue, DurableState, Effects, Q, QueueConfig
 
 Body = Mapping[str, Any]
@@ -28,29 +34,83 @@ class CatalogChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntryType:
-    """What an entry of the type does. Both raise KeyError, TypeError or ValueError to refuse it."""
+    """What an entry of the type does; both raise KeyError, TypeError or ValueError to refuse it."""
 
+    most: int  # entries of the type in a store
+    most_bytes: int  # of a change, as the record has it
     put: Callable[[DurableState[Any], Effects[Any], int, Body, str], None]
     delete: Callable[[DurableState[Any], int], None]
 
 
 def change(state: DurableState[Q], effects: Effects[Q], made: CatalogChange, where: str) -> None:
-    """Apply one. Raises KeyError, TypeError or ValueError for what contradicts the state."""
-    kind, key, body = made
+    """Apply one. Raises StoreVersion; KeyError, TypeError or ValueError for a contradiction."""
+    name, key, body = made
+    kind, entries = type_named(name, where), state.catalog[name]
     if body is None:
-        TYPES[kind].delete(state, key)
-        state.catalog.pop((kind, key), None)
-        return
-    TYPES[kind].put(state, effects, key, body, where)
-    before = state.catalog.get((kind, key))
-    state.catalog[kind, key] = CatalogEntry(1 if before is None else before.version + 1, body)
+        kind.delete(state, key)
+        entries.pop(key, None)
+    else:
+        kind.put(state, effects, key, body, where)
+        version = entries[key].version + 1 if key in entries else 1
+        entries[key] = CatalogEntry(version, body)
+
+
+def type_named(name: str, where: str) -> EntryType:
+    """Raises StoreVersion for a type of a newer release."""
+    kind = TYPES.get(name)
+    if kind is None:
+        raise StoreVersion(
+            f"{where}: a catalog entry of type {name!r}, which this release does not know: use a "
+            "newer one"
+        )
+    return kind
+
+
+def pack(state: DurableState[Q], changes: Sequence[CatalogChange]) -> bytes:
+    """The body of a CATALOG record. Raises InvalidArgument where a limit forbids it."""
+    texts = [json.dumps(made, separators=(",", ":")) for made in changes]
+    more: dict[str, int] = {}
+    for made, text in zip(changes, texts, strict=True):
+        kind = TYPES[made.type]
+        if len(text) > kind.most_bytes:
+            raise InvalidArgument(
+                f"a {made.type} takes {len(text)} bytes of the catalog: at most {kind.most_bytes}"
+            )
+        if made.body is not None:
+            more[made.type] = more.get(made.type, 0) + (made.key not in state.catalog[made.type])
+    for name, count in more.items():
+        most = TYPES[name].most
+        if count and len(state.catalog[name]) + count > most:
+            raise InvalidArgument(
+                f"the store holds {len(state.catalog[name])} entries of type {name!r}, and {count} "
+                f"more would be too many: at most {most}"
+            )
+    return f"[{','.join(texts)}]".encode()
+
+
+def unpack(kind: int, body: bytes, where: str) -> list[CatalogChange]:
+    """Read a CATALOG record, or one of the kinds that earlier releases had. Raises StoreCorrupt."""
+    try:
+        said = json.loads(body)
+        if kind == format.CATALOG:
+            changes = [CatalogChange(str(name), int(key), own) for name, key, own in said]
+        else:
+            name = QUEUE if kind in (format.CREATE_QUEUE, format.DROP_QUEUE) else SUBSCRIPTION
+            key = int(said.pop(f"{name}_id"))
+            is_put = kind in (format.CREATE_QUEUE, format.SUBSCRIBE)
+            changes = [CatalogChange(name, key, said if is_put else None)]
+        if all(own is None or isinstance(own, dict) for _, _, own in changes):
+            return changes
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreCorrupt(f"{where}: unreadable definition ({error!r})") from error
+    raise StoreCorrupt(f"{where}: unreadable definition")
 
 
 def queue_config(key: int, body: Body) -> QueueConfig:
     """Raises KeyError, TypeError or ValueError for a definition that is none."""
     most = body["max_messages"]
     return QueueConfig(
-        queue_id=int(key),
+        queue_id=key,
         name=str(body["name"]),
         kind=str(body["kind"]),
         capacity=int(body["capacity"]),
@@ -59,12 +119,6 @@ def queue_config(key: int, body: Body) -> QueueConfig:
         subscription_id=int(body["subscription_id"]),
         data_file=int(body.get("data_file", 0)),  # once there was no more than one
     )
-
-
-def queue_entry(config: QueueConfig) -> CatalogEntry:
-    """The entry of a queue that came without one."""
-    body = {name: getattr(config, name) for name in QueueConfig.__slots__ if name != "queue_id"}
-    return CatalogEntry(1, body)
 
 
 def add_queue(state: DurableState[Q], effects: Effects[Q], queue: DurableQueue, used: int) -> Q:
@@ -92,7 +146,7 @@ def _delete_queue(state: DurableState[Q], key: int) -> None:
     if state.names.get(name) is queue:
         del state.names[name]
     for subscription_id in queue.durable.subscriptions:
-        state.catalog.pop((SUBSCRIPTION, subscription_id), None)
+        state.catalog[SUBSCRIPTION].pop(subscription_id, None)
     queue.drop()
     for ltds_id in [ltds_id for ltds_id, holder in state.ltds.items() if holder == name]:
         del state.ltds[ltds_id]
@@ -101,16 +155,18 @@ def _delete_queue(state: DurableState[Q], key: int) -> None:
 def _put_subscription(
     state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
 ) -> None:
-    state.queues[body["queue_id"]].subscribe(int(key), str(body["name"]), int(body["start"]))
+    state.queues[body["queue_id"]].subscribe(key, str(body["name"]), int(body["start"]))
     state.next_subscription_id = max(state.next_subscription_id, key + 1)
 
 
 def _delete_subscription(state: DurableState[Q], key: int) -> None:
-    queue_id = state.catalog[SUBSCRIPTION, key].body["queue_id"]
+    queue_id = state.catalog[SUBSCRIPTION][key].body["queue_id"]
     state.queues[queue_id].unsubscribe(key)
 
 
 TYPES: Final = {
-    QUEUE: EntryType(_put_queue, _delete_queue),
-    SUBSCRIPTION: EntryType(_put_subscription, _delete_subscription),
+    QUEUE: EntryType(MAX_QUEUES, MAX_CATALOG_ENTRY_BYTES, _put_queue, _delete_queue),
+    SUBSCRIPTION: EntryType(
+        MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
+    ),
 }

@@ -11,7 +11,7 @@ under their queue's lock.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -268,7 +268,8 @@ class DurableState(Generic[Q]):
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.catalog: dict[tuple[str, int], CatalogEntry] = {}  # by type and key
+        # By type and key.
+        self.catalog: defaultdict[str, dict[int, CatalogEntry]] = defaultdict(dict)
         self.queues: dict[int, Q] = {}
         self.names: dict[str, Q] = {}
         self.ledger: dict[str, int] = {}

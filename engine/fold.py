@@ -12,14 +12,13 @@ files, who waits) stands beside it: in the queues that the state holds, and in `
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any, Generic
+from typing import Generic
 
-from quire.errors import StoreCorrupt
+from quire.errors import StoreVersion
 
-from . import format
-from .catalog import QUEUE, SUBSCRIPTION, CatalogChange, add_queue, change
+from . import catalog, format
+from .catalog import CatalogChange, add_queue, change
 from .commit_record import CommitRecord, Entry, Part, ReadRow, unpack
 from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
 from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
@@ -35,21 +34,9 @@ def decode(kind: int, body: memoryview, where: str) -> Said:
         return unpack_prepare(body, where)
     if kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED):
         return unpack_decision(body, where)
-    if kind in format.DEFINITIONS:
-        try:
-            return definition(kind, bytes(body))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreCorrupt(f"{where}: unreadable definition ({error!r})") from error
+    if kind == format.CATALOG or kind in format.DEFINITIONS:
+        return catalog.unpack(kind, bytes(body), where)
     return None
-
-
-def definition(kind: int, body: bytes) -> list[CatalogChange]:
-    """A change of the catalog in the words of releases that had a record kind for each."""
-    said: dict[str, Any] = json.loads(body)
-    put = kind in (format.CREATE_QUEUE, format.SUBSCRIBE)
-    if kind in (format.CREATE_QUEUE, format.DROP_QUEUE):
-        return [CatalogChange(QUEUE, said.pop("queue_id"), said if put else None)]
-    return [CatalogChange(SUBSCRIPTION, said.pop("subscription_id"), said if put else None)]
 
 
 class Fold(Generic[Q]):
@@ -62,7 +49,10 @@ class Fold(Generic[Q]):
         self._effects = effects
 
     def take(self, kind: int, transaction_id: int, address: int, said: Said, where: str) -> None:
-        """The next record of the journal, which is at the address; `said` is its `decode`."""
+        """The next record of the journal, which is at the address; `said` is its `decode`.
+
+        Raises StoreVersion for what only a newer release knows.
+        """
         if isinstance(said, CommitRecord):
             self.commit(
                 self.groups(said.parts, where), said.reads, said.entries,
@@ -75,8 +65,9 @@ class Fold(Generic[Q]):
         elif said is not None:
             self.define(said, where)
         else:
-            text = f"a record of kind {kind}, which this release does not know: use a newer one"
-            self._effects.fault(where, text)
+            raise StoreVersion(
+                f"{where}: a record of kind {kind}, unknown to this release: use a newer one"
+            )
 
     def groups(self, parts: Sequence[Part], where: str) -> list[tuple[Q, list[Part]]]:
         """The parts with their queues; those of one queue stand together."""

@@ -8,14 +8,24 @@ Journal record kinds (the u16 `kind` of the journal's record header; its u64 `se
 transaction id, 0 for the others)
 
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
+    9 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
+                           that is deleted. "queue": name, kind, capacity, max_messages, created_us,
+                           subscription_id (0: none built in), data_file (0 if it is missing).
+                           "subscription": queue_id, name, start (a position)
+
+  Two-phase commit
+
+    6 PREPARE              one transaction, prepared: durable and undecided
+    7 COMMIT_PREPARED      a prepared transaction is committed
+    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
+
+  Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
+
     2 CREATE_QUEUE         JSON object: queue_id, name, kind, capacity, max_messages, created_us, subscription_id,
                            data_file (0 if it is missing)
     3 DROP_QUEUE           JSON object: queue_id
     4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
     5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
-    6 PREPARE              one transaction, prepared: durable and undecided (two-phase commit)
-    7 COMMIT_PREPARED      a prepared transaction is committed
-    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
 
 COMMIT body
 
@@ -72,7 +82,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     offset  type  field
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
-    12      u16   version        2; 1 is the same without prepared transactions, of one data file
+    12      u16   version        3; 2 has no "catalog"; 1 neither that nor prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
@@ -81,7 +91,9 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
     64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
-            Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)
+            "catalog" has a row for each entry: [type, number, version, entry], as in CATALOG records.
+            If it is missing, an object of "queues" has its queue's entry itself, and one of the queue's
+            "subscriptions" the name. Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)
             lists the files of other processes that commits held and that may still have their names, so
             that none is adopted twice. "prepared" lists the bodies of the PREPARE records that are not
             decided, in base64;
@@ -109,6 +121,7 @@ UNSUBSCRIBE: Final = 5
 PREPARE: Final = 6
 COMMIT_PREPARED: Final = 7
 ROLLBACK_PREPARED: Final = 8
+CATALOG: Final = 9
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 
 INLINE: Final = 0
@@ -144,8 +157,8 @@ RECORD: Final = np.dtype(
 )
 PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up to the kind
 
-CHECKPOINT_VERSION: Final = 2
-CHECKPOINT_VERSIONS: Final = (1, 2)  # that can be read
+CHECKPOINT_VERSION: Final = 3
+CHECKPOINT_VERSIONS: Final = (1, 2, 3)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 

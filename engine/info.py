@@ -27,6 +27,16 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogItem:
+    """Something that is defined in the store."""
+
+    type: str  # "queue" or "subscription"
+    key: int  # its number; of one type no number comes twice
+    version: int  # how often it was put
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedInfo:
     """A prepared transaction that waits for its decision."""
 

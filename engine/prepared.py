@@ -19,7 +19,6 @@ commit records in particular have their space from then on: "Managing message qu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -91,15 +90,6 @@ class Prepared:
         return pack_prepare(0, self.record)[RECORD_HEADER_BYTES:]
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What prepared transactions hold of one queue."""
-
-    transactions: int = 0
-    charge: int = 0
-    messages: int = 0
-
-
 class PreparedTransactions:
     """All of a store. See the module."""
 
@@ -149,17 +139,10 @@ class PreparedTransactions:
             bytes=sum(part.charge for part in record.parts),
         )
 
-    def held(self) -> dict[int, Held]:
-        """What all of them hold, by queue (H1); for checks."""
-        result: dict[int, Held] = {}
-        for prepared in self:
-            for queue, parts in prepared.groups:
-                before = result.get(queue.queue_id, Held())
-                charge, messages = _sums(parts)
-                result[queue.queue_id] = Held(
-                    before.transactions + 1, before.charge + charge, before.messages + messages
-                )
-        return result
+    def held(self, queue: Queue) -> tuple[int, int, int]:
+        """What they hold of a queue (H1): how many they are, charge, messages; for checks."""
+        own = [_sums(parts) for prepared in self for q, parts in prepared.groups if q is queue]
+        return len(own), sum(charge for charge, _ in own), sum(messages for _, messages in own)
 
     # Preparing
 

@@ -47,7 +47,7 @@ class Change(Protocol):
 
     @property
     def record(self) -> WholeRecord:
-        """The whole record; its length does not change after `place`."""
+        """The whole record; its length does not grow in `place`, nor change after it."""
 
     def place(self) -> None:
         """Take the place in the order: fill ids and time into `record`. May raise to refuse."""
@@ -58,9 +58,6 @@ class Change(Protocol):
     def apply(self, address: int) -> None:
         """The record is durable at the address: change the state in memory. Must not raise."""
 
-
-# A definition's record is made in `place`: what it takes is not known before. Names have limits.
-_DEFINITION_BYTES: Final = 2048
 
 # What refuses a change because another one has done it.
 _THERE_ALREADY: Final = (AlreadyCommitted, TransactionNotFound, XidExists)
@@ -96,7 +93,7 @@ class Sequencer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes - _DEFINITION_BYTES)
+        self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes)
         self._guard = threading.Lock()
         self._leader: object = None  # the change or the turn that leads
         self._queue: deque[_Turn] = deque()

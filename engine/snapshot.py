@@ -14,15 +14,26 @@ from quire.intervals import IntervalSet
 
 from .attempts import Attempts, Row
 from .block_ref import BlockRef
-from .catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, queue_entry
+from .catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, type_named
 from .checkpoint_file import Checkpoint, Numbers
-from .durable_state import CatalogEntry, DurableQueue, DurableState, Effects, PageEntry, Q
+from .durable_state import (
+    CatalogEntry,
+    DurableQueue,
+    DurableState,
+    Effects,
+    PageEntry,
+    Q,
+    QueueConfig,
+)
 from .fold import Fold
 from .places import Places
 from .prepared_record import unpack_prepare
 from .queue import Queue
 from .space_maps import SpaceSnapshot
 from .state import State
+
+# Of the durable state and of the document, by the same names.
+_COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
 
 
 @dataclass(slots=True)
@@ -33,9 +44,8 @@ class QueueSnapshot:
     tail: int
     end_position: int
     used: int
-    live_messages: int
     released: IntervalSet
-    subscriptions: list[tuple[int, str, IntervalSet | None, list[Row]]]
+    subscriptions: list[tuple[int, IntervalSet | None, list[Row]]]
     directory: list[PageEntry]
     # Filled by the checkpoint:
     replaced: PageEntry | None = None
@@ -53,12 +63,10 @@ class QueueSnapshot:
                 tail=len(durable.tail),
                 end_position=durable.end_position,
                 used=queue.space.used - queue.space.pending_bytes,
-                live_messages=queue.space.live_messages,
                 released=released,
                 subscriptions=[
                     (
                         s.subscription_id,
-                        s.name,
                         None if s.done is durable.released else s.done.copy(),
                         s.attempts.rows(),
                     )
@@ -73,32 +81,22 @@ class QueueSnapshot:
         return last if last is not None and last.records < capacity else None
 
     def document(self, numbers: Numbers) -> dict[str, Any]:
-        config = self.queue.config
         kept = [
             self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
         ]
         return {
-            "queue_id": config.queue_id,
-            "name": config.name,
-            "kind": config.kind,
-            "capacity": config.capacity,
-            "max_messages": config.max_messages,
-            "created_us": config.created_us,
-            "subscription_id": config.subscription_id,
-            "data_file": config.data_file,
+            "queue_id": self.queue.queue_id,
             "end_position": self.end_position,
             "used": self.used,
-            "live_messages": self.live_messages,
             "released": numbers.add(self.released.to_list()),
             "directory": numbers.add([*kept, *self.entries]),
             "subscriptions": [
                 {
                     "subscription_id": subscription_id,
-                    "name": name,
                     "done": None if done is None else numbers.add(done.to_list()),
                     "given_back": numbers.add(attempts),
                 }
-                for subscription_id, name, done, attempts in self.subscriptions
+                for subscription_id, done, attempts in self.subscriptions
             ],
         }
 
@@ -109,15 +107,11 @@ class Snapshot:
 
     lsn: int
     restart_lsn: int
-    next_id: int
-    last_time_us: int
-    next_queue_id: int
-    next_subscription_id: int
-    ledger: dict[str, int]
+    durable: dict[str, Any]  # what the document says of the store as a whole
+    catalog: dict[str, dict[int, CatalogEntry]]
     ltds: dict[int, str]
-    released: list[int]  # files of large transactions
-    spaces: list[SpaceSnapshot]  # of each data file
     prepared: list[bytes]  # PREPARE records' bodies
+    spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
     queues: list[QueueSnapshot]
 
@@ -128,15 +122,15 @@ class Snapshot:
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,
-            next_id=durable.next_id,
-            last_time_us=durable.last_time_us,
-            next_queue_id=durable.next_queue_id,
-            next_subscription_id=durable.next_subscription_id,
-            ledger=dict(durable.ledger),
+            durable={
+                **{name: getattr(durable, name) for name in _COUNTERS},
+                "ledger": dict(durable.ledger),
+                "released": [f"{ltds_id:016x}" for ltds_id in places.released()],
+            },
+            catalog={name: dict(entries) for name, entries in durable.catalog.items()},
             ltds=dict(durable.ltds),
-            released=places.released(),
-            spaces=[manager.space.snapshot() for manager in places.managers],
             prepared=[prepared.body() for prepared in state.prepared],
+            spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
             queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
         )
@@ -144,13 +138,13 @@ class Snapshot:
     def document(self, numbers: Numbers) -> dict[str, Any]:
         return {
             "restart_lsn": self.restart_lsn,
-            "next_id": self.next_id,
-            "last_time_us": self.last_time_us,
-            "next_queue_id": self.next_queue_id,
-            "next_subscription_id": self.next_subscription_id,
-            "ledger": self.ledger,
+            **self.durable,
+            "catalog": [
+                [name, key, *entry]
+                for name, entries in self.catalog.items()
+                for key, entry in entries.items()
+            ],
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
-            "released": [f"{ltds_id:016x}" for ltds_id in self.released],
             "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in self.queues],
         }
@@ -164,21 +158,39 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
     document, state = checkpoint.document, fold.state
     state.ledger |= {str(key): int(version) for key, version in document["ledger"].items()}
     state.ltds |= {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
+    for name, key, version, body in document.get("catalog", ()):
+        type_named(name, checkpoint.path)
+        state.catalog[name][int(key)] = CatalogEntry(int(version), body)
     for entry in document["queues"]:
+        if "catalog" not in document:
+            _define(state, entry)
         _load_queue(checkpoint, state, effects, entry)
+    if len(state.queues) != len(state.catalog[QUEUE]):
+        raise ValueError("the catalog has other queues")
     for body in document.get("prepared", ()):
         record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
         fold.prepare(record, checkpoint.path, counted=True)
-    state.next_id = int(document["next_id"])
-    state.last_time_us = int(document["last_time_us"])
-    state.next_queue_id = int(document["next_queue_id"])
-    state.next_subscription_id = int(document["next_subscription_id"])
+    for counter in _COUNTERS:
+        setattr(state, counter, int(document[counter]))
+
+
+def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
+    """The catalog's entries of a queue in a checkpoint that has no catalog (before version 3)."""
+    queue_id = int(entry["queue_id"])
+    body = {name: entry[name] for name in QueueConfig.__slots__[1:] if name in entry}
+    state.catalog[QUEUE][queue_id] = CatalogEntry(1, body)
+    for saved in entry["subscriptions"]:
+        if saved["done"] is not None:
+            body = {"queue_id": queue_id, "name": saved["name"], "start": 0}
+            state.catalog[SUBSCRIPTION][int(saved["subscription_id"])] = CatalogEntry(1, body)
 
 
 def _load_queue(
     checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
 ) -> None:
-    queue = DurableQueue(queue_config(entry["queue_id"], entry), state.ltds)
+    queue_id = int(entry["queue_id"])
+    config = queue_config(queue_id, state.catalog[QUEUE][queue_id].body)
+    queue = DurableQueue(config, state.ltds)
     queue.end_position = int(entry["end_position"])
     for lo, hi in checkpoint.rows(entry["released"], 2):
         queue.released.add(lo, hi)
@@ -188,12 +200,8 @@ def _load_queue(
         if saved["done"] is None:
             subscription = queue.subscriptions[subscription_id]
         else:
+            name = str(state.catalog[SUBSCRIPTION][subscription_id].body["name"])
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
-            subscription = queue.join(subscription_id, str(saved["name"]), done)
+            subscription = queue.join(subscription_id, name, done)
         subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
     add_queue(state, effects, queue, int(entry["used"]))
-    state.catalog[QUEUE, queue.config.queue_id] = queue_entry(queue.config)
-    for subscription in queue.subscriptions.values():
-        if subscription.name:
-            body = {"queue_id": queue.config.queue_id, "name": subscription.name, "start": 0}
-            state.catalog[SUBSCRIPTION, subscription.subscription_id] = CatalogEntry(1, body)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from quire.arguments import (
+    NewQueue,
     check_file_number,
     check_key,
     check_large,
@@ -23,6 +23,7 @@ from quire.arguments import (
     check_owner,
     check_passed,
     check_queue,
+    check_queues,
     check_range,
     check_seconds,
     check_start,
@@ -33,12 +34,9 @@ from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
     DiskFull,
     InvalidArgument,
-    QueueExists,
-    QueueInUse,
     QuireError,
     StoreClosed,
     StoreFailed,
-    SubscriptionExists,
     TransactionNotFound,
 )
 from quire.limits import (
@@ -48,18 +46,18 @@ from quire.limits import (
 from quire.message import Messages
 from quire.writebuffer import WriteBuffers
 
-from . import format
 from .adoptions import Adoptions
 from .browse import browse
+from .catalog import TYPES
 from .checkpoint import Checkpointer
 from .committer import Committer
 from .context import Context
 from .data_files import file_for
-from .definition import Definition
+from .definitions import Definitions
 from .delivery import Delivery
-from .durable_state import TOPIC, WORK
 from .fragments import discard_unfinished
 from .info import (
+    CatalogItem,
     Lease,
     PreparedInfo,
     QueueInfo,
@@ -74,7 +72,6 @@ from .maintenance import Maintenance
 from .opened import Opened, open_files
 from .options import Options
 from .overflow import Overflow
-from .queue import Queue
 from .registry import Registry
 from .sequencer import Sequencer
 from .state import State
@@ -119,7 +116,9 @@ class EmbeddedStore:
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         self._light_put_bytes = context.committer.inline_limit - 1024
-        self._definitions = threading.Lock()
+        self._definitions = Definitions(
+            opened.env, opened.state, context.sequencer, opened.journal.max_group_bytes
+        )
         _open_stores.add(self)
         discard_unfinished(opened.env, context)
         if background:
@@ -267,30 +266,27 @@ class EmbeddedStore:
         takes one by the queue's name. Raises QueueExists, InvalidArgument.
         """
         check_queue(name, kind, capacity, max_messages)
+        return self._create([NewQueue(name, kind, capacity, max_messages, data_file)])[0]
+
+    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
+        """Make many queues with one commit: all of them, or none.
+
+        Each is a name, or a mapping of what `create_queue` takes: `{"name": "orders", "kind":
+        "work"}`. Raises QueueExists, InvalidArgument, also where they do not fit one journal
+        record (some 200 bytes each).
+        """
+        return self._create(check_queues(queues))
+
+    def _create(self, queues: list[NewQueue]) -> list[QueueInfo]:
         state = self._state()
         files = len(self._opened.places.managers)
-        check_file_number(data_file, files)
-        if data_file is None:
-            data_file = file_for(name, files)
-
-        def prepare() -> dict[str, Any]:
-            if name in state.names:
-                raise QueueExists(
-                    f"queue {name!r} is there already: use it, or drop_queue it first"
-                )
-            return {
-                "queue_id": state.durable.next_queue_id,
-                "name": name,
-                "kind": kind,
-                "capacity": capacity,
-                "max_messages": max_messages,
-                "created_us": self._env.now_us(),
-                "subscription_id": state.durable.next_subscription_id if kind == WORK else 0,
-                "data_file": data_file,
-            }
-
-        self._define(format.CREATE_QUEUE, prepare)
-        return state.queue(name).info()
+        for index, queue in enumerate(queues):
+            if check_file_number(queue.data_file, files) is None:
+                queues[index] = queue._replace(data_file=file_for(queue.name, files))
+        if queues:
+            self._definitions.create(queues)
+            self._maintenance.after_commit()
+        return [state.queue(queue.name).info() for queue in queues]
 
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
@@ -298,40 +294,24 @@ class EmbeddedStore:
         Raises QueueNotFound, QueueInUse while transactions are open or prepared in it, StoreCorrupt
         if it cannot be told what it holds.
         """
-        state = self._state()
-        state.queue(name).check_records()
-        marked: list[Queue] = []
+        self._state()
+        queue_id = self._definitions.drop(name)
+        self._maintenance.after_commit()
+        self._context.write_buffers.forget(queue_id)
 
-        def prepare() -> dict[str, Any]:
-            queue = state.queue(name)
-            with queue.lock:
-                if queue.space.open_transactions:
-                    raise QueueInUse(
-                        f"queue {name!r} has {queue.space.open_transactions} open transactions: "
-                        "end them first (transactions() lists them)"
-                    )
-                if queue.space.prepared:
-                    raise QueueInUse(
-                        f"queue {name!r} has {queue.space.prepared} prepared transactions: decide "
-                        "them first (recover() lists them)"
-                    )
-                in_flight = sum(s.delivered for s in queue.subscriptions.values())
-                if in_flight:
-                    raise QueueInUse(
-                        f"{in_flight} messages of queue {name!r} are in flight: end the "
-                        "transactions that got them first, the prepared ones too (see recover())"
-                    )
-                queue.dropped = True
-            marked.append(queue)
-            return {"queue_id": queue.queue_id}
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        """What is defined in the store, by type and number: "queue" and "subscription" entries.
 
-        def undo() -> None:
-            for queue in marked:
-                queue.dropped = False
-
-        self._define(format.DROP_QUEUE, prepare, undo)
-        for queue in marked:
-            self._context.write_buffers.forget(queue.queue_id)
+        `type`: these only. Raises InvalidArgument.
+        """
+        catalog = self._state().durable.catalog
+        if type is not None and type not in TYPES:
+            raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
+        return [
+            CatalogItem(name, key, entry.version, dict(entry.body))
+            for name in (TYPES if type is None else [type])
+            for key, entry in sorted(catalog[name].items())
+        ]
 
     def queues(self) -> list[QueueInfo]:
         """All queues, by name."""
@@ -367,33 +347,9 @@ class EmbeddedStore:
         """
         check_name(subscription, "subscription")
         state = self._state()
-        _check_topic(state.queue(queue))
         check_start(start)
-        target = state.queue(queue)
-        if start != "earliest" and subscription not in target.named:
-            target.check_beginning(target.end_position if start == "latest" else int(start))
-
-        def prepare() -> dict[str, Any]:
-            found = state.queue(queue)
-            _check_topic(found)
-            if subscription in found.named:
-                raise SubscriptionExists(
-                    f"subscription {subscription!r} of {queue!r} is there already"
-                )
-            position = {"earliest": 0, "latest": found.end_position}.get(str(start), start)
-            if int(position) > found.end_position:
-                raise InvalidArgument(
-                    f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
-                )
-            return {
-                "queue_id": found.queue_id,
-                "subscription_id": state.durable.next_subscription_id,
-                "name": subscription,
-                "start": int(position),
-            }
-
-        with contextlib.suppress(SubscriptionExists):  # it stays as it is
-            self._define(format.SUBSCRIBE, prepare)
+        self._definitions.subscribe(queue, subscription, start)
+        self._maintenance.after_commit()
         target = state.queue(queue)
         return target.subscription_info(target.subscription(subscription))
 
@@ -402,23 +358,10 @@ class EmbeddedStore:
 
         Raises SubscriptionNotFound, QueueInUse while a prepared transaction has got messages of it.
         """
-        state = self._state()
+        self._state()
         check_name(subscription, "subscription")
-        target = state.queue(queue)
-
-        def prepare() -> dict[str, Any]:
-            found = state.queue(queue)
-            subscription_id = found.subscription(subscription).subscription_id
-            xid = state.prepared.reader_of(subscription_id)
-            if xid is not None:
-                raise QueueInUse(
-                    f"the prepared transaction {xid!r} has got messages of "
-                    f"{queue}/{subscription}: decide it first"
-                )
-            return {"queue_id": found.queue_id, "subscription_id": subscription_id}
-
-        with target.leaving(target.subscription(subscription)):
-            self._define(format.UNSUBSCRIBE, prepare)
+        self._definitions.unsubscribe(queue, subscription)
+        self._maintenance.after_commit()
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
@@ -570,17 +513,6 @@ class EmbeddedStore:
     def _refusal(self) -> StoreClosed:
         return StoreClosed(str(self._closed))
 
-    def _define(
-        self,
-        kind: int,
-        prepare: Callable[[], dict[str, Any]],
-        undo: Callable[[], None] | None = None,
-    ) -> None:
-        with self._definitions:
-            change = Definition(self._context.state, kind, prepare, undo)
-            self._context.sequencer.submit(change)
-        self._maintenance.after_commit()
-
 
 def _context(opened: Opened) -> Context:
     """What the transactions of the store use."""
@@ -644,14 +576,6 @@ after_fork(_abandon_in_child)
 
 # What an opening writes to the journal itself; no reason for a checkpoint.
 _IDLE_BYTES = 64 << 10
-
-
-def _check_topic(queue: Queue) -> None:
-    if queue.config.kind != TOPIC:
-        raise InvalidArgument(
-            f"queue {queue.name!r} is a work queue, whose messages go to one reader each: read it "
-            f"as {queue.name!r}"
-        )
 
 
 def _not_open(transaction_id: int) -> TransactionNotFound:

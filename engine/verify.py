@@ -21,7 +21,7 @@ from .context import Context
 from .data_files import split_page
 from .info import Report
 from .opened import Opened
-from .prepared import Held, Prepared, ref_of
+from .prepared import Prepared, ref_of
 from .queue import Queue
 from .space_maps import SpaceSnapshot
 
@@ -201,15 +201,10 @@ def _space(opened: Opened, context: Context, report: Report) -> None:
 def _held(context: Context) -> list[str]:
     """The queues' counters against what prepared transactions hold (H1)."""
     problems = []
-    held = context.state.prepared.held()
     for queue in context.state.queues.values():
-        space = queue.space
-        counted = Held(space.prepared, space.prepared_bytes, space.prepared_messages)
-        if counted != held.get(queue.queue_id, Held()):
-            problems.append(
-                f"queue {queue.name!r}: {counted} counted, the prepared transactions hold "
-                f"{held.get(queue.queue_id, Held())}"
-            )
+        space, held = queue.space, context.state.prepared.held(queue)
+        if (space.prepared, space.prepared_bytes, space.prepared_messages) != held:
+            problems.append(f"queue {queue.name!r}: prepared transactions hold {held}, not counted")
     return problems
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 import threading
-from typing import Final, Literal, TypeGuard, cast
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, NamedTuple, TypeGuard, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
@@ -215,6 +216,35 @@ def check_queue(
     check_max_kept(max_messages)
 
 
+class NewQueue(NamedTuple):
+    """A queue that is to be made, with what `create_queue` takes."""
+
+    name: str
+    kind: QueueKind = "topic"
+    capacity: int = DEFAULT_CAPACITY_BYTES
+    max_messages: int | None = None
+    data_file: int | None = None
+
+
+def check_queues(queues: object) -> list[NewQueue]:
+    """What `create_queues` takes: names, and mappings of what `create_queue` takes."""
+    if isinstance(queues, (str, bytes, Mapping)) or not isinstance(queues, Iterable):
+        raise InvalidArgument(f"queues {queues!r:.100}: give several names, or mappings")
+    return [_new_queue(given) for given in queues]
+
+
+def _new_queue(given: object) -> NewQueue:
+    fields = given if isinstance(given, Mapping) else {"name": given}
+    unknown = [field for field in fields if field not in NewQueue._fields]
+    if unknown:
+        known = ", ".join(NewQueue._fields)
+        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100} is none of {known}")
+    queue = NewQueue(**{"name": "", **fields})
+    check_queue(*queue[:4])
+    check_file_number(queue.data_file)
+    return queue
+
+
 def check_kind(kind: object) -> QueueKind:
     """A queue's kind."""
     if not isinstance(kind, str) or kind not in ("topic", "work"):
@@ -237,6 +267,13 @@ def check_max_kept(max_messages: object) -> int | None:
     if max_messages is not None and (not is_int(max_messages) or max_messages < 1):
         raise InvalidArgument(f"max_messages {max_messages!r:.100}: give 1 or more, or None")
     return max_messages
+
+
+def check_type(type: object) -> str | None:
+    """A type of the catalog's entries, as far as that can be told without a store; None: all."""
+    if type is None or isinstance(type, str):
+        return type
+    raise InvalidArgument(f"type {type!r:.100}: give the name of a type, or None")
 
 
 def check_file_number(data_file: object, files: int | None = None) -> int | None:

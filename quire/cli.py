@@ -98,6 +98,21 @@ def _queues(options: argparse.Namespace) -> None:
     _print_table(rows)
 
 
+def _catalog(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        items = store.catalog()
+    if options.json:
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(item) for item in items]))
+        return
+    rows = [("TYPE", "NUMBER", "VERSION", "ENTRY")]
+    for item in items:
+        entry = ", ".join(f"{name} {value!r}" for name, value in item.body.items())
+        rows.append((item.type, str(item.key), str(item.version), entry))
+    _print_table(rows)
+
+
 def _create_queue(options: argparse.Namespace) -> None:
     from quire.arguments import check_queue
     from quire.opening import open as open_store
@@ -398,6 +413,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
+        ("catalog", _catalog, "list what is defined: queues and subscriptions, as they were made"),
         (
             "transactions",
             _transactions,

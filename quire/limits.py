@@ -54,6 +54,15 @@ DEFAULT_CAPACITY_BYTES = 1 << 30
 MIN_CAPACITY_BYTES = 4096
 MAX_CAPACITY_BYTES = 1 << 60
 
+# --- the catalog ---
+
+# Each queue and subscription is some 5 KB of objects in memory, and noted by every checkpoint.
+MAX_QUEUES = 100_000
+MAX_SUBSCRIPTIONS = 100_000
+
+# A queue's or a subscription's entry: a name takes up to 200 bytes, each of its numbers up to 20.
+MAX_CATALOG_ENTRY_BYTES = 1024
+
 # --- transactions ---
 
 # Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -14,6 +14,7 @@ from .transaction import Transaction
 
 if TYPE_CHECKING:
     from quire.engine import (
+        CatalogItem,
         EmbeddedStore,
         Lease,
         PreparedInfo,
@@ -82,6 +83,21 @@ class Store(Protocol):
         the number of the data file, from 0, that it keeps its blocks in; None: by its name.
 
         Raises QueueExists, InvalidArgument.
+        """
+
+    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
+        """Make many queues with one commit, durably: all of them, or none.
+
+        Each is a name, or a mapping of what `create_queue` takes: `{"name": "orders", "kind":
+        "work"}`. Raises QueueExists, InvalidArgument, also where they do not fit one journal
+        record (some 200 bytes each; segments of 64 MiB take more than the 100,000 that a store
+        holds).
+        """
+
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        """What is defined in the store, by type and number: "queue" and "subscription" entries.
+
+        `type`: these only. Raises InvalidArgument.
         """
 
     def drop_queue(self, name: str) -> None:

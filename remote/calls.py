@@ -20,11 +20,13 @@ from quire.arguments import (
     check_max_messages,
     check_name,
     check_passed,
+    check_queues,
     check_range,
     check_seconds,
     check_source,
     check_start,
     check_transaction_id,
+    check_type,
 )
 from quire.errors import InvalidArgument, RemoteError
 from quire.message import Messages
@@ -74,6 +76,14 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
         changes=True,
     ),
+    "create_queues": _call(
+        "queues",
+        lambda store, a: infos_json(
+            store.create_queues([queue._asdict() for queue in check_queues(a["queues"])])
+        ),
+        changes=True,
+    ),
+    "catalog": _call("type", lambda store, a: infos_json(store.catalog(check_type(a["type"])))),
     "drop_queue": _call("name", lambda store, a: store.drop_queue(_queue(a, "name")), changes=True),
     "queues": _call("", lambda store, a: infos_json(store.queues())),
     "queue": _call("name", lambda store, a: info_json(store.queue(_queue(a, "name")))),

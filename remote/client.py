@@ -11,6 +11,7 @@ import itertools
 import sys
 import warnings
 import weakref
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -30,14 +31,17 @@ from quire.arguments import (
     check_owner,
     check_passed,
     check_queue,
+    check_queues,
     check_range,
     check_seconds,
     check_source,
     check_start,
     check_transaction_id,
+    check_type,
     check_xid,
 )
 from quire.engine import (
+    CatalogItem,
     Lease,
     PreparedInfo,
     QueueInfo,
@@ -137,6 +141,13 @@ class RemoteStore:
             data_file=check_file_number(data_file),
         )
         return read(QueueInfo, answer)
+
+    def create_queues(self, queues: Iterable[str | Mapping[str, object]]) -> list[QueueInfo]:
+        given = [queue._asdict() for queue in check_queues(queues)]
+        return read_list(QueueInfo, self._call("create_queues", queues=given))
+
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        return read_list(CatalogItem, self._call("catalog", type=check_type(type)))
 
     def queues(self) -> list[QueueInfo]:
         return read_list(QueueInfo, self._call("queues"))

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import TypeVar, cast, get_args, get_origin, get_type_hints
 
 from quire.engine import (
+    CatalogItem,
     Lease,
     Piece,
     PreparedInfo,
@@ -23,7 +24,7 @@ from quire.engine import (
 )
 from quire.errors import RemoteError
 
-Info = QueueInfo | SubscriptionInfo | PreparedInfo | TransactionInfo | Report
+Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Report
 T = TypeVar("T")
 
 

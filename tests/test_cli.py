@@ -85,6 +85,17 @@ def test_a_failed_put_puts_nothing(quire: Terminal) -> None:
     assert quire("browse", "w") == ""
 
 
+def test_the_catalog_is_listed(quire: Terminal) -> None:
+    """`catalog` as a table and as JSON."""
+    table = quire("catalog").splitlines()
+    assert table[0].split() == ["TYPE", "NUMBER", "VERSION", "ENTRY"]
+    assert [line.split()[:3] for line in table[1:]] == [
+        ["queue", "1", "1"], ["queue", "2", "1"], ["subscription", "2", "1"],
+    ]  # fmt: skip
+    entry = json.loads(quire("catalog", "--json"))[-1]
+    assert entry["body"] == {"queue_id": 2, "name": "a", "start": 0}
+
+
 def test_queues_are_listed(quire: Terminal) -> None:
     """A table, or JSON with everything."""
     quire("put", "t", "x")

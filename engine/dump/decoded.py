@@ -18,6 +18,7 @@ KIND_NAMES: Final = {
     format.PREPARE: "PREPARE",
     format.COMMIT_PREPARED: "COMMIT_PREPARED",
     format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
+    format.CATALOG: "CATALOG",
 }
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
-from quire.engine.durable_state import LOST, DurableQueue, DurableState, PartsByQueue
+from quire.engine.durable_state import DurableState
 from quire.engine.fold import Fold
-from quire.engine.prepared_record import DecisionRecord, PrepareRecord
-from quire.errors import InvalidArgument, QueueNotFound
+from quire.engine.prepared_record import DecisionRecord
+from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .decoded import Decoded
 from .items import Finding, JournalItem, PreparedItem
 from .journal_items import Names
 from .log import Log
-from .queue_state import QueueState
+from .queue_state import Beside, QueueState
 from .saved import Saved
 from .source import Source
 
@@ -29,7 +29,7 @@ _CONTRADICTIONS = (
 
 
 class History:
-    """See the module. It is what stands beside the fold (see `Effects`)."""
+    """See the module."""
 
     def __init__(self, source: Source, saved: Saved | None) -> None:
         self.state = DurableState[QueueState]() if saved is None else saved.state
@@ -37,7 +37,7 @@ class History:
         self.journal: JournalItem | None = None
         self._source = source
         self._names = Names(saved)
-        self._fold = Fold(self.state, self)
+        self._fold = Fold(self.state, Beside(self._fault))
         self._since_lsn = 0 if saved is None else saved.item.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
         self._damage: list[int] = []  # LSNs whose place in the order has not come yet
@@ -111,6 +111,8 @@ class History:
         is_lost = isinstance(said, DecisionRecord) and said.xid not in self.state.prepared
         try:
             self._fold.take(record.kind, record.sequence, address, said, "")
+        except StoreVersion:  # an entry of the catalog of a type that only a newer release knows
+            self._unknown()
         except _CONTRADICTIONS as error:
             self._contradiction(f"contradictory ({error!r})")
         if is_lost:
@@ -134,21 +136,6 @@ class History:
         lost = "what this record changed"
         self.findings.append(Finding(file, offset, True, text, lost, self._lsn))
 
-    # Beside the fold
-
-    def made(self, queue: DurableQueue, used: int) -> QueueState:
-        return QueueState(queue, certain=queue.config.kind != LOST)
-
-    def held(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], *, counted: bool
-    ) -> None:
-        """Nothing more is to be done."""
-
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], first_id: int | None
-    ) -> None:
-        """Nothing more is to be done."""
-
-    def fault(self, where: str, text: str) -> None:
+    def _fault(self, where: str, text: str) -> None:
         if self._complete:  # else it is explained
             self._contradiction(text)

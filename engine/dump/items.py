@@ -46,6 +46,15 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """An entry of the catalog that is put, or deleted where there is no body."""
+
+    type: str
+    key: int
+    body: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """A key's last committed version."""
 
@@ -117,7 +126,7 @@ class JournalRecord:
     parts: tuple[Part, ...] = ()
     reads: tuple[Read, ...] = ()
     entries: tuple[LedgerEntry, ...] = ()
-    definition: dict[str, Any] | None = None
+    changes: tuple[Change, ...] = ()  # of the catalog
     xid: str | None = None  # of a prepared transaction
 
 

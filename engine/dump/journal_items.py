@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from quire.engine import format
-from quire.engine.catalog import QUEUE, SUBSCRIPTION, CatalogChange
+from quire.engine.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.commit_record import CommitRecord
 from quire.engine.prepared_record import DecisionRecord, PrepareRecord
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .decoded import Decoded
-from .items import JournalRecord, LedgerEntry, Part, Read
+from .items import Change, JournalRecord, LedgerEntry, Part, Read
 from .saved import Saved
 from .source import Source
 
@@ -66,15 +65,8 @@ def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRec
     if isinstance(said, CommitRecord):
         return _changes(source, names, item, said)
     if said is not None:
-        return replace(item, definition=_definition(said[0]))
+        return replace(item, changes=tuple(Change(*change) for change in said))
     return item
-
-
-def _definition(change: CatalogChange) -> dict[str, Any]:
-    """With its key."""
-    body = change.body or {}
-    queue = {"queue_id": body["queue_id"]} if "queue_id" in body else {}
-    return {**queue, f"{change.type}_id": change.key, **body}
 
 
 def _changes(

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from quire.engine.block_ref import BlockRef
 from quire.engine.commit_record import Part, ReadRow
-from quire.engine.durable_state import LOST, DurableQueue, Made, QueueConfig
+from quire.engine.durable_state import LOST, DurableQueue, Made, PartsByQueue, QueueConfig
+from quire.engine.prepared_record import PrepareRecord
 
 
 class TailRecord(NamedTuple):
@@ -25,19 +26,13 @@ class TailRecord(NamedTuple):
 class QueueState:
     """See the module."""
 
-    def __init__(self, durable: DurableQueue, *, certain: bool = True) -> None:
+    def __init__(self, durable: DurableQueue) -> None:
         self.durable = durable
         self.queue_id = durable.config.queue_id
         self.directory = durable.directory
         self.released = durable.released
-        self.certain = certain
+        self.certain = durable.config.kind != LOST
         self._told: list[tuple[int, int, bool]] = []  # of each record: transaction, LSN, certain
-
-    @classmethod
-    def unknown(cls, queue_id: int) -> QueueState:
-        """One that nothing is known of."""
-        config = QueueConfig(queue_id, f"#{queue_id}", LOST, 0, None, 0, 0)
-        return cls(DurableQueue(config, {}), certain=False)
 
     @property
     def config(self) -> QueueConfig | None:
@@ -92,3 +87,23 @@ class QueueState:
 
     def drop(self) -> None:
         self.durable.drop()
+
+
+class Beside:
+    """What stands beside the fold of a dump: nothing but the word of a contradiction."""
+
+    def __init__(self, fault: Callable[[str, str], None]) -> None:
+        self.fault = fault
+
+    def made(self, queue: DurableQueue, used: int) -> QueueState:
+        return QueueState(queue)
+
+    def held(
+        self, record: PrepareRecord, groups: PartsByQueue[QueueState], *, counted: bool
+    ) -> None:
+        """Nothing more is to be done."""
+
+    def ended(
+        self, record: PrepareRecord, groups: PartsByQueue[QueueState], first_id: int | None
+    ) -> None:
+        """Nothing more is to be done."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quire.engine.checkpoint_file import Checkpoint, list_checkpoints, path_of, read_checkpoint
-from quire.engine.durable_state import DurableQueue, DurableState, PartsByQueue
+from quire.engine.durable_state import DurableState
 from quire.engine.fold import Fold
 from quire.engine.layout import Layout
-from quire.engine.prepared_record import PrepareRecord
 from quire.engine.snapshot import load
 from quire.engine.space_maps import read_spaces
 from quire.env import Env
@@ -17,7 +16,7 @@ from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
 from .items import CheckpointItem, Finding
-from .queue_state import QueueState
+from .queue_state import Beside, QueueState
 
 _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError)
 
@@ -30,26 +29,6 @@ class Saved:
     geometry: Geometry
     state: DurableState[QueueState]
     spaces: list[tuple[int, IntervalSet]]  # of each data file: pages, and those that are free
-
-
-class _Loading:
-    """What stands beside the fold while a checkpoint is loaded (see `Effects`)."""
-
-    def made(self, queue: DurableQueue, used: int) -> QueueState:
-        return QueueState(queue)
-
-    def held(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], *, counted: bool
-    ) -> None:
-        """Nothing more is to be done."""
-
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], first_id: int | None
-    ) -> None:
-        """No checkpoint says so."""
-
-    def fault(self, where: str, text: str) -> None:
-        raise StoreCorrupt(f"{where}: {text}")
 
 
 def newest_lsn(env: Env, layout: Layout) -> int | None:
@@ -96,7 +75,7 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         for space in read_spaces(checkpoint)
     ]
     state = DurableState[QueueState]()
-    effects = _Loading()
+    effects = Beside(_refuse)
     load(checkpoint, Fold(state, effects), effects)
     item = CheckpointItem(
         file=path_of("checkpoint", checkpoint.lsn),
@@ -113,3 +92,7 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         free_pages=sum(free.total for _, free in spaces),
     )
     return Saved(item, geometry, state, spaces)
+
+
+def _refuse(where: str, text: str) -> None:
+    raise StoreCorrupt(f"{where}: {text}")

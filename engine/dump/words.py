@@ -134,9 +134,10 @@ def _record(item: JournalRecord) -> Iterator[str]:
         words.append(f"the store was opened, generation {item.generation}")
     words.append(count(item.bytes, "byte"))
     yield ", ".join(words)
-    if item.definition is not None:
-        fields = (f"{key} {value!r}" for key, value in item.definition.items())
-        yield _DETAIL + ", ".join(fields)
+    for change in item.changes:
+        fields = (f", {name} {value!r}" for name, value in (change.body or {}).items())
+        verb = "delete" if change.body is None else "put"
+        yield f"{_DETAIL}{verb} {change.type} #{change.key}{''.join(fields)}"
     for part in item.parts:
         yield _DETAIL + _part(part)
     for read in item.reads:

@@ -90,7 +90,7 @@ def told(state: DurableState[Q], *, attempts: bool = True) -> dict[str, Any]:
     return {
         "queues": queues,
         "names": {name: queue.durable.config.queue_id for name, queue in state.names.items()},
-        "catalog": state.catalog if attempts else sorted(state.catalog),
+        "catalog": state.catalog,
         "ledger": state.ledger,
         "prepared": {xid: _plain(record) for xid, record in state.prepared.items()},
         "next_id": state.next_id,

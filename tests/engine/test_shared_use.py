@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.definitions import Definitions
 from quire.engine.transaction import EmbeddedTransaction as Transaction
 from quire.errors import (
     DiskFull,
@@ -91,15 +92,15 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
     store: Store, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though it was a topic when subscribe began."""
-    define = Store._define
+    submit = Definitions._submit
 
-    def late(self: Store, *arguments: Any) -> None:
+    def late(self: Definitions, *arguments: Any) -> None:
         monkeypatch.undo()
-        self.drop_queue(topic)
-        self.create_queue(topic, kind="work")
-        define(self, *arguments)
+        store.drop_queue(topic)
+        store.create_queue(topic, kind="work")
+        submit(self, *arguments)
 
-    monkeypatch.setattr(Store, "_define", late)
+    monkeypatch.setattr(Definitions, "_submit", late)
     with pytest.raises(InvalidArgument, match="work queue"):
         store.subscribe(topic, "new")
     assert [s.name for s in store.subscriptions(topic)] == [""]

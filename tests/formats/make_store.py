@@ -4,13 +4,16 @@
     python tests/formats/make_store.py tests/formats/store-v1-zstd.tar.gz zstd
     python tests/formats/make_store.py tests/formats/store-v2-prepared.tar.gz prepared
     python tests/formats/make_store.py tests/formats/store-v2-files.tar.gz files
+    python tests/formats/make_store.py tests/formats/store-v2-definitions.tar.gz definitions
+    python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
-with `files` the queues are in the second and third of three data files.
+with `files` the queues are in the second and third of three data files; with `definitions` queues
+and subscriptions are made and dropped after the last checkpoint, too.
 The number is the checkpoint files' version.
 """
 
@@ -85,6 +88,19 @@ def fill_prepared(store: Store) -> None:
     store.rollback_prepared("undone")
 
 
+def fill_definitions(store: Store) -> None:
+    """Queues and subscriptions that only the journal tells, and what only it takes away."""
+    store.create_queue("late", capacity=1 << 20, max_messages=10)
+    store.create_queue("gone", kind="work")
+    store.put("gone", b"dropped with its queue")
+    store.put("late", b"before the subscription")
+    store.subscribe("late", "reader", start="latest")
+    store.subscribe("late", "removed")
+    store.put("late", b"after it")
+    store.unsubscribe("late", "removed")
+    store.drop_queue("gone")
+
+
 def main(target: str, kind: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
     compression = kind if kind in ("zstd", "lz4") else None
@@ -97,6 +113,8 @@ def main(target: str, kind: str | None = None) -> None:
         fill(store, *([1, 2] if kind == "files" else []))
         if kind == "prepared":
             fill_prepared(store)
+        if kind == "definitions":
+            fill_definitions(store)
         fragment = LtdsWriter(
             OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
         )

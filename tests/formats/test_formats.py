@@ -23,6 +23,8 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v1-lz4.tar.gz",
         "store-v2-prepared.tar.gz",
         "store-v2-files.tar.gz",
+        "store-v2-definitions.tar.gz",
+        "store-v3-definitions.tar.gz",
     }
 
 
@@ -54,7 +56,9 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
             assert codecs_of(store) == {codec_named(compression_of(archive))}
         assert store.verify().findings == []
         several = "files" in archive.name
+        late = ["late"] * ("definitions" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
+            *((name, 0) for name in late),
             ("topic", 1 if several else 0),
             ("work", 2 if several else 0),
         ]
@@ -109,3 +113,28 @@ def test_prepared_transactions_of_a_released_format(tmp_path: Path) -> None:
         assert work == [b"checkpoint %d" % number for number in range(3)]
         assert store.ledger("held key") == 3
         assert store.verify().findings == []
+
+
+@pytest.mark.promise(8)
+@pytest.mark.parametrize("version", [2, 3])
+def test_definitions_of_a_released_format(version: int, tmp_path: Path) -> None:
+    """What the journal made and took away after the checkpoint; it is kept by the next one."""
+    with tarfile.open(Path(__file__).parent / f"store-v{version}-definitions.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    catalogs = []
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            late = store.queue("late")
+            assert (late.kind, late.capacity_bytes, late.max_messages) == ("topic", 1 << 20, 10)
+            assert late.subscriptions == ("reader",)
+            assert store.subscriptions("late")[0].position == 1
+            assert store.browse("late/reader").payloads() == [b"after it"]
+            catalogs.append(store.catalog())
+            store.checkpoint()
+    assert catalogs[0] == catalogs[1]
+    entries = [(item.type, item.key, item.version, item.body["name"]) for item in catalogs[0]]
+    assert entries == [
+        ("queue", 1, 1, "topic"), ("queue", 2, 1, "work"), ("queue", 4, 1, "late"),
+        ("subscription", 2, 1, "all"), ("subscription", 3, 1, "some"),
+        ("subscription", 5, 1, "reader"),
+    ]  # fmt: skip

@@ -38,6 +38,21 @@ def work(store: AnyStore) -> str:
     return store.create_queue("work", kind="work").name
 
 
+def test_many_queues_and_the_catalog(store: AnyStore) -> None:
+    """Names and mappings are made together, or none; what is defined is listed, by type."""
+    made = store.create_queues(["a", {"name": "b", "kind": "work"}])
+    assert made == store.queues()
+    with pytest.raises(QueueExists):
+        store.create_queues(["c", "a"])
+    with pytest.raises(InvalidArgument, match="size"):
+        store.create_queues([{"name": "c", "size": 1}])
+    store.subscribe("a", "reader")
+    assert [(item.type, item.key, item.body["name"]) for item in store.catalog()] == [
+        ("queue", 1, "a"), ("queue", 2, "b"), ("subscription", 2, "reader"),
+    ]  # fmt: skip
+    assert len(store.catalog("queue")) == 2
+
+
 @pytest.fixture
 def topic(store: AnyStore) -> str:
     """A topic with the subscription "a"."""
