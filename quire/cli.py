@@ -9,6 +9,7 @@ owns the store.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import os
@@ -155,11 +156,24 @@ def _get(options: argparse.Namespace) -> int:
 
 def _browse(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        for message in store.browse(options.source, max_messages=options.count):
+        messages = store.browse(options.source, max_messages=options.count)
+        for message in messages:
             if options.json:
                 print(json.dumps(_message_json(message)))
             else:
                 _print_payload(message.payload)
+        more = _there(store, options.source) - len(messages)
+    if len(messages) == options.count and more > 0:
+        sys.stdout.flush()
+        print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
+
+
+def _there(store: Any, source: str) -> int:
+    """How many messages a queue holds, or how many a subscription has not read."""
+    queue, _, subscription = source.partition("/")
+    if not subscription:
+        return int(store.queue(queue).messages)
+    return sum(info.pending for info in store.subscriptions(queue) if info.name == subscription)
 
 
 def _transactions(options: argparse.Namespace) -> None:
@@ -333,12 +347,16 @@ def _queue_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 def _message_json(message: Any) -> dict[str, Any]:
     from quire.message import MESSAGE_SCHEMA
 
-    return {
+    shown = {
         "queue": message.queue,
         **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
         "attributes": dict(message.attributes),
-        "payload": message.payload.decode(errors="backslashreplace"),
     }
+    payload = shown.pop("payload")
+    try:
+        return {**shown, "payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {**shown, "payload_base64": base64.b64encode(payload).decode()}
 
 
 def _size(text: str) -> int:
@@ -435,7 +453,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "-n", dest="count", type=int, default=_BATCH, metavar="N", help=f"at most N; else {_BATCH}"
     )
-    sub.add_argument("--json", action="store_true", help="all fields, one message a line")
+    sub.add_argument(
+        "--json",
+        action="store_true",
+        help="all fields, one message a line; payload_base64 in place of payload where it is not "
+        "UTF-8",
+    )
 
     sub = command("dump", _dump, help="list what a store's files hold, also of a damaged store")
     sub.add_argument("--journal", action="store_true", help="every record of the journal")
