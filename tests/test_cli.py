@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
 from quire.engine import Store
@@ -371,6 +373,14 @@ def test_no_command_makes_a_store_by_mistake(
         assert "StoreNotFound" in capsys.readouterr().err
     assert main(["serve", str(tmp_path / "none"), "--no-create"]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the package, by the command and by what was installed: one and the same."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"quire {__version__}\n"
+    assert importlib.metadata.version("quire") == __version__
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
