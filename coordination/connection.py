@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionState(Enum):
-    """See the module."""
+    """What of a transaction is under way in a connection."""
 
     IDLE = "in no transaction"
     OPEN = "in an ordinary transaction"
@@ -60,7 +60,12 @@ def connect(store: Store) -> Connection:
 
 
 class Connection:
-    """See the module. Any number of them may share a store; each is for one thread at a time."""
+    """A store as a connection with the transaction calls of PEP 249, the two-phase ones included.
+
+    There are no cursors: messages are put and got through the connection itself. Any number of
+    them may share a store; each is for one thread at a time. What is called at the wrong time is a
+    ProgrammingError and changes nothing.
+    """
 
     Warning = dbapi_errors.Warning
     Error = dbapi_errors.Error

@@ -79,7 +79,9 @@ class Recovered:
 
 
 class Coordinator:
-    """See the module. For one thread at a time.
+    """One transaction over any number of connections of PEP 249: all of it or nothing.
+
+    What it decides is in the ledger of `store`. For one thread at a time.
 
     After an error that leaves a participant in doubt it refuses to go on: make a new one, over new
     connections, which recovers.

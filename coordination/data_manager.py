@@ -34,7 +34,7 @@ FORMAT_ID: Final = 0x717A6F70  # "qzop"
 
 
 class Phase(Enum):
-    """How far a data manager is; see the module."""
+    """How far a data manager is."""
 
     JOINED = "joined"
     VOTED = "voted"
@@ -71,7 +71,11 @@ def join(store: Store, xid: str | None = None, transaction_manager: Any = None) 
 
 
 class QuireDataManager:
-    """See the module. Made by `join`."""
+    """What the package `transaction` calls to commit or abort Quire's part. Made by `join`.
+
+    Its vote prepares, durably, and it votes first; once it was told to finish it is never rolled
+    back, and what is left in doubt then is listed by `store.recover()`.
+    """
 
     def __init__(
         self, store: Store, xid: str | None = None, transaction_manager: Any = None
@@ -116,5 +120,5 @@ class QuireDataManager:
         self.abort(transaction)
 
     def sortKey(self) -> str:  # noqa: N802 - the name that the package calls
-        """See M2."""
+        """It votes before all others, and is told first of an abort (M2)."""
         return f"!quire:{self._store.path}:{id(self)}"

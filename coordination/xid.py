@@ -27,7 +27,11 @@ _TRIPLE: Final = re.compile(r"(0|[1-9][0-9]{0,9})_([^_]*)_([^_]*)", re.ASCII)
 
 @dataclass(frozen=True)
 class Xid(Sequence[int | str | None]):
-    """A sequence of three: format id, global id, branch qualifier. See the module."""
+    """The name of a two-phase transaction, of three parts: format id, global id, branch qualifier.
+
+    `str(xid)` is what the store knows it by, as JDBC's and psycopg's drivers write it for
+    PostgreSQL; `Xid.from_string` takes it apart again.
+    """
 
     format_id: int | None
     gtrid: str

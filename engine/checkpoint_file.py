@@ -149,7 +149,7 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     if version not in format.CHECKPOINT_VERSIONS:
         raise StoreVersion(
             f"{path}: format version {version}, this release reads up to "
-            f"{format.CHECKPOINT_VERSION}"
+            f"{format.CHECKPOINT_VERSION}: use a newer release"
         )
     if at != lsn or size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")

@@ -98,7 +98,8 @@ def unpack(data: bytes | memoryview, queue_id: int | None, where: str) -> tuple[
         raise StoreCorrupt(f"{where}: not a record page; restore the store from a copy")
     if version != format.VERSION:
         raise StoreVersion(
-            f"{where}: format version {version}, this release reads {format.VERSION}"
+            f"{where}: format version {version}, this release reads {format.VERSION}: use a newer "
+            "release"
         )
     if count == 0 or count > capacity or queue_id not in (None, owner):
         raise StoreCorrupt(f"{where}: contradictory header; restore the store from a copy")

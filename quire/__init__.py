@@ -49,6 +49,8 @@ from quire.opening import connect, open, serve
 from quire.store import Store
 from quire.transaction import Transaction
 
+__version__ = "0.1.0"
+
 __all__ = [
     "MESSAGE_SCHEMA",
     "AlreadyCommitted",
@@ -94,6 +96,7 @@ __all__ = [
     "TransactionNotFound",
     "TransactionTimeout",
     "XidExists",
+    "__version__",
     "connect",
     "dump",
     "open",

@@ -9,6 +9,7 @@ owns the store.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import os
@@ -170,11 +171,24 @@ def _get(options: argparse.Namespace) -> int:
 
 def _browse(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        for message in store.browse(options.source, max_messages=options.count):
+        messages = store.browse(options.source, max_messages=options.count)
+        for message in messages:
             if options.json:
                 print(json.dumps(_message_json(message)))
             else:
                 _print_payload(message.payload)
+        more = _there(store, options.source) - len(messages)
+    if len(messages) == options.count and more > 0:
+        sys.stdout.flush()
+        print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
+
+
+def _there(store: Any, source: str) -> int:
+    """How many messages a queue holds, or how many a subscription has not read."""
+    queue, _, subscription = source.partition("/")
+    if not subscription:
+        return int(store.queue(queue).messages)
+    return sum(info.pending for info in store.subscriptions(queue) if info.name == subscription)
 
 
 def _transactions(options: argparse.Namespace) -> None:
@@ -348,12 +362,16 @@ def _queue_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 def _message_json(message: Any) -> dict[str, Any]:
     from quire.message import MESSAGE_SCHEMA
 
-    return {
+    shown = {
         "queue": message.queue,
         **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
         "attributes": dict(message.attributes),
-        "payload": message.payload.decode(errors="backslashreplace"),
     }
+    payload = shown.pop("payload")
+    try:
+        return {**shown, "payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {**shown, "payload_base64": base64.b64encode(payload).decode()}
 
 
 def _size(text: str) -> int:
@@ -386,29 +404,56 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="quire", description="A transactional multi-queue engine: one store is one directory."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+class _Commands:
+    """The commands, each with what runs it and its arguments."""
 
-    def command(
-        name: str, run: Callable[[argparse.Namespace], int | None], *positional: str, help: str
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(
+        self,
+        name: str,
+        run: Callable[[argparse.Namespace], int | None],
+        *positional: str,
+        help: str,
     ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help, description=help)
+        """A command with the path of a store, and these arguments after it."""
+        sub = self._parsers.add_parser(name, help=help, description=help)
         sub.set_defaults(run=run)
         sub.add_argument("path", metavar="PATH", help="the store's directory")
         for argument in positional:
             sub.add_argument(argument, metavar=argument.upper())
         return sub
 
-    files_help = "how many data files a new store has"
-    sub = command("serve", _serve, help="own a store and serve it to other processes")
+
+def _parser() -> argparse.ArgumentParser:
+    from quire import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="quire", description="A transactional multi-queue engine: one store is one directory."
+    )
+    parser.add_argument("--version", action="version", version=f"quire {__version__}")
+    commands = _Commands(parser)
+    _add_store_commands(commands)
+    _add_queue_commands(commands)
+    _add_message_commands(commands)
+    _add_dump(commands)
+    _add_transaction_commands(commands)
+    commands.add("verify", _verify, help="check every byte of a store")
+    commands.add("checkpoint", _checkpoint, help="write a checkpoint")
+    return parser
+
+
+_FILES_HELP: Final = "how many data files a new store has"
+
+
+def _add_store_commands(commands: _Commands) -> None:
+    sub = commands.add("serve", _serve, help="own a store and serve it to other processes")
     sub.add_argument(
         "--linger", type=_seconds, metavar="S", help="end after S seconds without a client"
     )
     sub.add_argument("--no-create", dest="create", action="store_false", help="never make a store")
-    sub.add_argument("--data-files", type=int, metavar="N", help=files_help)
+    sub.add_argument("--data-files", type=int, metavar="N", help=_FILES_HELP)
 
     for name, run, text in (
         ("status", _status, "show the state of a store"),
@@ -421,39 +466,53 @@ def _parser() -> argparse.ArgumentParser:
         ),
         ("recover", _recover, "list the prepared transactions that wait for a decision"),
     ):
-        sub = command(name, run, help=text)
+        sub = commands.add(name, run, help=text)
         sub.add_argument("--json", action="store_true", help="as JSON")
         if run is _transactions:
             sub.add_argument("id", nargs="?", type=int, metavar="ID", help="all of this one")
 
-    sub = command("create-queue", _create_queue, "name", help="make a queue, and a store for it")
+
+def _add_queue_commands(commands: _Commands) -> None:
+    sub = commands.add(
+        "create-queue", _create_queue, "name", help="make a queue, and a store for it"
+    )
     sub.add_argument("--kind", choices=("topic", "work"), default="topic")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")
     sub.add_argument("--data-file", type=int, metavar="N", help="from 0; else taken by the name")
-    sub.add_argument("--data-files", type=int, metavar="N", help=files_help)
-    command("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
+    sub.add_argument("--data-files", type=int, metavar="N", help=_FILES_HELP)
+    commands.add("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
 
-    sub = command("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
+    sub = commands.add("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
     sub.add_argument(
         "--start", default="earliest", help="earliest (the default), latest or a position"
     )
-    command("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
+    commands.add("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
 
-    sub = command("put", _put, "queue", help="put messages in one transaction")
+
+def _add_message_commands(commands: _Commands) -> None:
+    sub = commands.add("put", _put, "queue", help="put messages in one transaction")
     sub.add_argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of standard input")
 
-    sub = command("get", _get, "source", help="take messages and print their payloads")
+    sub = commands.add("get", _get, "source", help="take messages and print their payloads")
     sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N; else 1")
     sub.add_argument("--wait", type=float, default=0.0, metavar="S", help="for the first one")
 
-    sub = command("browse", _browse, "source", help="print messages without taking them")
+    sub = commands.add("browse", _browse, "source", help="print messages without taking them")
     sub.add_argument(
         "-n", dest="count", type=int, default=_BATCH, metavar="N", help=f"at most N; else {_BATCH}"
     )
-    sub.add_argument("--json", action="store_true", help="all fields, one message a line")
+    sub.add_argument(
+        "--json",
+        action="store_true",
+        help="all fields, one message a line; payload_base64 in place of payload where it is not "
+        "UTF-8",
+    )
 
-    sub = command("dump", _dump, help="list what a store's files hold, also of a damaged store")
+
+def _add_dump(commands: _Commands) -> None:
+    text = "list what a store's files hold, also of a damaged store"
+    sub = commands.add("dump", _dump, help=text)
     sub.add_argument("--journal", action="store_true", help="every record of the journal")
     sub.add_argument("--queue", metavar="NAME", help="the records of a queue (or #ID)")
     sub.add_argument("--messages", action="store_true", help="and the queue's messages")
@@ -467,14 +526,15 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--offline", action="store_true", help="ask no owner for what is open")
     sub.add_argument("--json", action="store_true", help="one JSON object a line")
 
-    sub = command("abort", _abort, help="roll back an open transaction, whosever it is")
-    sub.add_argument("id", type=int, metavar="ID", help="as `transactions` lists it")
-    command("commit-prepared", _commit_prepared, "xid", help="commit a prepared transaction")
-    command("rollback-prepared", _rollback_prepared, "xid", help="roll back a prepared transaction")
 
-    command("verify", _verify, help="check every byte of a store")
-    command("checkpoint", _checkpoint, help="write a checkpoint")
-    return parser
+def _add_transaction_commands(commands: _Commands) -> None:
+    sub = commands.add("abort", _abort, help="roll back an open transaction, whosever it is")
+    sub.add_argument("id", type=int, metavar="ID", help="as `transactions` lists it")
+    for name, run, text in (
+        ("commit-prepared", _commit_prepared, "commit a prepared transaction"),
+        ("rollback-prepared", _rollback_prepared, "roll back a prepared transaction"),
+    ):
+        commands.add(name, run, "xid", help=text)
 
 
 if __name__ == "__main__":

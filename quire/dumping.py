@@ -46,7 +46,8 @@ def dump(
     The items are the values of `quire.engine.dump`: `in_words` makes lines of them, `as_json` plain
     values. Damage is an item (`Finding`), never an exception. An owner may go on meanwhile.
 
-    Raises StoreNotFound, QueueNotFound, InvalidArgument.
+    Raises StoreNotFound, QueueNotFound, InvalidArgument, and StoreVersion for a checkpoint that a
+    newer release wrote.
     """
     from quire.engine.dump import Choices, dump_files
     from quire.opening import checked_path

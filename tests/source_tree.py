@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs", "coordination")
 PACKAGES = ("quire", "pyspark_quire")
+FOLDERS = (*PACKAGES, *COMPONENTS, "tests", "bench", "demo", "scripts")  # of all Python code
 
 
 def source_files(package: str) -> list[Path]:
@@ -16,6 +17,15 @@ def source_files(package: str) -> list[Path]:
     for folder, folders, names in os.walk(ROOT / package, followlinks=True):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         found += [Path(folder, name) for name in sorted(names) if name.endswith(".py")]
+    return [path.relative_to(ROOT) for path in found]
+
+
+def own_files(folder: str, suffix: str = ".py") -> list[Path]:
+    """The files of a top-level folder, links left out, as paths below the root."""
+    found = []
+    for place, folders, names in os.walk(ROOT / folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        found += [Path(place, name) for name in sorted(names) if name.endswith(suffix)]
     return [path.relative_to(ROOT) for path in found]
 
 

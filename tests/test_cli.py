@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import math
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from quire import __version__
+from quire.checksum import checksum
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
 from quire.errors import TransactionAborted
@@ -110,13 +114,37 @@ def test_queues_are_listed(quire: Terminal) -> None:
 
 
 def test_browse_shows_all_fields(quire: Terminal) -> None:
-    """With --json, one object a line."""
+    """With --json, one object a line; bytes that are no UTF-8 in base64: none look alike."""
+    payloads = [b"\xff", b"\\xff", "Größe".encode(), b""]
     with open_store(quire.path) as store:
-        store.put("w", b"\xff", priority=3, attributes={"k": "v"})
-    (line,) = quire("browse", "w", "--json").splitlines()
-    message = json.loads(line)
-    assert (message["priority"], message["attributes"]) == (3, {"k": "v"})
-    assert message["payload"] == "\\xff"
+        for payload in payloads:
+            store.put("w", payload, priority=3, attributes={"k": "v"})
+    messages = [json.loads(line) for line in quire("browse", "w", "--json").splitlines()]
+    for message in messages:
+        assert (message["priority"], message["attributes"]) == (3, {"k": "v"})
+    shown = [{k: v for k, v in m.items() if k.startswith("payload")} for m in messages]
+    assert shown == [
+        {"payload_base64": "/w=="},
+        {"payload": "\\xff"},
+        {"payload": "Größe"},
+        {"payload": ""},
+    ]
+
+
+@pytest.mark.parametrize("json_option", [[], ["--json"]])
+def test_browse_tells_what_it_does_not_show(quire: Terminal, json_option: list[str]) -> None:
+    """How many more there are, of a queue and of a subscription, where -n is not given either."""
+    with open_store(quire.path) as store, store.transaction() as txn:
+        txn.put_many("t", [b"x"] * 1500)
+    for source in ("t", "t/a"):
+        assert len(quire("browse", source, *json_option).splitlines()) == 1000
+        assert quire.errors == "quire: 500 more are there: give -n 1500\n"
+        assert len(quire("browse", source, "-n", "1500", *json_option).splitlines()) == 1500
+        assert quire.errors == ""
+    with open_store(quire.path) as store, store.transaction() as txn:
+        txn.get_many("t/a", 700)
+    quire("browse", "t/a", "-n", "300")
+    assert quire.errors == "quire: 500 more are there: give -n 800\n"
 
 
 def test_prepared_transactions_are_decided(quire: Terminal) -> None:
@@ -252,6 +280,22 @@ def test_dump_of_a_damaged_store(quire: Terminal) -> None:
     assert "quire: InvalidArgument: " not in quire.errors
 
 
+def test_dump_of_a_newer_release_is_no_damage(quire: Terminal) -> None:
+    """A checkpoint of a version that this release does not know: one line says what to do."""
+    quire("put", "w", "one")
+    quire("checkpoint")
+    (checkpoint,) = Path(quire.path, "checkpoint").iterdir()
+    data = bytearray(checkpoint.read_bytes())
+    struct.pack_into("<H", data, 12, 99)
+    struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
+    checkpoint.write_bytes(data)
+    for options in ([], ["--queue", "w"], ["--journal"], ["--json"]):
+        assert quire("dump", *options, status=1) == ""
+        assert quire.errors.startswith("quire: StoreVersion: ")
+        assert "format version 99, this release reads up to" in quire.errors
+        assert quire.errors.endswith("use a newer release\n")
+
+
 def test_dump_refuses_what_it_cannot_do(quire: Terminal, tmp_path: Path) -> None:
     """A path without a store, a queue that is not there, messages of no queue."""
     assert main(["dump", str(tmp_path / "none")]) == 1
@@ -340,6 +384,14 @@ def test_no_command_makes_a_store_by_mistake(
         assert "StoreNotFound" in capsys.readouterr().err
     assert main(["serve", str(tmp_path / "none"), "--no-create"]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the package, by the command and by what was installed: one and the same."""
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"quire {__version__}\n"
+    assert importlib.metadata.version("quire") == __version__
 
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

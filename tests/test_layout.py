@@ -6,16 +6,28 @@ import ast
 import importlib
 import json
 import os
+import pydoc
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.source_tree import COMPONENTS, PACKAGES, ROOT, all_sources, module_name, source_files
+from quire import __version__
+from tests.source_tree import (
+    COMPONENTS,
+    FOLDERS,
+    PACKAGES,
+    ROOT,
+    all_sources,
+    module_name,
+    own_files,
+    source_files,
+)
 
 # Links -------------------------------------------------------------------------------------------
 
@@ -80,7 +92,7 @@ def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) 
     """The wheel has real copies of exactly the modules that the links lead to."""
     options = ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(tmp_path)]
     build([sys.executable, "-m", "pip", "wheel", *options, "."], source_copy)
-    (wheel,) = tmp_path.glob("quire-*.whl")
+    (wheel,) = tmp_path.glob(f"quire-{__version__}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert files == expected_files()
@@ -152,3 +164,51 @@ def test_init_re_exports_and_nothing_more(path: Path) -> None:
     assert len(exported) == len(set(exported))
     assert imported_names(tree) <= set(exported)
     assert [name for name in exported if not hasattr(module, name)] == []
+
+
+PUBLIC = ("quire", "quire.coordination", "quire.remote", "quire.testing")
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_public_help_sends_nobody_to_the_module(package: str) -> None:
+    """What is exported says for itself what it is."""
+    module = importlib.import_module(package)
+    sent = [
+        name
+        for name in module.__all__
+        if callable(getattr(module, name))
+        and "see the module" in pydoc.plain(pydoc.render_doc(getattr(module, name))).lower()
+    ]
+    assert sent == []
+
+
+# Size --------------------------------------------------------------------------------------------
+
+MOST_LINES = 70  # of a function; longer ones are several
+
+
+def functions(text: str) -> Iterator[tuple[str, int]]:
+    """The names of all functions of a module, and how many lines each has."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_function_is_long(folder: str) -> None:
+    """Of the package and of what stands around it."""
+    long = [
+        f"{path}: {name} has {lines} lines"
+        for path in own_files(folder)
+        for name, lines in functions((ROOT / path).read_text())
+        if lines > MOST_LINES
+    ]
+    assert long == []
+
+
+def test_a_long_function_is_noticed() -> None:
+    """One line too many."""
+    for extra, found in ((0, []), (1, ["f"])):
+        text = "class C:\n    def f(self) -> None:\n" + "        pass\n" * (MOST_LINES - 1 + extra)
+        assert [name for name, lines in functions(text) if lines > MOST_LINES] == found

@@ -6,7 +6,8 @@ Everything is read from the files alone, with an owner beside or without one, wh
 - D2: the base is the newest checkpoint that verifies, and the journal after it. Without any, the
   journal alone, and record pages that a search finds.
 - D3: nothing is shown that its checksum does not cover. What is damaged is a `Finding` with file,
-  place and loss, and the dump goes on behind it. No content of a file raises.
+  place and loss, and the dump goes on behind it. No content of a file raises, but for a checkpoint
+  that a newer release wrote: StoreVersion.
 - D4: what an owner recycles while it is being read is told as that, not as damage.
 - D5: memory depends on the journal since the checkpoint and on the queues' directories, not on the
   backlog.
@@ -77,7 +78,10 @@ class Choices:
 
 
 def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
-    """What the files say. Raises StoreNotFound, StoreFailed, InvalidArgument, QueueNotFound."""
+    """What the files say.
+
+    Raises StoreNotFound, StoreFailed, StoreVersion, InvalidArgument, QueueNotFound.
+    """
     layout = Layout(path)
     _check_store(env, layout)
     return _unique(_dump(env, layout, choices))
@@ -116,7 +120,7 @@ def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
             geometry = geometry_of(env, layout.journal)
         except (QuireError, OSError) as error:
             lost = "everything: neither a checkpoint nor the journal can be read"
-            yield Finding("journal", None, True, str(error), lost)
+            yield Finding.of("journal", None, error, lost)
             return
     source = Source(env, layout, geometry)
     try:

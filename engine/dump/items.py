@@ -6,8 +6,11 @@ not fit 53 bits (store, generation, a large transaction's file) are hexadecimal 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
+
+from quire.errors import StoreVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +271,12 @@ class Finding:
     lost: str = ""
     lsn: int | None = None  # in the journal
 
+    @classmethod
+    def of(cls, file: str, offset: int | None, error: BaseException, lost: str) -> Finding:
+        """What could not be read. What a newer release has written is no damage."""
+        damage = not isinstance(error, StoreVersion)
+        return cls(file, offset, damage, str(error), lost)
+
 
 Item = (
     StoreItem
@@ -288,8 +297,12 @@ Item = (
 
 
 def as_json(item: Item) -> dict[str, Any]:
-    """Plain values, "item" naming the class; bytes as text with escapes."""
+    """Plain values, "item" naming the class; bytes that are no UTF-8 in base64, by another name."""
     values = {"item": item.item, **asdict(item)}
     if isinstance(item, MessageItem):
-        values["payload_start"] = item.payload_start.decode(errors="backslashreplace")
+        start: bytes = values.pop("payload_start")
+        try:
+            values["payload_start"] = start.decode()
+        except UnicodeDecodeError:
+            values["payload_start_base64"] = b64encode(start).decode()
     return values

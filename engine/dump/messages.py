@@ -49,7 +49,7 @@ def _unreadable(source: Source, ref: BlockRef, error: BaseException, moved_on: b
     else:
         file, offset = place.file, place.address or 0
     if not moved_on:
-        return Finding(file, offset, True, str(error), lost)
+        return Finding.of(file, offset, error, lost)
     text = (
         f"{lost}: not at this place any more; the store went on meanwhile: they were moved or"
         " released, or they are damaged, which `verify` tells"
@@ -74,7 +74,7 @@ def _large(
                 block, first = reader.block_at(number)
             except UNREADABLE as error:
                 lost = f"the messages of block {number} of {reader.block_count}"
-                yield Finding(file, None, True, str(error), lost)
+                yield Finding.of(file, None, error, lost)
                 continue
             yield from _of_block(queue, ref, block, first, start)
 

@@ -145,7 +145,7 @@ def _of_file(
     try:
         total = source.data_pages(number)
     except UNREADABLE as error:
-        yield Finding(file, 0, True, str(error), "all blocks and record pages in it")
+        yield Finding.of(file, 0, error, "all blocks and record pages in it")
         return
     yield PagesItem(file, 0, 1, "header")
     page = 1

@@ -40,7 +40,7 @@ def _sealed(
     except UNREADABLE as error:
         file, page = source.page_place(entry.page)
         lost = f"the records of positions {entry.position} to {entry.end - 1}"
-        yield Finding(file, page * source.geometry.page_size, True, str(error), lost)
+        yield Finding.of(file, page * source.geometry.page_size, error, lost)
         return
     for ref in refs:
         if ref.end > start:
@@ -145,7 +145,7 @@ def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
             text = f"holds {reader.count} messages, its record says {ref.count}"
             return Finding(file, None, True, text, lost)
     except UNREADABLE as error:
-        return Finding(file, None, True, str(error), lost)
+        return Finding.of(file, None, error, lost)
 
 
 def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> I
                 if known is None or known.end < entry.end:
                     same[entry.position] = entry
         except UNREADABLE as error:
-            yield Finding(f"data/{number}.dat", None, True, str(error), "the record pages in it")
+            yield Finding.of(f"data/{number}.dat", None, error, "the record pages in it")
     for queue_id, entries in sorted(found.items()):
         queue = queue_of(queue_id)
         if queue.certain:  # the journal tells it all, from its definition on

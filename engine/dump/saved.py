@@ -11,7 +11,7 @@ from quire.engine.layout import Layout
 from quire.engine.snapshot import load
 from quire.engine.space_maps import read_spaces
 from quire.env import Env
-from quire.errors import QuireError, StoreCorrupt
+from quire.errors import QuireError, StoreCorrupt, StoreVersion
 from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
@@ -41,7 +41,10 @@ def newest_lsn(env: Env, layout: Layout) -> int | None:
 
 
 def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]:
-    """The newest checkpoint that can be read, and what is wrong with newer ones."""
+    """The newest checkpoint that can be read, and what is wrong with newer ones.
+
+    Raises StoreVersion if a newer release wrote it: what would be left to list is not the store.
+    """
     findings: list[Finding] = []
     try:
         lsns = list_checkpoints(env, layout.checkpoints)
@@ -51,6 +54,8 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
     for lsn in reversed(lsns):
         try:
             return _saved(read_checkpoint(env, layout.checkpoints, lsn)), findings
+        except StoreVersion:
+            raise
         except (QuireError, OSError, MemoryError, RecursionError, *_CONTRADICTIONS) as error:
             if newest_lsn(env, layout) != lsns[-1]:  # the owner has made a newer one meanwhile
                 return newest_saved(env, layout)
