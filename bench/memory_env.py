@@ -47,6 +47,8 @@ class MemoryFile:
         self._memory[offset : offset + length] = bytes(length)
 
     def truncate(self, length: int) -> None:
+        if length > len(self._memory):
+            self.allocate(0, length)
         del self._memory[length:]
 
     def size(self) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,7 @@ def _measure(setting: Setting, tree: Path, name: str) -> Run:
         text=True,
         check=True,
     )
+    shutil.rmtree(folder)
     found: Run = json.loads(done.stdout)
     if Path(found["place"]) != tree:
         raise SystemExit(f"Quire came from {found['place']}, not from {tree}")
