@@ -7,6 +7,7 @@ from typing import Protocol
 
 from quire.env import Env
 from quire.journal import Journal
+from quire.ltds import LtdsWriter, codec_named, new_id
 from quire.writebuffer import WriteBuffer, WriteBuffers
 
 from .adoptions import Adoptions
@@ -55,6 +56,11 @@ class Context:
     transaction_timeout: float  # seconds, by default
     light_bytes: int
     light_messages: int
+
+    def new_file(self) -> LtdsWriter:
+        """For a large transaction's messages in one queue."""
+        codec = codec_named(self.options.ltds_compression)
+        return LtdsWriter(self.env, self.ltds_directory, self.store_id, new_id(self.env), codec)
 
     def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
         """The write buffer is full: the oldest transactions leave it, the asking one too."""

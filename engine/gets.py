@@ -145,18 +145,8 @@ class Gets:
             if last[5] is subscription and last[3] == lo:
                 taken[-1] = (*last[:3], hi, queue, subscription, None, 0)
                 return
-        taken.append(
-            (
-                queue.queue_id,
-                subscription.subscription_id,
-                lo,
-                hi,
-                queue,
-                subscription,
-                record,
-                epoch,
-            )
-        )
+        ids = queue.queue_id, subscription.subscription_id
+        taken.append((*ids, lo, hi, queue, subscription, record, epoch))
 
     def read_to(self, source: str, position: int) -> None:
         """Count everything below the position as read."""

@@ -24,7 +24,7 @@ from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, check_block
 from quire.errors import QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
-from quire.ltds import LtdsWriter, check_foreign, codec_named, new_id
+from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
@@ -69,7 +69,7 @@ class Puts:
             buffer = self._buffer = self._context.write_buffers.open(self._transaction_id)
             self.is_light = False
             for written in self.by_queue.values():
-                written.fill(buffer.queue(written.queue.queue_id), self._new_file)
+                written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
         return buffer
 
     # Putting
@@ -201,7 +201,7 @@ class Puts:
                 target.space.open()
                 target.log.open(self._transaction_id, target.end_position)
             written = self.by_queue[queue] = Written(target, 0, 0, None, None)
-            written.fill(buffer.queue(target.queue_id), self._new_file)
+            written.fill(buffer.queue(target.queue_id), self._context.new_file)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         return written
@@ -221,14 +221,6 @@ class Puts:
         except QueueFull:
             self._leave_untouched(queue.name)
             raise
-
-    def _new_file(self) -> LtdsWriter:
-        """For the messages of this transaction in one queue."""
-        context = self._context
-        codec = codec_named(context.options.ltds_compression)
-        return LtdsWriter(
-            context.env, context.ltds_directory, context.store_id, new_id(context.env), codec
-        )
 
     def _leave_untouched(self, queue: str) -> None:
         written = self.by_queue[queue]

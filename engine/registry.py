@@ -81,9 +81,12 @@ class Registry:
         """Roll back those that were dropped; whether there were any."""
         found = False
         while self.dropped:
-            with suppress(IndexError):  # another thread was faster
-                self.dropped.popleft().give_up()
-                found = True
+            try:
+                transaction = self.dropped.popleft()
+            except IndexError:  # another thread was faster
+                break
+            transaction.give_up()
+            found = True
         return found
 
     def get(self, transaction_id: int) -> OpenTransaction | None:
