@@ -3,7 +3,7 @@
 from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash
 from quire.testing.sim_crash import enumerate_crashes
 from quire.testing.sim_disk import Survival
-from quire.testing.sim_env import SimEnv
+from quire.testing.sim_env import TALLY, SimEnv
 from quire.testing.sim_file import SimFile
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "SimFile",
     "SimulatedCrash",
     "Survival",
+    "TALLY",
     "enumerate_crashes",
 ]
