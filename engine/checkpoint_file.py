@@ -6,7 +6,7 @@
 - K6: nothing is built on a checkpoint whose name may not last. If the directory's sync failed, or
   its process was killed before it, the name is shown until the power fails, and may be gone then,
   whatever was synced later; the older checkpoint counts again, or the earlier one of the same LSN.
-  So before the name is given, a file beside it says that it is in doubt, and goes only once the
+  So before the name is given, a file beside it says that it is uncertain, and goes only once the
   name is durable. Where it, or an older checkpoint, is found, the newest one is written again,
   byte for byte, to another file that takes the name (`settle`), before any page that it frees is
   used, anything older is removed, and the journal below it is released. Until the new file's name
@@ -32,7 +32,9 @@ from . import format
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
-_IN_DOUBT = "in-doubt" + _UNFINISHED_SUFFIX  # beside a checkpoint whose name may not be durable (K6)
+_UNCERTAIN = (
+    "uncertain" + _UNFINISHED_SUFFIX
+)  # beside a checkpoint whose name may not be durable (K6)
 _NAME = re.compile(r"[0-9a-f]{16}\.qck")
 
 
@@ -116,7 +118,7 @@ def write_checkpoint(
 def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:
     """Make certain that the newest checkpoint, as it was read, lasts (K6). Raises as writing does.
 
-    Nothing is done where no trace of a doubt is left: then its name was durable.
+    Nothing is done where nothing says that it is uncertain: then its name was durable.
     """
     name = checkpoint.path.rpartition("/")[2]
     if any(_is_leftover(other, name) for other in env.list_directory(directory)):
@@ -128,7 +130,7 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
     temporary = path + ".tmp"
     try:
         _write_file(env, temporary, data)
-        env.open_file(f"{directory}/{_IN_DOUBT}", create=True).close()
+        env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
     except DiskFull:
         if env.exists(temporary):
             env.remove(temporary)

@@ -7,7 +7,7 @@
   what a failed write or sync left, or a process that died before its sync. Of what it finds
   - the journal's last group is written again (`quire.journal.recovery`, V2), with the ready and
     spare segments' names (V3); the groups before it are durable by V2 too;
-  - the newest checkpoint is written again where its name is in doubt (`checkpoint_file`, K6),
+  - the newest checkpoint is written again where its name is uncertain (`checkpoint_file`, K6),
     before data files are cut or grown as it says, before any page it frees is written, and before
     an older one is removed;
   - pages and files of large transactions that a COMMIT, a PREPARE or a checkpoint names were
@@ -165,7 +165,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
 
 
 def _make_anew(env: Env, directory: str) -> None:
-    """An empty directory whose name no failed sync has seen (O1); one with something in it stays."""
+    """A directory whose name no failed sync has seen (O1); one with something in it stays."""
     if env.exists(directory) and not env.list_directory(directory):
         env.remove(directory)
     env.make_directory(directory)

@@ -60,7 +60,7 @@ def replay(
 ) -> Journal:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
-    No other file is touched: the checkpoint may still be in doubt (`opened`, O3).
+    No other file is touched: the checkpoint may still be uncertain (`opened`, O3).
     """
 
     def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:

@@ -18,7 +18,6 @@ V3  The same for names. That of a segment with groups was durable before its fir
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from typing import NamedTuple
 
 from quire.env import Env
@@ -35,6 +34,7 @@ from .scan import (
     search_groups,
 )
 from .segment import (
+    SPARE_NUMBERS,
     SPARE_SUFFIX,
     SUFFIXES,
     Spare,
@@ -108,7 +108,7 @@ def recover_segments(
 def remove_unused(env: Env, directory: str) -> None:
     """Remove what an unfinished creation left; InvalidArgument if records were written.
 
-    The directory goes too, if it is empty then: a failed sync may have left its name in doubt.
+    The directory goes too, if it is empty then: a failed sync may have left its name uncertain.
     """
     if not env.exists(directory):
         return
@@ -164,7 +164,7 @@ def _rename_spares(env: Env, directory: str) -> None:
     """Make the names of spares, and of all else that the process before left, durable (V3)."""
     names = env.list_directory(directory)
     spares = {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
-    free = (number for number in count() if number not in spares)
+    free = (number for number in SPARE_NUMBERS if number not in spares)
     for number in sorted(spares):
         old = segment_path(directory, number, SPARE_SUFFIX)
         env.rename(old, segment_path(directory, next(free), SPARE_SUFFIX))

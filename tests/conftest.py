@@ -85,7 +85,7 @@ def pytest_terminal_summary(
     """Say how many power failures were simulated; name the seed again where a failure is read."""
     if TALLY.power_failures:
         terminalreporter.write_line(
-            f"simulated power failures: {TALLY.power_failures}, {TALLY.in_doubt} of them with what"
+            f"simulated power failures: {TALLY.power_failures}, {TALLY.uncertain} of them with what"
             " a failed write or sync left"
         )
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

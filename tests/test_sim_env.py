@@ -6,9 +6,11 @@ Names in brackets: guarantees of `quire.env` (E), `quire.testing.sim_env` (S), `
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -269,7 +271,7 @@ class TestNames:
 
 
 class TestFaults:
-    def test_what_a_failed_sync_left_is_in_doubt(self) -> None:
+    def test_what_a_failed_sync_left_is_uncertain(self) -> None:
         """[E3, I1] Readable ever after, and a second sync changes nothing: kept, lost or torn."""
         seen = set()
         for seed in range(40):
@@ -283,7 +285,7 @@ class TestFaults:
             file.write(2 * SECTOR, b"c")
             file.sync()
             assert file.read(0, SECTOR) == b"b" * SECTOR
-            assert env.in_doubt == ["/file"]
+            assert env.uncertain == ["/file"]
             assert env.crash(outcome="lost").contents("/file") == b"a" * 2 * SECTOR + b"c"
             assert env.crash(outcome="kept").contents("/file") == b"b" * 2 * SECTOR + b"c"
             content = env.crash(seed=seed).contents("/file")
@@ -293,7 +295,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("direct", [False, True])
     @pytest.mark.parametrize("killed", [False, True])
-    def test_a_failed_write_is_in_doubt_until_it_is_written_again(
+    def test_a_failed_write_is_uncertain_until_it_is_written_again(
         self, direct: bool, killed: bool
     ) -> None:
         """[E3, I4] Neither later syncs nor later writes elsewhere make it certain."""
@@ -312,11 +314,11 @@ class TestFaults:
         assert env.crash(outcome="lost").contents("/file") == bytes(PAGE) + b"\2" * PAGE
         env = env.if_it_crashed(outcome="kept")
         assert env.contents("/file") == b"\1" * PAGE + b"\2" * PAGE
-        assert env.in_doubt == []
+        assert env.uncertain == []
 
     @pytest.mark.parametrize("direct", [False, True])
     def test_writing_again_makes_certain(self, direct: bool) -> None:
-        """[E3, I4] The bytes that were written again last, the others of the failed write may go."""
+        """[E3, I4] The bytes that were written again, and no others of the failed write."""
         env = SimEnv()
         durable_file(env, content=bytes(3 * PAGE))
         file = env.open_file("/file", direct=direct)
@@ -334,7 +336,7 @@ class TestFaults:
         assert {content[8:16] for content in seen} == {b"\1" * 8}
         assert len(seen) > 5
 
-    def test_a_later_cut_or_hole_ends_doubt(self) -> None:
+    def test_a_later_cut_or_hole_is_certain(self) -> None:
         """[I4] What was cut off or punched since, durably, does not come back."""
         for change in ("truncate", "punch"):
             env = SimEnv()
@@ -350,7 +352,7 @@ class TestFaults:
             file.sync()
             assert not any(env.crash(outcome="kept").contents("/file"))
 
-    def test_a_direct_write_that_a_kill_met_is_in_doubt(self) -> None:
+    def test_a_direct_write_that_a_kill_met_is_uncertain(self) -> None:
         """[E2, E3] Nobody was told that it is durable; no later direct write makes it so."""
         env = SimEnv()
         durable_file(env, content=bytes(2 * PAGE))
@@ -375,7 +377,7 @@ class TestFaults:
         assert two.files() == ["/file"]
         assert two.crash(outcome="lost").contents("/file") == b"abc"
 
-    def test_names_of_a_failed_sync_are_in_doubt(self) -> None:
+    def test_names_of_a_failed_sync_are_uncertain(self) -> None:
         """[E3, D1] The same for directory entries: shown, and kept or lost whatever comes."""
         seen = set()
         for seed in range(40):
@@ -388,7 +390,7 @@ class TestFaults:
             env.open_file("/other", create=True)
             env.sync_directory("/")
             assert env.exists("/new")
-            assert env.in_doubt == ["/new"]
+            assert env.uncertain == ["/new"]
             assert env.crash(outcome="lost").files() == ["/other"]
             assert env.crash(outcome="kept").files() == ["/new", "/other"]
             seen.add(env.crash(seed=seed).exists("/new"))
@@ -688,7 +690,7 @@ def check_log(env: SimEnv, done: Acknowledged) -> None:
 
 class TestEnumeration:
     def test_a_right_log_passes_at_every_crash_point(self) -> None:
-        """26 points and the end, each with five fates; and 24 calls that leave something in doubt."""
+        """26 points and the end, each with five fates; and 24 calls whose error is survived."""
         cases = enumerate_crashes(
             lambda env, done: append_log(env, done, early=False), check_log, Acknowledged, rounds=3
         )
@@ -770,3 +772,11 @@ class TestEnumeration:
                 file.sync()
             counts.add(env.crash().contents("/file").count(b"x"))
         assert {0, 8} < counts
+
+
+def test_the_examples_of_the_documentation() -> None:
+    """docs/simulated-machine.md: what it says can be run."""
+    text = (Path(__file__).parents[1] / "docs" / "simulated-machine.md").read_text()
+    scope: dict[str, int] = {}
+    exec("".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), scope)
+    assert scope["cases"] > 100

@@ -7,6 +7,7 @@ from quire.testing.sim_env import TALLY, SimEnv
 from quire.testing.sim_file import SimFile
 
 __all__ = [
+    "TALLY",
     "Call",
     "CallLog",
     "Fault",
@@ -14,6 +15,5 @@ __all__ = [
     "SimFile",
     "SimulatedCrash",
     "Survival",
-    "TALLY",
     "enumerate_crashes",
 ]

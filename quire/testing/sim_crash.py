@@ -5,7 +5,7 @@ Two kinds of experiment, at each call that is picked:
 - the power fails in its midst, and the machine comes up again with what was not durable kept, lost
   or torn;
 - if it is a write or a sync, it fails with an I/O error, the workload ends with that, and its
-  process is killed. What the call left can be read, but is in doubt (`quire.env`, E3): what is
+  process is killed. What the call left can be read, but is uncertain (`quire.env`, E3): what is
   built on it, and synced, may have lost its ground when the power fails. With `resume` the workload
   goes on in a new process, and the power fails at the calls of that.
 
@@ -15,6 +15,7 @@ see that it is caught.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from random import Random
@@ -110,15 +111,13 @@ def _failed(
 ) -> tuple[SimEnv, Oracle]:
     """The machine and the oracle after a workload that an I/O error met in the call."""
     env.fail_at(call.number)
-    try:
+    with contextlib.suppress(OSError, QuireError):  # it may go on, if the error is not its own
         workload(env, oracle)
-    except (OSError, QuireError):
-        pass  # a workload may go on nevertheless, where the error is not its own
     return env, oracle
 
 
 def _failing(calls: list[Call], every: int) -> list[Call]:
-    """The calls that leave something in doubt when they fail. The root is not a workload's own."""
+    """The calls that leave something uncertain when they fail. The root is not a workload's own."""
     return [call for call in calls if call.kind in FAILING and call.path != "/"][::every]
 
 

@@ -2,8 +2,8 @@
 
 D1. Names change in `entries` at once, and in `durable` when their directory is synced. At a power
     failure every name change since is kept or lost, each on its own; a rename is one change.
-    So is one whose sync failed (`doubtful`), whatever was synced later, until a later change of the
-    same name, or of the same file's name, is durable.
+    So is one whose sync failed (`uncertain`), whatever was synced later, until a later change of
+    the same name, or of the same file's name, is durable.
 D2. A file whose own bytes were synced is lost with its name if the name was not synced.
 D3. Space is counted in pages of 4096 bytes, over all files that have a name.
 """
@@ -58,7 +58,7 @@ class SimDisk:
     def __init__(self) -> None:
         self.root = SimDirectory()
         self.pending: list[NameChange] = []  # all that are not durable, in order
-        self.doubtful: set[NameChange] = set()  # those of them that no sync makes durable
+        self.uncertain: set[NameChange] = set()  # those of them that no sync makes durable
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -131,7 +131,7 @@ class SimDisk:
         A rename between directories takes with it all that came before, as a file system's
         journal does, so that name changes of one directory never become durable out of order.
         """
-        waiting = [change for change in self.pending if change not in self.doubtful]
+        waiting = [change for change in self.pending if change not in self.uncertain]
         touching = [c for c in waiting if any(d is directory for d, _, _ in c.names)]
         crossing = [c for c in touching if any(d is not directory for d, _, _ in c.names)]
         if not crossing:
@@ -141,8 +141,8 @@ class SimDisk:
 
     def make_durable(self, changes: list[NameChange]) -> None:
         for change in changes:
-            if change in self.pending and change not in self.doubtful:
-                self._end_doubts(change)
+            if change in self.pending and change not in self.uncertain:
+                self._make_certain(change)
                 self.pending.remove(change)
                 if change.removed is not None:
                     self._drop_durable_names(change.removed)
@@ -151,11 +151,11 @@ class SimDisk:
                         self._drop_durable_names(node)
                     set_name(directory.durable, name, node)
 
-    def _end_doubts(self, durable: NameChange) -> None:
-        """What was in doubt before about the same names, or the same file's name, is no more."""
+    def _make_certain(self, durable: NameChange) -> None:
+        """What was uncertain before about the same names, or the same file's name, is no more."""
         nodes = [node for _, _, node in durable.names] + [durable.removed]
         earlier = self.pending[: self.pending.index(durable)]
-        for change in [change for change in earlier if change in self.doubtful]:
+        for change in [change for change in earlier if change in self.uncertain]:
             left = tuple(
                 naming
                 for naming in change.names
@@ -164,10 +164,10 @@ class SimDisk:
             )
             if left != change.names:
                 place = self.pending.index(change)
-                self.doubtful.remove(change)
+                self.uncertain.remove(change)
                 rest = [replace(change, names=left)] if left else []
                 self.pending[place : place + 1] = rest
-                self.doubtful.update(rest)
+                self.uncertain.update(rest)
 
     def _drop_durable_names(self, node: Node) -> None:
         """A file has one name: an earlier one, whose change was never made durable, goes."""
@@ -186,13 +186,13 @@ class SimDisk:
                 yield from self._directories(node, seen)
 
     def fail_sync(self, changes: list[NameChange]) -> None:
-        """A failed sync of a directory: these changes are in doubt from now on (D1)."""
-        self.doubtful.update(change for change in changes if change in self.pending)
+        """A failed sync of a directory: these changes are uncertain from now on (D1)."""
+        self.uncertain.update(change for change in changes if change in self.pending)
 
-    def in_doubt(self) -> list[str]:
-        """The paths of names and of files with changes that a failure left in doubt."""
-        names = [change.path for change in self.pending if change in self.doubtful]
-        return names + [path for path, inode in self.files() if inode.doubtful]
+    def uncertain_paths(self) -> list[str]:
+        """The paths of names and of files with changes that a failure left uncertain."""
+        names = [change.path for change in self.pending if change in self.uncertain]
+        return names + [path for path, inode in self.files() if inode.uncertain]
 
     def after_kill(self) -> SimDisk:
         """A disk of its own, with all that its process had done and nothing decided."""
@@ -217,7 +217,7 @@ class SimDisk:
             if outcome == "kept":
                 for directory, name, node in change.names:
                     _take_name(names, directory, name, node)
-            failed = "failed " if change in self.doubtful else ""
+            failed = "failed " if change in self.uncertain else ""
             report.append(Survival(change.path, f"{failed}{change.kind}", outcome))
         disk = SimDisk()
         copies: dict[int, Node] = {id(self.root): disk.root}

@@ -28,16 +28,17 @@ from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode,
 # (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
 InUse = Callable[["SimEnv", str, int, int], str]
 
+
 class Tally:
     """How many power failures were looked at, over all machines of this process."""
 
     def __init__(self) -> None:
         self.power_failures = 0
-        self.in_doubt = 0  # of them, those with something in doubt
+        self.uncertain = 0  # of them, those with something uncertain
 
-    def count(self, doubts: list[str]) -> None:
+    def count(self, uncertain: list[str]) -> None:
         self.power_failures += 1
-        self.in_doubt += bool(doubts)
+        self.uncertain += bool(uncertain)
 
 
 TALLY = Tally()
@@ -110,7 +111,7 @@ class SimEnv:
         """
         with self.guard:
             self.crashed = True
-            TALLY.count(self.in_doubt)
+            TALLY.count(self.uncertain)
             return self.if_it_crashed(seed=seed, outcome=outcome)
 
     def if_it_crashed(
@@ -131,7 +132,7 @@ class SimEnv:
     def kill(self) -> SimEnv:
         """The machine after its process was killed: all that was written is still there.
 
-        What was not durable is still not durable, and what had failed is still in doubt; locks and
+        What was not durable is still not durable, and what had failed is still uncertain; locks and
         handles are gone. Each call gives a machine of its own.
         """
         with self.guard:
@@ -169,7 +170,8 @@ class SimEnv:
     def forbid_overwrite(self, pattern: str, in_use: InUse | None = None) -> None:
         """From now on AssertionError for a write over a synced page that is not zero.
 
-        Writing the very same bytes again is allowed. Renaming the file, cutting it, or punching the page declares the space to be free again.
+        Writing the very same bytes again is allowed. Renaming the file, cutting it, or punching
+        the page declares the space to be free again.
         With `in_use`, AssertionError for a write, punch or cut of what that function says is in
         use, and nothing else: for files whose pages are used again without any of these.
         """
@@ -204,10 +206,10 @@ class SimEnv:
             return [path for path, _ in self.disk.files()]
 
     @property
-    def in_doubt(self) -> list[str]:
+    def uncertain(self) -> list[str]:
         """The paths of what a failed write or sync left: shown now, and perhaps never durable."""
         with self.guard:
-            return self.disk.in_doubt()
+            return self.disk.uncertain_paths()
 
     def used_bytes(self) -> int:
         """The space in use, by pages that are written or allocated."""

@@ -1,14 +1,14 @@
 """One file of the simulated disk: what reads see, what is durable, and what lies between.
 
 I1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
-    `pending` are the changes since, in order, that a sync makes durable. `doubtful` are those
+    `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
     whose write or sync failed: reads see them too, but no sync ever makes them durable.
-I2. At a power failure every pending and every doubtful change is kept, lost or (a write) torn by
+I2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
     sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
     further outcome: the earlier write last is the same as the later one lost.
 I3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
     writes go to the older buffers too.
-I4. A doubtful change ends where a later change of the same bytes becomes durable: so writing the
+I4. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
     same bytes again and syncing them makes certain what a failed write left. A cut whose sync
     failed is the exception: whether it is durable is decided at once.
 """
@@ -58,7 +58,7 @@ class SimInode:
         self.durable = bytearray() if durable is None else durable
         self.cache = CacheBuffer(self.durable)
         self.pending: list[Change] = []
-        self.doubtful: list[Change] = []
+        self.uncertain: list[Change] = []
         self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
         self._older: list[weakref.ref[CacheBuffer]] = []
@@ -104,28 +104,28 @@ class SimInode:
         return written
 
     def fail_write(self, offset: int, data: bytes) -> None:
-        """A write that failed has changed so much of what reads see; it stays in doubt (I4)."""
+        """A write that failed has changed so much of what reads see; it stays uncertain (I4)."""
         if data:
             change = self.change("write", offset, len(data), data)
             self.pending.remove(change)
-            self.doubtful.append(change)
+            self.uncertain.append(change)
 
     def fail_sync(self, up_to: int, random: Random) -> None:
-        """The pending changes up to this number are in doubt from now on (I4)."""
+        """The pending changes up to this number are uncertain from now on (I4)."""
         while self.pending and self.pending[0].number <= up_to:
             change = self.pending.pop(0)
             if change.kind != "truncate":
-                self.doubtful.append(change)
+                self.uncertain.append(change)
             elif random.random() < 0.5:
                 self._settle(change)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
-        """The same file once its process was killed: a direct write under way is in doubt."""
+        """The same file once its process was killed: a direct write under way is uncertain."""
         inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
         memo[id(self)] = inode
         inode.cache = CacheBuffer(self.cache)
         inode.pending = [change for change in self.pending if not change.direct]
-        inode.doubtful = [*self.doubtful, *(change for change in self.pending if change.direct)]
+        inode.uncertain = [*self.uncertain, *(change for change in self.pending if change.direct)]
         inode.pages, inode.protected = set(self.pages), set(self.protected)
         inode._changes = self._changes
         return inode
@@ -143,9 +143,9 @@ class SimInode:
         """A new inode with what survived, and what became of each change that was not durable."""
         content = bytearray(self.durable)
         outcomes: list[tuple[str, Outcome]] = []
-        for change in sorted([*self.doubtful, *self.pending], key=lambda change: change.number):
+        for change in sorted([*self.uncertain, *self.pending], key=lambda change: change.number):
             outcome = survive(content, change, random, mood or draw_outcome(random))
-            failed = "failed " if change in self.doubtful else ""
+            failed = "failed " if change in self.uncertain else ""
             outcomes.append((f"{failed}{change.kind} {change.offset}+{change.length}", outcome))
         inode = SimInode(self.path, self.modified_us, content)
         end = -(-len(content) // PAGE_BYTES)
@@ -154,16 +154,16 @@ class SimInode:
         return inode, outcomes
 
     def _settle(self, change: Change) -> None:
-        """The change is durable; older ones of the same bytes are in doubt no more (I4)."""
+        """The change is durable; older ones of the same bytes are uncertain no more (I4)."""
         apply(self.durable, change)
-        if not self.doubtful or change.kind == "grow":
+        if not self.uncertain or change.kind == "grow":
             return
         first, end = change.offset, change.offset + change.length
         if change.kind == "truncate":
             first, end = change.length, sys.maxsize
-        older = [known for known in self.doubtful if known.number < change.number]
-        newer = [known for known in self.doubtful if known.number > change.number]
-        self.doubtful = [part for known in older for part in outside(known, first, end)] + newer
+        older = [known for known in self.uncertain if known.number < change.number]
+        newer = [known for known in self.uncertain if known.number > change.number]
+        self.uncertain = [part for known in older for part in outside(known, first, end)] + newer
 
     def _shrink(self, length: int) -> None:
         for buffer in self._buffers():

@@ -363,7 +363,7 @@ def make_room(env: SimEnv) -> None:
     """Before a store is made, perhaps again: what the error of its creation said is done."""
     env.make_directory("/disk")
     env.sync_directory("/")
-    if PATH in env.in_doubt:
+    if PATH in env.uncertain:
         remove_tree(env, PATH)
 
 
