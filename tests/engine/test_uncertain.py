@@ -6,13 +6,18 @@ again (invariants O3 of `engine.opened`, V2 and V3 of `journal.recovery`, K6 of 
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from quire.engine import Store
+from quire.engine import EmbeddedStore
 from quire.engine.checkpoint_file import list_checkpoints, path_of
 from quire.errors import StoreFailed
 from quire.testing import SimEnv, SimulatedCrash
-from tests.engine.kit import take
+from tests.engine.kit import WAIT, take
 from tests.engine.test_removed_files import foreign
 from tests.engine.workload import PATH, make_room, new_machine, open_store
 
@@ -21,14 +26,16 @@ pytestmark = pytest.mark.crash
 CHECKPOINTS = f"{PATH}/checkpoint"
 
 
-def new_store(env: SimEnv) -> Store:
+def new_store(env: SimEnv) -> EmbeddedStore:
     """With one queue."""
     store = open_store(env)
     store.create_queue("work", kind="work")
     return store
 
 
-def opened_again(env: SimEnv, store: Store, *, killed: bool) -> tuple[SimEnv, Store]:
+def opened_again(
+    env: SimEnv, store: EmbeddedStore, *, killed: bool
+) -> tuple[SimEnv, EmbeddedStore]:
     """By a new process on the machine that goes on, or by the same one."""
     if killed:
         env = env.kill()
@@ -83,7 +90,7 @@ def test_promise_1_8_a_recovery_whose_own_write_fails_is_repeated(seed: int) -> 
     assert again.browse("work").payloads() == [b"not known", b"after"]
 
 
-def checkpointed(seed: int) -> tuple[SimEnv, Store, list[bytes]]:
+def checkpointed(seed: int) -> tuple[SimEnv, EmbeddedStore, list[bytes]]:
     """A store with record pages that its next checkpoint replaces, and what it holds."""
     env = new_machine(seed)
     store = new_store(env)
@@ -208,3 +215,72 @@ def test_promise_1_a_store_whose_own_name_is_uncertain_is_to_be_removed(seed: in
     make_room(env)
     new_store(env).put("work", b"acknowledged")
     assert open_store(env.crash(outcome="lost")).browse("work").payloads() == [b"acknowledged"]
+
+
+def beside_a_failing_sync(failing: Callable[[], Any], other: Callable[[], Any]) -> list[str]:
+    """What became of two syncs: the second begins when the first has failed and not yet said so."""
+    outcomes: list[str] = []
+
+    def run(action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except (StoreFailed, OSError) as error:
+            outcomes.append(type(error).__name__)
+        else:
+            outcomes.append("durable")
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in (failing, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    return outcomes
+
+
+def slow_to_fail(sync: Callable[..., None], failed: threading.Event) -> Callable[..., None]:
+    """A sync whose error takes its time on the way to who asked for it."""
+
+    def slow(*arguments: Any) -> None:
+        try:
+            sync(*arguments)
+        except OSError:
+            failed.set()
+            time.sleep(0.2)  # long enough for another thread to be told that all is well
+            raise
+
+    return slow
+
+
+@pytest.mark.promise(11)
+def test_promise_11_an_error_told_to_one_thread_counts_for_the_others(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that finds nothing left to do, since another one lost it, is no success (D4, P7)."""
+    env = new_machine(seed, direct=False)
+    store = new_store(env)
+    places = store._context.places
+    failed = threading.Event()
+    places.write(0, [b"a" * 5000])
+    places.write(0, [b"b" * 5000])
+    file = places.managers[0].data._file
+    monkeypatch.setattr(file, "sync", slow_to_fail(file.sync, failed))
+    env.fail("sync", "*.dat")
+
+    def sync() -> None:
+        failed.wait(WAIT)
+        places.sync([0])
+
+    outcomes = beside_a_failing_sync(lambda: places.sync([0]), sync)
+    assert outcomes == ["StoreFailed", "StoreFailed"]
+
+    failed.clear()
+    foreign(env, store)
+    monkeypatch.setattr(env, "sync_directory", slow_to_fail(env.sync_directory, failed))
+    env.fail("sync_directory", "ltds")
+
+    def sync_names() -> None:
+        failed.wait(WAIT)
+        places.sync_names()
+
+    outcomes = beside_a_failing_sync(places.sync_names, sync_names)
+    assert outcomes == ["OSError", "StoreFailed"]
