@@ -2,8 +2,15 @@
 
 - K1: a checkpoint counts once its file has its final name, durably; it is synced before it is
   renamed.
-- K2: the newest checkpoint is the one that counts. It is never written again; older ones are
-  removed.
+- K2: the newest checkpoint is the one that counts; older ones are removed.
+- K6: nothing is built on a checkpoint whose name may not last. If the directory's sync failed, or
+  its process was killed before it, the name is shown until the power fails, and may be gone then,
+  whatever was synced later; the older checkpoint counts again, or the earlier one of the same LSN.
+  So before the name is given, a file beside it says that it is uncertain, and goes only once the
+  name is durable. Where it, or an older checkpoint, is found, the newest one is written again,
+  byte for byte, to another file that takes the name (`settle`), before any page that it frees is
+  used, anything older is removed, and the journal below it is released. Until the new file's name
+  is durable the old one stays what it is, so that this can be broken off and repeated.
 """
 
 from __future__ import annotations
@@ -24,6 +31,10 @@ from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 from . import format
 
 _SUFFIX = ".qck"
+_UNFINISHED_SUFFIX = ".qck.tmp"
+_UNCERTAIN = (
+    "uncertain" + _UNFINISHED_SUFFIX
+)  # beside a checkpoint whose name may not be durable (K6)
 _NAME = re.compile(r"[0-9a-f]{16}\.qck")
 
 
@@ -55,6 +66,7 @@ class Checkpoint(NamedTuple):
     lsn: int
     document: dict[str, Any]
     numbers: NDArray[np.int64]
+    data: bytes  # the whole file, as it was verified
 
     def rows(self, place: list[int], width: int) -> list[Any]:
         """A run of numbers, in tuples of `width`; as plain numbers for 1."""
@@ -100,12 +112,28 @@ def write_checkpoint(
     )
     data = bytearray(header + body)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
-    path = path_of(directory, lsn)
+    return _put(env, directory, path_of(directory, lsn), data)
+
+
+def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:
+    """Make certain that the newest checkpoint, as it was read, lasts (K6). Raises as writing does.
+
+    Nothing is done where nothing says that it is uncertain: then its name was durable.
+    """
+    name = checkpoint.path.rpartition("/")[2]
+    if any(_is_leftover(other, name) for other in env.list_directory(directory)):
+        _put(env, directory, checkpoint.path, checkpoint.data)
+
+
+def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
+    """Give a new file its final name, durably (K1, K6); the path."""
     temporary = path + ".tmp"
     try:
         _write_file(env, temporary, data)
+        env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
     except DiskFull:
-        env.remove(temporary)
+        if env.exists(temporary):
+            env.remove(temporary)
         raise
     try:
         env.rename(temporary, path)
@@ -118,7 +146,7 @@ def write_checkpoint(
     return path
 
 
-def _write_file(env: Env, path: str, data: bytearray) -> None:
+def _write_file(env: Env, path: str, data: bytes | bytearray) -> None:
     file = env.open_file(path, create=True)
     try:
         file.truncate(0)
@@ -157,13 +185,19 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     numbers = np.frombuffer(data, dtype="<i8", count=count, offset=size + text_length).astype(
         np.int64
     )
-    return Checkpoint(path, store_id, lsn, document, numbers)
+    return Checkpoint(path, store_id, lsn, document, numbers, data)
 
 
 def remove_older(env: Env, directory: str, lsn: int) -> None:
-    """Remove what came before the checkpoint, and what was never finished (K2)."""
-    for name in env.list_directory(directory):
-        if name.endswith(_SUFFIX + ".tmp") or (
-            _NAME.fullmatch(name) and name < path_of("", lsn)[1:]
-        ):
-            env.remove(f"{directory}/{name}")
+    """Remove what came before the checkpoint, and what was never finished (K2).
+
+    The checkpoint's name is durable by now: so goes the file that says otherwise (K6).
+    """
+    for other in env.list_directory(directory):
+        if _is_leftover(other, path_of("", lsn)[1:]):
+            env.remove(f"{directory}/{other}")
+
+
+def _is_leftover(other: str, name: str) -> bool:
+    """Whether a file beside the checkpoint of this name is an older or an unfinished one."""
+    return other.endswith(_UNFINISHED_SUFFIX) or (bool(_NAME.fullmatch(other)) and other < name)

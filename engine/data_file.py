@@ -24,7 +24,8 @@ Invariants:
 - D3: a write goes only to pages whose space is held, so that it cannot run out of room: `ensure`
   and `write_extent` get the space first, and `DiskFull` from them has changed nothing.
 - D4: after a write, sync or change of size that failed, all of these raise `StoreFailed`; reads go
-  on. Only opening the file anew ends this.
+  on. Only opening the file anew ends this. Syncs come one after another: an error is told to one of
+  them only, and what it concerns may be what another thread has written.
 - D5: a view never reaches beyond the pages of the file, and the file is cut only while no view of
   it is alive; otherwise `shrink` gives the space back and keeps the size until `close`. Other
   processes read the file by position and do not map it: for them it just ends earlier.
@@ -43,7 +44,7 @@ import os.path
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
-from threading import Lock, Semaphore
+from threading import Lock, RLock, Semaphore
 from typing import Final
 
 from quire.checksum import checksum
@@ -112,6 +113,7 @@ class DataFile:
         self.page_size = page_size
         self._grow_pages = -(-grow_bytes // page_size)
         self._size_lock = Lock()  # held over changes of size and space; taken before _lock
+        self._syncing = RLock()  # held over a sync (D4)
         self._lock = Lock()  # covers the fields below; never held over I/O
         self._held = IntervalSet()  # pages whose space is known to be held (D3)
         self._closed = False
@@ -196,7 +198,9 @@ class DataFile:
     def sync(self) -> None:
         """What `write_extent` wrote in calls that returned before this one is durable."""
         self._check_usable()
-        with self._failing("sync"):
+        if self._file.direct:
+            return
+        with self._syncing, self._failing("sync"):
             self._file.sync()
 
     # Space

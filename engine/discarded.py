@@ -12,13 +12,16 @@
   it any more, so nothing of it is delivered, and it is removed again: one of the store's own as
   any that no commit points to. One that was adopted could be adopted anew; so checkpoints name it
   until it has durably lost its name (`sync`), and it is refused like one that is still to be
-  removed (`Places.knows`).
+  removed (`Places.knows`). If the name is gone already, an earlier process removed it, and perhaps
+  its sync failed: then no other one makes that removal durable. So the name is made and removed
+  again.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from quire.env import Env, File
 from quire.limits import REMOVAL_SLICE_BYTES
@@ -29,9 +32,10 @@ from quire.ltds import remove as remove_ltds
 class DiscardedFiles:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, ltds_directory: str) -> None:
+    def __init__(self, env: Env, ltds_directory: str, sync_names: Callable[[], None]) -> None:
         self._env = env
         self._ltds_directory = ltds_directory
+        self._sync_names = sync_names
         self._waiting: deque[int] = deque()  # they have their names
         self._cutting: File | None = None  # this one does not
         self._adopted_gone = False  # a file of another process lost its name, not yet durably
@@ -52,7 +56,7 @@ class DiscardedFiles:
         """Files of others that are not `waiting` any more will not come back (D5)."""
         if self._adopted_gone:
             self._adopted_gone = False
-            self._env.sync_directory(self._ltds_directory)
+            self._sync_names()
 
     def add(self, ltds_id: int) -> None:
         """The file is to be removed (D1)."""
@@ -90,7 +94,11 @@ class DiscardedFiles:
     def _take_name(self) -> None:
         """Of the next file; while it waits a checkpoint names it, and then one syncs (D5)."""
         ltds_id = self._waiting[0]
-        remove_ltds(self._env, self._ltds_directory, ltds_id)
+        removed = remove_ltds(self._env, self._ltds_directory, ltds_id)
+        if not removed and is_foreign(ltds_id):
+            path = path_of(self._ltds_directory, ltds_id)
+            self._env.open_file(path, create=True).close()
+            self._env.remove(path)
         if is_foreign(ltds_id):  # told when it is gone: a `sync` before that makes nothing durable
             self._adopted_gone = True
         self._waiting.popleft()

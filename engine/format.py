@@ -102,6 +102,9 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"
             has a row for each record page (position, end, page, records), whose page number is an
             address divided by the page size, and so names the file in the same way
+
+    The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
+    "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable.
 """
 
 from __future__ import annotations

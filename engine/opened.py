@@ -1,7 +1,22 @@
 """The files of an open store: created, or recovered.
 
 - O1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
-  and the next opening begins the creation anew; what it replaces there never held a record.
+  and the next opening begins the creation anew; what it replaces there never held a record. The
+  directories that it finds are made anew: a name whose sync failed may never become durable.
+- O3: recovery builds on nothing that may be gone after a power failure although it can be read:
+  what a failed write or sync left, or a process that died before its sync. Of what it finds
+  - the journal's last group is written again (`quire.journal.recovery`, V2), with the ready and
+    spare segments' names (V3); the groups before it are durable by V2 too;
+  - the newest checkpoint is written again where its name is uncertain (`checkpoint_file`, K6),
+    before data files are cut or grown as it says, before any page it frees is written, and before
+    an older one is removed;
+  - pages and files of large transactions that a COMMIT, a PREPARE or a checkpoint names were
+    synced, and the files' names too, before its own write began, by calls that returned without
+    an error; one that fails refuses all commits and checkpoints of that process, those of other
+    threads included (`data_file` D4, `places` P7, `sequencer` C7). So what names them proves them;
+  - a removed file that must not come back, because it could be adopted anew, is removed again
+    where its name is not there any more (`discarded`, D5);
+  - leases, addresses and locks end with their process: nothing is built on them.
 """
 
 from __future__ import annotations
@@ -10,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from quire.env import Env
-from quire.errors import InvalidArgument, StoreCorrupt
+from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import KEPT_BACK_SEGMENTS
 
@@ -20,6 +35,7 @@ from .checkpoint_file import (
     list_checkpoints,
     read_checkpoint,
     remove_older,
+    settle,
     write_checkpoint,
 )
 from .data_files import open_data_files
@@ -94,8 +110,10 @@ def open_files(env: Env, layout: Layout, options: Options, given: set[str], crea
 
 def _create(env: Env, layout: Layout, options: Options) -> None:
     """Make an empty store; its first checkpoint comes last (O1)."""
-    for directory in (layout.checkpoints, layout.data, layout.ltds, layout.run):
-        env.make_directory(directory)
+    if env.exists(layout.checkpoints):
+        remove_older(env, layout.checkpoints, 0)
+    for directory in (layout.checkpoints, layout.ltds, layout.run):
+        _make_anew(env, directory)
     store_id = env.random_u64()
     try:
         journal = Journal.create(
@@ -114,11 +132,20 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
             f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store "
             "from a copy"
         ) from error
-    for name in env.list_directory(layout.data):  # of a creation that was broken off
-        env.remove(f"{layout.data}/{name}")
+    if env.exists(layout.data):
+        for name in env.list_directory(layout.data):  # of a creation that was broken off
+            env.remove(f"{layout.data}/{name}")
+    _make_anew(env, layout.data)
     data = open_data_files(env, layout, options, store_id, create=True)
-    for directory in (layout.data, layout.ltds, layout.path, layout.parent):
+    for directory in (layout.data, layout.ltds, layout.path):
         env.sync_directory(directory)
+    try:
+        env.sync_directory(layout.parent)
+    except OSError as error:
+        raise StoreFailed(
+            f"{layout.path}: it is not known whether its name is durable ({error!r}); remove this "
+            "directory, and make the store again"
+        ) from error
     spaces = [FreeSpace(file.pages) for file in data]
     places = Places(env, layout.ltds, data, spaces)
     state = State(env, places, RecordPages(data), strategy_named(options.strategy))
@@ -132,8 +159,16 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
         **spaces_document(spaces, numbers),
     }
     write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
+    remove_older(env, layout.checkpoints, journal.end_lsn)
     data.close()
     journal.close()
+
+
+def _make_anew(env: Env, directory: str) -> None:
+    """A directory whose name no failed sync has seen (O1); one with something in it stays."""
+    if env.exists(directory) and not env.list_directory(directory):
+        env.remove(directory)
+    env.make_directory(directory)
 
 
 def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: int) -> Opened:
@@ -162,7 +197,15 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     except BaseException:
         data.close()
         raise
-    remove_older(env, layout.checkpoints, lsn)
+    try:
+        settle(env, layout.checkpoints, checkpoint)
+        for manager in places.managers:
+            manager.match_file()
+        remove_older(env, layout.checkpoints, lsn)
+    except BaseException:
+        data.close()
+        journal.close()
+        raise
     reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
     places.before_removal = reader.forget_file
     places.after_release = reader.forget

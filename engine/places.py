@@ -9,6 +9,8 @@
   removes it slice by slice (see `discarded`).
 - P6: files are written at the same time only where the store may have threads (`parallel`);
   otherwise one after another in the order of their numbers, so that a run can be repeated.
+- P7: after a failed sync of the large files' directory no other one is tried: it could return
+  although the names of another thread's files were lost with the failed one.
 
 Each data file belongs to an I/O manager. Pages are numbered over all of them (see `data_files`).
 """
@@ -22,7 +24,7 @@ from typing import NamedTuple
 
 from quire.block import EncodedBlock
 from quire.env import Env
-from quire.errors import StoreCorrupt
+from quire.errors import StoreCorrupt, StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
 
@@ -58,12 +60,14 @@ class Places:
         self.page_size = data.page_size
         self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
         self._lock = threading.Lock()
+        self._naming = threading.RLock()
+        self._naming_failed = False
         self.ltds: dict[int, str] = {}  # held files and the queue of each: the state's own
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
         self._ltds_pins: dict[int, int] = {}
-        self.discarded = DiscardedFiles(env, ltds_directory)
+        self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
 
     # Pages that are being written
 
@@ -281,8 +285,18 @@ class Places:
         self._removable += ltds_ids
 
     def sync_names(self) -> None:
-        """Of files of large transactions that were completed before."""
-        self._env.sync_directory(self._ltds_directory)
+        """Of files of large transactions that were completed before (P7). Raises StoreFailed."""
+        with self._naming:
+            if self._naming_failed:
+                raise StoreFailed(
+                    f"a sync of {self._ltds_directory} has failed: close the store and open it "
+                    "again to recover"
+                )
+            try:
+                self._env.sync_directory(self._ltds_directory)
+            except OSError:
+                self._naming_failed = True
+                raise
 
     def knows(self, ltds_id: int) -> bool:
         """Whether a commit holds the file, or held it and it waits for its removal."""

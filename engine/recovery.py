@@ -58,7 +58,10 @@ def replay(
     state: State,
     recovered: Recovered,
 ) -> Journal:
-    """Fold the journal's records after the checkpoint; the journal, open for writing."""
+    """Fold the journal's records after the checkpoint; the journal, open for writing.
+
+    No other file is touched: the checkpoint may still be uncertain (`opened`, O3).
+    """
 
     def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:
         if address < checkpoint.lsn:
@@ -84,6 +87,4 @@ def replay(
         direct=True,
     )
     state.prepared.resume_reading()
-    for manager in state.places.managers:
-        manager.match_file()
     return journal

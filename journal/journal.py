@@ -143,9 +143,9 @@ class Journal:
         """
         geometry = Geometry(store_id, segment_bytes, page_size)
         check_geometry(geometry)
+        remove_unused(env, directory)
         env.make_directory(directory)
         env.sync_directory(_parent(directory))
-        remove_unused(env, directory)
         first = Spare(first_capacity(geometry), segment_path(directory, 0, UNFINISHED_SUFFIX))
         make_spare(env, first.path, geometry, first.capacity, direct=direct)
         make_segment(env, directory, geometry, 0, first, wanted=0, need=0, direct=direct)

@@ -3,10 +3,16 @@
 Invariants:
 
 V1  Nothing is written before the chain was read, its end judged (C2) and the report given.
-V2  Nothing is built on what may be in memory only. The last group may be whole in the page cache
-    and not on the disk: the process died before its sync, or the sync failed, and then a later one
-    proves nothing. So it is written again, byte for byte, and synced. A segment that was made ready
-    holds no group; its name may not be durable for the same reasons, so that it becomes a spare.
+V2  Nothing is built on what may be in memory only. What a failed write or sync left reads back
+    until the power fails, and may be gone then, whatever was synced later (E3); a process that died
+    leaves the same. Every group but the last one is durable: the next one is written only when its
+    sync has returned, or when this module had written it again. So the last one is written again,
+    byte for byte, from the memory in which it was verified, and synced, before anything else.
+V3  The same for names. That of a segment with groups was durable before its first one (S1). A
+    segment that was made ready holds none: it becomes a spare, and so is the first one made again
+    if it holds none. A spare gets another name, durably, before it is used and before any segment
+    is retired, so that no earlier name of the file comes back: one that leaves a gap in the
+    numbers, or one that its new header does not belong to.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from typing import NamedTuple
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt
 
-from .format import KIND_GENERATION, Geometry
+from .format import KIND_GENERATION, Geometry, round_up
 from .scan import (
     Chain,
     RecoveryReport,
@@ -27,7 +33,18 @@ from .scan import (
     place_text,
     search_groups,
 )
-from .segment import SPARE_SUFFIX, list_segments, read_header, segment_path
+from .segment import (
+    SPARE_NUMBERS,
+    SPARE_SUFFIX,
+    SUFFIXES,
+    Spare,
+    capacity_of,
+    list_segments,
+    make_segment,
+    read_header,
+    segment_number,
+    segment_path,
+)
 
 Apply = Callable[[int, int, int, memoryview], None]
 """kind, sequence, address of the record's header, body. The body may be kept; it holds on to as
@@ -70,8 +87,15 @@ def recover_segments(
     check_end(env, directory, chain, geometry, numbers, durable_lsn)
     report(describe_end(directory, chain, geometry, records))
     current = (chain.end_lsn - 1) // geometry.segment_bytes
-    _settle_last_group(env, directory, geometry, chain, direct=direct)
+    if chain.groups:
+        _settle_last_group(env, directory, geometry, chain, direct=direct)
+    _rename_spares(env, directory)
     _retire_ready(env, directory, [number for number in numbers if number > current])
+    if not chain.groups:
+        _retire_ready(env, directory, [current])
+        path = segment_path(directory, current, SPARE_SUFFIX)
+        spare = Spare(capacity_of(env, path, geometry), path)
+        make_segment(env, directory, geometry, current, spare, wanted=0, need=0, direct=direct)
     return Recovered(
         [number for number in numbers if number <= current],
         current,
@@ -82,9 +106,13 @@ def recover_segments(
 
 
 def remove_unused(env: Env, directory: str) -> None:
-    """Remove what an unfinished creation left; InvalidArgument if records were written."""
-    numbers = list_segments(env, directory)
-    for number in numbers:
+    """Remove what an unfinished creation left; InvalidArgument if records were written.
+
+    The directory goes too, if it is empty then: a failed sync may have left its name uncertain.
+    """
+    if not env.exists(directory):
+        return
+    for number in list_segments(env, directory):
         file = env.open_file(segment_path(directory, number), read_only=True)
         try:
             header = read_header(file)
@@ -97,8 +125,11 @@ def remove_unused(env: Env, directory: str) -> None:
                     f"{directory} holds a journal with records already; open it, or choose another"
                     " place"
                 )
-    for number in numbers:
-        env.remove(segment_path(directory, number))
+    for name in env.list_directory(directory):
+        if any(segment_number(name, suffix) is not None for suffix in SUFFIXES):
+            env.remove(f"{directory}/{name}")
+    if not env.list_directory(directory):
+        env.remove(directory)
 
 
 def _apply_chain(chain: Chain, apply: Apply) -> int:
@@ -115,21 +146,28 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
 def _settle_last_group(
     env: Env, directory: str, geometry: Geometry, chain: Chain, *, direct: bool
 ) -> None:
-    """Make the last group durable for certain (V2)."""
-    number, end = divmod(chain.end_lsn - 1, geometry.segment_bytes)
-    path = segment_path(directory, number)
-    if direct:
-        probe = env.open_file(path, direct=True)
-        direct = probe.direct  # then its write has put it on the disk, or it is not there
-        probe.close()
-    file = env.open_file(path)
+    """Write the last group again (V2)."""
+    number, offset = divmod(chain.last_lsn, geometry.segment_bytes)
+    image = chain.last_image
+    pages = env.aligned_buffer(round_up(len(image), geometry.page_size))
+    pages[: len(image)] = image
+    pages[len(image) :] = bytes(len(pages) - len(image))
+    file = env.open_file(segment_path(directory, number), direct=direct)
     try:
-        if chain.groups and not direct:
-            offset = chain.last_lsn % geometry.segment_bytes
-            file.write(offset, file.read(offset, end + 1 - offset))
+        file.write(offset, pages)
         file.sync()
     finally:
         file.close()
+
+
+def _rename_spares(env: Env, directory: str) -> None:
+    """Make the names of spares, and of all else that the process before left, durable (V3)."""
+    names = env.list_directory(directory)
+    spares = {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
+    free = (number for number in SPARE_NUMBERS if number not in spares)
+    for number in sorted(spares):
+        old = segment_path(directory, number, SPARE_SUFFIX)
+        env.rename(old, segment_path(directory, next(free), SPARE_SUFFIX))
     env.sync_directory(directory)
 
 

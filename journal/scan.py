@@ -58,6 +58,7 @@ class Record(NamedTuple):
 class Group(NamedTuple):
     header: GroupHeader
     body: memoryview
+    image: memoryview  # header and body as they are in the file
 
     def records(self) -> Iterator[Record]:
         """The records, in order. Raises StoreCorrupt if the body is not exactly made of records."""
@@ -129,6 +130,7 @@ class Chain:
         self.start_lsn = start_lsn - offset + max(offset, geometry.page_size)
         self.end_lsn = self.start_lsn
         self.last_lsn = 0
+        self.last_image = memoryview(b"")  # of the last group, as it was verified
         self.generation = 0
         self.groups = 0
         self.segments_read: set[int] = set()
@@ -138,6 +140,7 @@ class Chain:
             while (group := self._next()) is not None:
                 header = group.header
                 self.last_lsn = header.lsn
+                self.last_image = group.image
                 self.generation = header.generation
                 self.end_lsn = header.lsn + round_up(
                     GROUP_HEADER_BYTES + header.body_length, self._geometry.page_size
@@ -247,7 +250,7 @@ def read_group(reader: SegmentReader, geometry: Geometry, lsn: int) -> Group | N
             f" format version {header.version}; this release reads version {VERSION}: use the"
             " release that wrote it"
         )
-    return Group(header, data[GROUP_HEADER_BYTES:end])
+    return Group(header, data[GROUP_HEADER_BYTES:end], data[:end])
 
 
 def search_groups(

@@ -29,7 +29,9 @@ from .format import (
 
 SEGMENT_SUFFIX: Final = ".log"
 SPARE_SUFFIX: Final = ".spare"  # a released segment that waits to become a later one
+SPARE_NUMBERS: Final = range((1 << 64) - 1, 1 << 63, -1)  # for names of spares: no segment has them
 UNFINISHED_SUFFIX: Final = ".tmp"  # a new segment in the making
+SUFFIXES: Final = (SEGMENT_SUFFIX, SPARE_SUFFIX, UNFINISHED_SUFFIX)
 WINDOW_BYTES: Final = 1 << 20  # how much a scan reads at once; bounds its memory
 
 

@@ -34,6 +34,7 @@ from quire.errors import DiskFull, InvalidArgument, PositionLost
 
 from .format import Geometry
 from .segment import (
+    SPARE_NUMBERS,
     SPARE_SUFFIX,
     UNFINISHED_SUFFIX,
     Spare,
@@ -46,7 +47,6 @@ from .segment import (
 
 FIRST_BYTES: Final = 128 << 10  # of space: of the first segment, and of those for relieving groups
 LEAST_PAGES: Final = 8  # of space, where pages are large
-_LAST_NUMBER: Final = (1 << 64) - 1  # no segment has such a number: for the names of new spares
 
 
 def first_capacity(geometry: Geometry) -> int:
@@ -303,9 +303,8 @@ class SegmentSet:
 
     def _new_spare(self, capacity: int) -> Spare:
         taken = {spare.path for spare in self._spares}
-        number = _LAST_NUMBER
-        while (path := segment_path(self._directory, number, SPARE_SUFFIX)) in taken:
-            number -= 1
+        number = next(number for number in SPARE_NUMBERS if self._spare_path(number) not in taken)
+        path = self._spare_path(number)
         unfinished = segment_path(self._directory, number, UNFINISHED_SUFFIX)
         try:
             make_spare(self._env, unfinished, self._geometry, capacity, direct=self._direct)
@@ -315,6 +314,9 @@ class SegmentSet:
             raise
         self._env.rename(unfinished, path)
         return Spare(capacity, path)
+
+    def _spare_path(self, number: int) -> str:
+        return segment_path(self._directory, number, SPARE_SUFFIX)
 
     def _spare(self, path: str) -> Spare:
         return Spare(capacity_of(self._env, path, self._geometry), path)

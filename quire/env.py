@@ -10,12 +10,17 @@ E1. `sync` makes durable what was written by calls that had *returned* before it
     sector, in any combination.
 E2. A write to a direct file is durable when it returns, and `sync` does nothing. A power failure
     during the write may tear it. Allocate, punch and truncate of a direct file are durable too.
-E3. After a failed `sync` it is not known what is durable, although reads still show all that was
-    written; a later `sync` that succeeds says nothing about it. The only way on is to close,
-    reopen and recover.
+E3. After a failed write or sync it is not known what of it is durable. Reads go on showing what was
+    written (of a failed write all, a part, or nothing), also to the next process; when the power
+    fails it may be gone, whole or in part, and a later sync that succeeds says nothing about it,
+    nor does a later write of something else. Only writing the same bytes again, and syncing them,
+    makes them certain. A direct write during which its process died is such a write too. So the
+    only way on is to close, reopen and recover, and recovery writes again what it builds on.
 E4. A new, renamed or removed name is durable after `sync_directory` of its directory (of both
     directories, for a rename between two), not before; syncing the file is not enough. A rename
-    is atomic: the new name means the old file or the new one, never neither.
+    is atomic: the new name means the old file or the new one, never neither. For a failed
+    `sync_directory` E3 holds: the names are shown, and no later sync of the directory makes them
+    certain, but a later change of the same name does, once it is durable.
 E5. Space that was allocated or skipped and never written reads as zeros.
 E6. A view shows bytes in place: later writes appear in it. It is never invalidated by growth.
     A file cannot be cut while a view reaches beyond the new end (BufferError).

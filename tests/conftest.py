@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from quire.testing import TALLY
+
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
 PROMISES = range(1, 14)
@@ -80,7 +82,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
 ) -> None:
-    """Name the seed again where a failure is read."""
+    """Say how many power failures were simulated; name the seed again where a failure is read."""
+    if TALLY.power_failures:
+        terminalreporter.write_line(
+            f"simulated power failures: {TALLY.power_failures}, {TALLY.uncertain} of them with what"
+            " a failed write or sync left"
+        )
     if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         terminalreporter.write_line(f"repeat with {repeat_with(config)}", red=True)
 

@@ -6,9 +6,11 @@ Names in brackets: guarantees of `quire.env` (E), `quire.testing.sim_env` (S), `
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -269,24 +271,114 @@ class TestNames:
 
 
 class TestFaults:
-    def test_failed_sync_loses_the_writes(self) -> None:
-        """[E3] Readable ever after, durable or not by chance, and a second sync changes nothing."""
+    def test_what_a_failed_sync_left_is_uncertain(self) -> None:
+        """[E3, I1] Readable ever after, and a second sync changes nothing: kept, lost or torn."""
         seen = set()
         for seed in range(40):
             env = SimEnv(seed)
-            file = durable_file(env, content=b"a" * SECTOR)
-            file.write(0, b"b" * SECTOR)
+            file = durable_file(env, content=b"a" * 2 * SECTOR)
+            file.write(0, b"b" * 2 * SECTOR)
             env.fail("sync")
             with pytest.raises(OSError, match="simulated") as caught:
                 file.sync()
             assert caught.value.errno == errno.EIO
+            file.write(2 * SECTOR, b"c")
             file.sync()
             assert file.read(0, SECTOR) == b"b" * SECTOR
-            seen.add(env.crash(outcome="kept").contents("/file")[:1])
-        assert seen == {b"a", b"b"}
+            assert env.uncertain == ["/file"]
+            assert env.crash(outcome="lost").contents("/file") == b"a" * 2 * SECTOR + b"c"
+            assert env.crash(outcome="kept").contents("/file") == b"b" * 2 * SECTOR + b"c"
+            content = env.crash(seed=seed).contents("/file")
+            assert content[2 * SECTOR :] == b"c"
+            seen.add((content[:1], content[SECTOR : SECTOR + 1]))
+        assert seen == {(one, two) for one in (b"a", b"b") for two in (b"a", b"b")}
 
-    def test_failed_sync_of_a_directory_loses_names(self) -> None:
-        """[E3] The same for directory entries."""
+    @pytest.mark.parametrize("direct", [False, True])
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_a_failed_write_is_uncertain_until_it_is_written_again(
+        self, direct: bool, killed: bool
+    ) -> None:
+        """[E3, I4] Neither later syncs nor later writes elsewhere make it certain."""
+        env = SimEnv()
+        durable_file(env, content=bytes(2 * PAGE))
+        file = env.open_file("/file", direct=direct)
+        env.fail("write", lands=True)
+        with pytest.raises(OSError, match="simulated"):
+            file.write(0, page(env, 1))
+        if killed:
+            env = env.kill()
+            file = env.open_file("/file", direct=direct)
+        assert file.read(0, PAGE) == b"\1" * PAGE
+        file.write(PAGE, page(env, 2))
+        file.sync()
+        assert env.crash(outcome="lost").contents("/file") == bytes(PAGE) + b"\2" * PAGE
+        env = env.if_it_crashed(outcome="kept")
+        assert env.contents("/file") == b"\1" * PAGE + b"\2" * PAGE
+        assert env.uncertain == []
+
+    @pytest.mark.parametrize("direct", [False, True])
+    def test_writing_again_makes_certain(self, direct: bool) -> None:
+        """[E3, I4] The bytes that were written again, and no others of the failed write."""
+        env = SimEnv()
+        durable_file(env, content=bytes(3 * PAGE))
+        file = env.open_file("/file", direct=direct)
+        buffer = env.aligned_buffer(3 * PAGE)
+        buffer[:] = b"\1" * 3 * PAGE
+        env.fail("write", lands=True)
+        with pytest.raises(OSError, match="simulated"):
+            file.write(0, buffer)
+        file.write(PAGE, buffer[:PAGE])
+        file.sync()
+        assert env.crash(outcome="lost").contents("/file") == (
+            bytes(PAGE) + b"\1" * PAGE + bytes(PAGE)
+        )
+        seen = {env.crash(seed=n).contents("/file")[::SECTOR] for n in range(40)}
+        assert {content[8:16] for content in seen} == {b"\1" * 8}
+        assert len(seen) > 5
+
+    def test_a_later_cut_or_hole_is_certain(self) -> None:
+        """[I4] What was cut off or punched since, durably, does not come back."""
+        for change in ("truncate", "punch"):
+            env = SimEnv()
+            file = durable_file(env, content=bytes(PAGE))
+            env.fail("write", lands=True)
+            with pytest.raises(OSError, match="simulated"):
+                file.write(0, b"x" * 2 * PAGE)
+            if change == "truncate":
+                file.truncate(0)
+                file.truncate(PAGE)
+            else:
+                file.punch(0, 2 * PAGE)
+            file.sync()
+            assert not any(env.crash(outcome="kept").contents("/file"))
+
+    def test_a_direct_write_that_a_kill_met_is_uncertain(self) -> None:
+        """[E2, E3] Nobody was told that it is durable; no later direct write makes it so."""
+        env = SimEnv()
+        durable_file(env, content=bytes(2 * PAGE))
+        file = env.open_file("/file", direct=True)
+        env.crash_at = env.calls.last_number + 1
+        with pytest.raises(SimulatedCrash):
+            file.write(0, page(env, 1))
+        env = env.kill()
+        assert env.contents("/file")[:PAGE] == b"\1" * PAGE
+        env.open_file("/file", direct=True).write(PAGE, page(env, 2))
+        assert env.crash(outcome="lost").contents("/file") == bytes(PAGE) + b"\2" * PAGE
+
+    def test_each_kill_gives_a_machine_of_its_own(self) -> None:
+        """One run can be followed by many: what one of them does, the others do not see."""
+        env = SimEnv()
+        file = durable_file(env, content=b"abc")
+        file.write(0, b"x")
+        one, two = env.kill(), env.kill()
+        one.open_file("/file").write(0, b"111")
+        one.open_file("/new", create=True)
+        assert two.contents("/file") == b"xbc"
+        assert two.files() == ["/file"]
+        assert two.crash(outcome="lost").contents("/file") == b"abc"
+
+    def test_names_of_a_failed_sync_are_uncertain(self) -> None:
+        """[E3, D1] The same for directory entries: shown, and kept or lost whatever comes."""
         seen = set()
         for seed in range(40):
             env = SimEnv(seed)
@@ -294,10 +386,38 @@ class TestFaults:
             env.fail("sync_directory")
             with pytest.raises(OSError, match="simulated"):
                 env.sync_directory("/")
+            env = env.kill()
+            env.open_file("/other", create=True)
             env.sync_directory("/")
             assert env.exists("/new")
-            seen.add(env.crash(outcome="kept").exists("/new"))
+            assert env.uncertain == ["/new"]
+            assert env.crash(outcome="lost").files() == ["/other"]
+            assert env.crash(outcome="kept").files() == ["/new", "/other"]
+            seen.add(env.crash(seed=seed).exists("/new"))
         assert seen == {True, False}
+
+    def test_a_name_is_made_certain_by_a_later_one(self) -> None:
+        """[D1] A new file renamed over it, durably; a removal ends all names of its file."""
+        env = SimEnv()
+        env.make_directory("/d")
+        env.sync_directory("/")
+        durable_file(env, "/d/new", b"1")
+        env.rename("/d/new", "/d/name")
+        env.fail("sync_directory")
+        with pytest.raises(OSError, match="simulated"):
+            env.sync_directory("/d")
+        other = env.kill()
+        durable_file(other, "/d/new", b"2")
+        other.rename("/d/new", "/d/name")
+        assert other.if_it_crashed(outcome="lost").files() == ["/d/new"]
+        other.sync_directory("/d")
+        after = other.crash(outcome="lost")
+        assert [(path, after.contents(path)) for path in after.files()] == [("/d/name", b"2")]
+        env = env.kill()
+        env.remove("/d/name")
+        env.sync_directory("/d")
+        assert env.crash(outcome="lost").files() == []
+        assert env.crash(outcome="kept").files() == []
 
     def test_a_durable_rename_ends_names_that_a_failed_sync_left(self) -> None:
         """[E3, E4] After a failed sync of a directory and a later, durable rename: one name."""
@@ -315,8 +435,9 @@ class TestFaults:
             env.sync_directory("/d")
             assert env.crash(outcome="lost").files() == ["/d/c"]
 
-    def test_failed_write_leaves_a_part_at_most(self) -> None:
-        """What a failed write left is a prefix, undecided until a crash."""
+    def test_a_failed_write_shows_a_part_at_most(self) -> None:
+        """What a failed write shows is a prefix: nothing, a part, or all of it."""
+        landed = set()
         for seed in range(20):
             env = SimEnv(seed)
             file = durable_file(env, content=b"a" * PAGE)
@@ -325,6 +446,8 @@ class TestFaults:
                 file.write(0, b"b" * PAGE)
             content = env.contents("/file")
             assert content == b"b" * content.count(b"b") + b"a" * content.count(b"a")
+            landed.add(content.count(b"b"))
+        assert {0, PAGE} < landed
 
     def test_faults_by_kind_pattern_and_count(self) -> None:
         """The nth matching call fails, once; with forever all from there on, until cancelled."""
@@ -442,11 +565,12 @@ class TestFaults:
         file.write(0, page(env, 1))  # zeros may be overwritten
         file.write(PAGE, page(env, 2))
         with pytest.raises(AssertionError, match="overwrites synced pages"):
-            file.write(0, page(env, 1))
+            file.write(0, page(env, 2))
         env.rename("/journal-1", "/journal-2")
         file.write(0, page(env, 3))
+        file.write(0, page(env, 3))  # the same bytes again
         with pytest.raises(AssertionError):
-            file.write(0, page(env, 3))
+            file.write(0, page(env, 4))
         file.truncate(0)
         file.write(0, page(env, 4))
         other = durable_file(env, "/data", b"x" * PAGE)
@@ -566,11 +690,11 @@ def check_log(env: SimEnv, done: Acknowledged) -> None:
 
 class TestEnumeration:
     def test_a_right_log_passes_at_every_crash_point(self) -> None:
-        """Twelve writes, twelve syncs, a creation and a directory sync: 26 points, and the end."""
+        """26 points and the end, each with five fates; and 24 calls whose error is survived."""
         cases = enumerate_crashes(
             lambda env, done: append_log(env, done, early=False), check_log, Acknowledged, rounds=3
         )
-        assert cases == 27 * 5
+        assert cases == 27 * 5 + 24
 
     def test_canary_acknowledges_before_the_sync(self) -> None:
         """The enumeration catches it, and says at which call and how."""
@@ -648,3 +772,11 @@ class TestEnumeration:
                 file.sync()
             counts.add(env.crash().contents("/file").count(b"x"))
         assert {0, 8} < counts
+
+
+def test_the_examples_of_the_documentation() -> None:
+    """docs/simulated-machine.md: what it says can be run."""
+    text = (Path(__file__).parents[1] / "docs" / "simulated-machine.md").read_text()
+    scope: dict[str, int] = {}
+    exec("".join(re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)), scope)
+    assert scope["cases"] > 100

@@ -47,7 +47,10 @@ class Call:
 
 @dataclass
 class Fault:
-    """A planned error: the `nth` matching call from now on fails, once or for ever."""
+    """A planned error: the `nth` matching call from now on fails, once or for ever.
+
+    `lands`: whether reads see all of a write that fails so, or nothing; None leaves it to the seed.
+    """
 
     kind: str
     pattern: str
@@ -55,6 +58,7 @@ class Fault:
     error: BaseException
     forever: bool = False
     at_number: int = 0
+    lands: bool | None = None
     seen: int = field(default=0, init=False)
     hits: int = field(default=0, init=False)
     cancelled: bool = field(default=False, init=False)

@@ -1,45 +1,68 @@
 """Crash a workload at every call, and look at what every kind of failure leaves.
 
+Two kinds of experiment, at each call that is picked:
+
+- the power fails in its midst, and the machine comes up again with what was not durable kept, lost
+  or torn;
+- if it is a write or a sync, it fails with an I/O error, the workload ends with that, and its
+  process is killed. What the call left can be read, but is uncertain (`quire.env`, E3): what is
+  built on it, and synced, may have lost its ground when the power fails. With `resume` the workload
+  goes on in a new process, and the power fails at the calls of that.
+
 A checker that never fails shows nothing: give it once a workload that is wrong on purpose, and
 see that it is caught.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections.abc import Callable
+from random import Random
 from typing import Literal, TypeVar
 
-from quire.testing.sim_calls import SimulatedCrash
+from quire.errors import QuireError
+from quire.testing.sim_calls import Call, SimulatedCrash
 from quire.testing.sim_env import SimEnv
 
 Oracle = TypeVar("Oracle")
+Workload = Callable[[SimEnv, Oracle], None]
+
+FAILING = ("write", "sync", "sync_directory")
 
 
 def enumerate_crashes(
-    workload: Callable[[SimEnv, Oracle], None],
-    check: Callable[[SimEnv, Oracle], None],
+    workload: Workload[Oracle],
+    check: Workload[Oracle],
     new_oracle: Callable[[], Oracle],
     *,
     seed: int = 0,
     rounds: int = 4,
     every: int = 1,
     new_env: Callable[[int], SimEnv] = SimEnv,
+    resume: Workload[Oracle] | None = None,
 ) -> int:
     """Run `workload` once to count its calls, then once for each crash point; returns the cases.
 
     `workload(env, oracle)` notes in the oracle what was acknowledged to it. After each crash
     `check(env, oracle)` sees the machine that came up again: with all that was not durable lost,
-    with all of it kept, and with `rounds` seeded mixtures. It raises AssertionError if something
-    acknowledged is missing; a note then tells call, seed and fate. `every` thins the points out.
+    with all of it kept, and with `rounds` seeded mixtures. After each I/O error it sees the machine
+    that goes on; there it should itself work on what it finds, and lose the power. It raises
+    AssertionError if something acknowledged is missing; a note then tells call, seed and fate.
+    `every` thins the points out.
+
+    `resume(env, oracle)` takes up the work on a machine that goes on after an error. It is crashed
+    at each of its calls after one error in each kind of call on each kind of file; what the oracle
+    knew when the error came is copied for each of them (`copy.deepcopy`).
     """
     env = new_env(seed)
     oracle = new_oracle()
     workload(env, oracle)
-    total = env.calls.last_number
+    calls = list(env.calls.log)
     cases = _check_fates(env, oracle, check, rounds, "after the last call")
-    for number in range(1, total + 1, every):
+    for call in calls[::every]:
         env = new_env(seed)
-        env.crash_at = number
+        env.crash_at = call.number
         oracle = new_oracle()
         try:
             workload(env, oracle)
@@ -47,26 +70,88 @@ def enumerate_crashes(
             if not env.crashed:
                 raise
         if env.crashed:  # perhaps on another thread, so that nothing was raised here
-            where = f"seed {seed}, crash in {env.calls.log[number - 1]}"
+            where = f"seed {seed}, crash in {env.calls.log[call.number - 1]}"
             cases += _check_fates(env, oracle, check, rounds, where)
+    for call in _failing(calls, every):
+        env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
+        with _Noting(f"seed {seed}, error in {call}; the process was killed"):
+            check(env.kill(), oracle)
+        cases += 1
+    if resume is not None:
+        for call in _one_of_each(calls, seed):
+            env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
+            with _Noting(f"seed {seed}, error in {call}, and gone on after it"):
+                cases += _resumed(env, oracle, resume, check, rounds=rounds, every=every)
     return cases
 
 
-def _check_fates(
+def _resumed(
     env: SimEnv,
     oracle: Oracle,
-    check: Callable[[SimEnv, Oracle], None],
+    resume: Workload[Oracle],
+    check: Workload[Oracle],
+    *,
     rounds: int,
-    where: str,
+    every: int,
+) -> int:
+    """Go on after an error, and lose the power at the calls of that; the cases."""
+    return enumerate_crashes(
+        resume,
+        check,
+        lambda: copy.deepcopy(oracle),
+        seed=env.seed,
+        rounds=rounds,
+        every=every,
+        new_env=lambda _: env.kill(),
+    )
+
+
+def _failed(
+    workload: Workload[Oracle], env: SimEnv, oracle: Oracle, call: Call
+) -> tuple[SimEnv, Oracle]:
+    """The machine and the oracle after a workload that an I/O error met in the call."""
+    env.fail_at(call.number)
+    with contextlib.suppress(OSError, QuireError):  # it may go on, if the error is not its own
+        workload(env, oracle)
+    return env, oracle
+
+
+def _failing(calls: list[Call], every: int) -> list[Call]:
+    """The calls that leave something uncertain when they fail. The root is not a workload's own."""
+    return [call for call in calls if call.kind in FAILING and call.path != "/"][::every]
+
+
+def _one_of_each(calls: list[Call], seed: int) -> list[Call]:
+    """One call of each kind on each kind of file, drawn from the seed."""
+    by_kind: dict[tuple[str, str], list[Call]] = {}
+    for call in _failing(calls, 1):
+        name = call.path.rpartition("/")[2]
+        by_kind.setdefault((call.kind, name.partition(".")[2] or name), []).append(call)
+    random = Random(f"errors {seed}")
+    return [random.choice(by_kind[key]) for key in sorted(by_kind)]
+
+
+def _check_fates(
+    env: SimEnv, oracle: Oracle, check: Workload[Oracle], rounds: int, where: str
 ) -> int:
     outcomes: tuple[Literal["lost", "kept"], ...] = ("lost", "kept")
     fates = [(f"all {outcome}", env.crash(outcome=outcome)) for outcome in outcomes]
     fates += [(f"crash(seed={n})", env.crash(seed=n)) for n in range(rounds)]
     for fate, after in fates:
-        survivals = list(after.survivals)
-        try:
+        with _Noting(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
             check(after, oracle)
-        except Exception as error:
-            error.add_note(f"{where}; {fate}; not durable then: {survivals}")
-            raise
     return len(fates)
+
+
+class _Noting:
+    """Errors inside tell where they happened."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            error.add_note(self._where)

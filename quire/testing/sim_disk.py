@@ -2,16 +2,19 @@
 
 D1. Names change in `entries` at once, and in `durable` when their directory is synced. At a power
     failure every name change since is kept or lost, each on its own; a rename is one change.
+    So is one whose sync failed (`uncertain`), whatever was synced later, until a later change of
+    the same name, or of the same file's name, is durable.
 D2. A file whose own bytes were synced is lost with its name if the name was not synced.
 D3. Space is counted in pages of 4096 bytes, over all files that have a name.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
@@ -27,6 +30,7 @@ class SimDirectory:
 
 
 Node = SimDirectory | SimInode
+Naming = tuple[SimDirectory, str, Node | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +39,8 @@ class NameChange:
 
     kind: Literal["create", "remove", "rename"]
     path: str
-    names: tuple[tuple[SimDirectory, str, Node | None], ...]
+    names: tuple[Naming, ...]
+    removed: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ class SimDisk:
 
     def __init__(self) -> None:
         self.root = SimDirectory()
-        self.pending: list[NameChange] = []
+        self.pending: list[NameChange] = []  # all that are not durable, in order
+        self.uncertain: set[NameChange] = set()  # those of them that no sync makes durable
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -95,7 +101,7 @@ class SimDisk:
         if isinstance(node, SimDirectory) and node.entries:
             raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         directory, name = self.parent(path)
-        return NameChange("remove", path, ((directory, name, None),))
+        return NameChange("remove", path, ((directory, name, None),), removed=node)
 
     def renaming(self, old: str, new: str) -> NameChange:
         node = self.get(old)
@@ -125,21 +131,43 @@ class SimDisk:
         A rename between directories takes with it all that came before, as a file system's
         journal does, so that name changes of one directory never become durable out of order.
         """
-        touching = [c for c in self.pending if any(d is directory for d, _, _ in c.names)]
+        waiting = [change for change in self.pending if change not in self.uncertain]
+        touching = [c for c in waiting if any(d is directory for d, _, _ in c.names)]
         crossing = [c for c in touching if any(d is not directory for d, _, _ in c.names)]
         if not crossing:
             return touching
-        last = self.pending.index(crossing[-1])
-        return [c for i, c in enumerate(self.pending) if i <= last or c in touching]
+        last = waiting.index(crossing[-1])
+        return [c for i, c in enumerate(waiting) if i <= last or c in touching]
 
     def make_durable(self, changes: list[NameChange]) -> None:
         for change in changes:
-            if change in self.pending:
+            if change in self.pending and change not in self.uncertain:
+                self._make_certain(change)
                 self.pending.remove(change)
+                if change.removed is not None:
+                    self._drop_durable_names(change.removed)
                 for directory, name, node in change.names:
                     if node is not None:
                         self._drop_durable_names(node)
                     set_name(directory.durable, name, node)
+
+    def _make_certain(self, durable: NameChange) -> None:
+        """What was uncertain before about the same names, or the same file's name, is no more."""
+        nodes = [node for _, _, node in durable.names] + [durable.removed]
+        earlier = self.pending[: self.pending.index(durable)]
+        for change in [change for change in earlier if change in self.uncertain]:
+            left = tuple(
+                naming
+                for naming in change.names
+                if (naming[2] is None or naming[2] not in nodes)
+                and not any(naming[0] is d and naming[1] == name for d, name, _ in durable.names)
+            )
+            if left != change.names:
+                place = self.pending.index(change)
+                self.uncertain.remove(change)
+                rest = [replace(change, names=left)] if left else []
+                self.pending[place : place + 1] = rest
+                self.uncertain.update(rest)
 
     def _drop_durable_names(self, node: Node) -> None:
         """A file has one name: an earlier one, whose change was never made durable, goes."""
@@ -157,10 +185,18 @@ class SimDisk:
             if isinstance(node, SimDirectory):
                 yield from self._directories(node, seen)
 
-    def drop_pending(self, changes: list[NameChange], random: Random) -> None:
-        """A failed sync of a directory: each change is durable or never will be."""
-        self.make_durable([change for change in changes if random.random() < 0.5])
-        self.pending = [change for change in self.pending if change not in changes]
+    def fail_sync(self, changes: list[NameChange]) -> None:
+        """A failed sync of a directory: these changes are uncertain from now on (D1)."""
+        self.uncertain.update(change for change in changes if change in self.pending)
+
+    def uncertain_paths(self) -> list[str]:
+        """The paths of names and of files with changes that a failure left uncertain."""
+        names = [change.path for change in self.pending if change in self.uncertain]
+        return names + [path for path, inode in self.files() if inode.uncertain]
+
+    def after_kill(self) -> SimDisk:
+        """A disk of its own, with all that its process had done and nothing decided."""
+        return copy.deepcopy(self)
 
     def files(self) -> Iterator[tuple[str, SimInode]]:
         """All files that have a name, by path."""
@@ -181,7 +217,8 @@ class SimDisk:
             if outcome == "kept":
                 for directory, name, node in change.names:
                     _take_name(names, directory, name, node)
-            report.append(Survival(change.path, change.kind, outcome))
+            failed = "failed " if change in self.uncertain else ""
+            report.append(Survival(change.path, f"{failed}{change.kind}", outcome))
         disk = SimDisk()
         copies: dict[int, Node] = {id(self.root): disk.root}
         self._copy(self.root, disk.root, "", names, copies, random, mood, report)
@@ -212,9 +249,7 @@ class SimDisk:
                 inode.path = child
                 copies[id(node)] = inode
                 new.entries[name] = inode
-                report += [
-                    Survival(child, f"{c.kind} {c.offset}+{c.length}", o) for c, o in outcomes
-                ]
+                report += [Survival(child, change, outcome) for change, outcome in outcomes]
         new.durable = dict(new.entries)
 
 

@@ -1,7 +1,9 @@
 """A simulated machine: a disk that crashes, tears, fails and fills up on a seed, and a clock.
 
 S1. `SimEnv` keeps every promise of `quire.env` (E1 to E8), and no promise beyond them: what is not
-    durable by E1, E2 and E4 is kept, lost or torn at a `crash`, on the seed.
+    durable by E1, E2 and E4 is kept, lost or torn at a `crash`, on the seed. That includes what a
+    failed write or sync left (E3): the running machine shows it, also after a `kill`, and no later
+    sync makes it durable.
 S2. The same workload on the same seed does the same, as long as one thread does it.
 S3. After a crash the environment and all its handles raise `SimulatedCrash`, and go on raising.
 S4. Nothing passes but what is asked for: time goes on by a microsecond per look, and by `sleep`
@@ -21,11 +23,25 @@ from quire.os_file import aligned_buffer, raise_if_full
 from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
-from quire.testing.sim_inode import PAGE_BYTES, Outcome, SimInode, pages_of
+from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode, pages_of
 
 # (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
 InUse = Callable[["SimEnv", str, int, int], str]
 
+
+class Tally:
+    """How many power failures were looked at, over all machines of this process."""
+
+    def __init__(self) -> None:
+        self.power_failures = 0
+        self.uncertain = 0  # of them, those with something uncertain
+
+    def count(self, uncertain: list[str]) -> None:
+        self.power_failures += 1
+        self.uncertain += bool(uncertain)
+
+
+TALLY = Tally()
 START_US = 1_700_000_000_000_000
 STEP_US = 1
 
@@ -95,6 +111,7 @@ class SimEnv:
         """
         with self.guard:
             self.crashed = True
+            TALLY.count(self.uncertain)
             return self.if_it_crashed(seed=seed, outcome=outcome)
 
     def if_it_crashed(
@@ -115,11 +132,12 @@ class SimEnv:
     def kill(self) -> SimEnv:
         """The machine after its process was killed: all that was written is still there.
 
-        What was not durable is still not durable; locks and handles are gone.
+        What was not durable is still not durable, and what had failed is still uncertain; locks and
+        handles are gone. Each call gives a machine of its own.
         """
         with self.guard:
             self.crashed = True
-            return self._restarted(self.disk, self.seed + 1)
+            return self._restarted(self.disk.after_kill(), self.seed + 1)
 
     def fail(
         self,
@@ -128,13 +146,16 @@ class SimEnv:
         nth: int = 1,
         error: BaseException | None = None,
         forever: bool = False,
+        lands: bool | None = None,
     ) -> Fault:
         """Let the nth call of this kind from now on, on a path or file name that matches, fail.
 
-        Kinds are those of `sim_calls`, or "*". The error is EIO unless given. A failed sync drops
-        the writes that it should have made durable; they stay readable (E3).
+        Kinds are those of `sim_calls`, or "*". The error is EIO unless given. What a failed sync
+        should have made durable stays readable, and so does a failed write: all of it, nothing, or
+        some sectors from its beginning, as the seed or `lands` says. Whether it is there after a
+        power failure is open, whatever is synced later, until it is written again (E3).
         """
-        fault = Fault(kind, pattern, nth, error or io_error(), forever)
+        fault = Fault(kind, pattern, nth, error or io_error(), forever, lands=lands)
         self._faults.append(fault)
         return fault
 
@@ -149,7 +170,8 @@ class SimEnv:
     def forbid_overwrite(self, pattern: str, in_use: InUse | None = None) -> None:
         """From now on AssertionError for a write over a synced page that is not zero.
 
-        Renaming the file, cutting it, or punching the page declares the space to be free again.
+        Writing the very same bytes again is allowed. Renaming the file, cutting it, or punching
+        the page declares the space to be free again.
         With `in_use`, AssertionError for a write, punch or cut of what that function says is in
         use, and nothing else: for files whose pages are used again without any of these.
         """
@@ -182,6 +204,12 @@ class SimEnv:
         """The paths of all files."""
         with self.guard:
             return [path for path, _ in self.disk.files()]
+
+    @property
+    def uncertain(self) -> list[str]:
+        """The paths of what a failed write or sync left: shown now, and perhaps never durable."""
+        with self.guard:
+            return self.disk.uncertain_paths()
 
     def used_bytes(self) -> int:
         """The space in use, by pages that are written or allocated."""
@@ -264,10 +292,10 @@ class SimEnv:
             covered = self.disk.covered_by(self.disk.directory(path))
         call = self.begin("sync_directory", path)
         with self.guard:
-            error = self.fault(call)
-            if error is not None:
-                self.disk.drop_pending(covered, self.random)
-                raise error
+            fault = self.strike(call)
+            if fault is not None:
+                self.disk.fail_sync(covered)
+                raise fault.make_error()
             self.crash_point(call)
             self.disk.make_durable(covered)
 
@@ -323,17 +351,24 @@ class SimEnv:
         self.check_alive()
         return call
 
-    def fault(self, call: Call) -> BaseException | None:
-        """The error planned for this call, if any."""
+    def strike(self, call: Call) -> Fault | None:
+        """What was planned to fail this call, if anything."""
         self.check_alive()
         struck = [fault for fault in self._faults if fault.strikes(call)]
-        return struck[0].make_error() if struck else None
+        return struck[0] if struck else None
 
     def raise_fault(self, call: Call) -> None:
         with self.guard:
-            error = self.fault(call)
-        if error is not None:
-            raise error
+            fault = self.strike(call)
+        if fault is not None:
+            raise fault.make_error()
+
+    def landed(self, fault: Fault, length: int) -> int:
+        """How many bytes of a failed write reads see."""
+        lands = self.random.choice((True, False, None)) if fault.lands is None else fault.lands
+        if lands is None:
+            return self.random.randrange(length + 1) // SECTOR_BYTES * SECTOR_BYTES
+        return length if lands else 0
 
     def crash_point(self, call: Call) -> None:
         """In the middle of a call: its change is made, and not durable."""
@@ -360,13 +395,13 @@ class SimEnv:
                     f"{kind} of {length} bytes at {offset} of {inode.path}, in use by {holder}"
                 )
 
-    def check_overwrite(self, inode: SimInode, offset: int, length: int) -> None:
+    def check_overwrite(self, inode: SimInode, offset: int, data: bytes) -> None:
         if not inode.protected or not self.forbids_overwrite(inode.path):
             return
-        hit = inode.protected.intersection(pages_of(offset, length))
-        if hit:
+        hit = inode.protected.intersection(pages_of(offset, len(data)))
+        if hit and inode.cache[offset : offset + len(data)] != data:
             raise AssertionError(
-                f"write of {length} bytes at {offset} of {inode.path} overwrites synced pages"
+                f"write of {len(data)} bytes at {offset} of {inode.path} overwrites synced pages"
                 f" {sorted(hit)} in place"
             )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from quire.errors import InvalidArgument
 from quire.os_file import DIRECT_ALIGNMENT
-from quire.testing.sim_inode import SECTOR_BYTES, Change, SimInode, pages_of
+from quire.testing.sim_inode import Change, SimInode, pages_of
 
 if TYPE_CHECKING:
     from quire.testing.sim_env import SimEnv
@@ -51,15 +51,17 @@ class SimFile:
         with self._env.guard:
             self._check_open()
             self._env.check_in_use("write", self._inode, offset, len(written))
-            self._env.check_overwrite(self._inode, offset, len(written))
+            self._env.check_overwrite(self._inode, offset, written)
             self._env.check_room(self._inode, offset, len(written))
-            error = self._env.fault(call)
-            if error is not None:
-                # Some of it may have reached the disk: that stays undecided until a crash.
-                part = self._env.random.randrange(len(written) + 1) // SECTOR_BYTES * SECTOR_BYTES
-                self._inode.change("write", offset, part, written[:part])
-                raise error
-            self._changed(self._inode.change("write", offset, len(written), written))
+            fault = self._env.strike(call)
+            if fault is not None:
+                # Reads may see it, or a part of it; whether it lasts is open until the power fails.
+                landed = self._env.landed(fault, len(written))
+                self._inode.fail_write(offset, written[:landed])
+                raise fault.make_error()
+            self._changed(
+                self._inode.change("write", offset, len(written), written, direct=self.direct)
+            )
             self._env.crash_point(call)
             self._settle()
 
@@ -72,10 +74,10 @@ class SimFile:
         call = self._env.begin("sync", self._inode.path)
         with self._env.guard:
             self._check_open()
-            error = self._env.fault(call)
-            if error is not None:
-                self._inode.drop_pending(covered, self._env.random)
-                raise error
+            fault = self._env.strike(call)
+            if fault is not None:
+                self._inode.fail_sync(covered, self._env.random)
+                raise fault.make_error()
             self._env.crash_point(call)
             self._make_durable(covered)
 

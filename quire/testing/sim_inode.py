@@ -1,21 +1,26 @@
 """One file of the simulated disk: what reads see, what is durable, and what lies between.
 
 I1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
-    `pending` are the changes since, in order, that a sync makes durable.
-I2. At a power failure every pending change is kept, lost or (a write) torn by sectors of 512
-    bytes, each on its own. Writes to the same sector in another order give no further outcome:
-    the earlier write last is the same as the later one lost.
+    `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
+    whose write or sync failed: reads see them too, but no sync ever makes them durable.
+I2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
+    sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
+    further outcome: the earlier write last is the same as the later one lost.
 I3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
     writes go to the older buffers too.
+I4. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
+    same bytes again and syncing them makes certain what a failed write left. A cut whose sync
+    failed is the exception: whether it is durable is decided at once.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 SECTOR_BYTES = 512
 PAGE_BYTES = 4096
@@ -25,13 +30,17 @@ Outcome = Literal["kept", "lost", "torn"]
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a file. `data` for a write; `length` is the new size for grow and truncate."""
+    """A change of a file. `data` for a write; `length` is the new size for grow and truncate.
+
+    `direct`: a write through a direct handle, which is durable by itself or not at all.
+    """
 
     number: int
     kind: Literal["write", "punch", "grow", "truncate"]
     offset: int
     length: int
     data: bytes = b""
+    direct: bool = False
 
 
 class CacheBuffer(bytearray):
@@ -49,6 +58,7 @@ class SimInode:
         self.durable = bytearray() if durable is None else durable
         self.cache = CacheBuffer(self.durable)
         self.pending: list[Change] = []
+        self.uncertain: list[Change] = []
         self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
         self._older: list[weakref.ref[CacheBuffer]] = []
@@ -67,10 +77,12 @@ class SimInode:
         offset: int,
         length: int,
         data: bytes = b"",
+        *,
+        direct: bool = False,
     ) -> Change:
         """Change what reads see; durable only after `make_durable`."""
         self._changes += 1
-        change = Change(self._changes, kind, offset, length, data)
+        change = Change(self._changes, kind, offset, length, data, direct)
         if kind == "truncate" and length < len(self.cache):
             self._shrink(length)
         else:
@@ -86,10 +98,37 @@ class SimInode:
         written: set[int] = set()
         while self.pending and self.pending[0].number <= up_to:
             change = self.pending.pop(0)
-            apply(self.durable, change)
+            self._settle(change)
             if change.kind == "write":
                 written.update(pages_of(change.offset, change.length))
         return written
+
+    def fail_write(self, offset: int, data: bytes) -> None:
+        """A write that failed has changed so much of what reads see; it stays uncertain (I4)."""
+        if data:
+            change = self.change("write", offset, len(data), data)
+            self.pending.remove(change)
+            self.uncertain.append(change)
+
+    def fail_sync(self, up_to: int, random: Random) -> None:
+        """The pending changes up to this number are uncertain from now on (I4)."""
+        while self.pending and self.pending[0].number <= up_to:
+            change = self.pending.pop(0)
+            if change.kind != "truncate":
+                self.uncertain.append(change)
+            elif random.random() < 0.5:
+                self._settle(change)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SimInode:
+        """The same file once its process was killed: a direct write under way is uncertain."""
+        inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
+        memo[id(self)] = inode
+        inode.cache = CacheBuffer(self.cache)
+        inode.pending = [change for change in self.pending if not change.direct]
+        inode.uncertain = [*self.uncertain, *(change for change in self.pending if change.direct)]
+        inode.pages, inode.protected = set(self.pages), set(self.protected)
+        inode._changes = self._changes
+        return inode
 
     def protect(self, pages: set[int]) -> None:
         """From now on nobody may overwrite those of the pages that are durable and not zero."""
@@ -98,25 +137,33 @@ class SimInode:
             if content.count(0) < len(content):
                 self.protected.add(page)
 
-    def drop_pending(self, up_to: int, random: Random) -> None:
-        """A failed sync: each change became durable, or not, or in part, and never will."""
-        while self.pending and self.pending[0].number <= up_to:
-            survive(self.durable, self.pending.pop(0), random, draw_outcome(random))
-
     def after_power_failure(
         self, random: Random, mood: Outcome | None
-    ) -> tuple[SimInode, list[tuple[Change, Outcome]]]:
-        """A new inode with what survived, and what became of each pending change."""
+    ) -> tuple[SimInode, list[tuple[str, Outcome]]]:
+        """A new inode with what survived, and what became of each change that was not durable."""
         content = bytearray(self.durable)
-        outcomes: list[tuple[Change, Outcome]] = []
-        for change in self.pending:
+        outcomes: list[tuple[str, Outcome]] = []
+        for change in sorted([*self.uncertain, *self.pending], key=lambda change: change.number):
             outcome = survive(content, change, random, mood or draw_outcome(random))
-            outcomes.append((change, outcome))
+            failed = "failed " if change in self.uncertain else ""
+            outcomes.append((f"{failed}{change.kind} {change.offset}+{change.length}", outcome))
         inode = SimInode(self.path, self.modified_us, content)
         end = -(-len(content) // PAGE_BYTES)
         inode.pages = {page for page in self.pages if page < end}
         inode.protected = {page for page in self.protected if page < end}
         return inode, outcomes
+
+    def _settle(self, change: Change) -> None:
+        """The change is durable; older ones of the same bytes are uncertain no more (I4)."""
+        apply(self.durable, change)
+        if not self.uncertain or change.kind == "grow":
+            return
+        first, end = change.offset, change.offset + change.length
+        if change.kind == "truncate":
+            first, end = change.length, sys.maxsize
+        older = [known for known in self.uncertain if known.number < change.number]
+        newer = [known for known in self.uncertain if known.number > change.number]
+        self.uncertain = [part for known in older for part in outside(known, first, end)] + newer
 
     def _shrink(self, length: int) -> None:
         for buffer in self._buffers():
@@ -169,6 +216,19 @@ def end_of(change: Change) -> int:
     if change.kind == "write":
         return change.offset + change.length
     return change.length
+
+
+def outside(change: Change, first: int, end: int) -> list[Change]:
+    """What is left of a change of a file when nothing of it counts between two offsets."""
+    if change.kind == "grow":
+        return [change] if change.length <= first or end < sys.maxsize else []
+    parts = []
+    last = change.offset + change.length
+    for start, stop in ((change.offset, min(last, first)), (max(change.offset, end), last)):
+        if start < stop:
+            data = change.data[start - change.offset : stop - change.offset]
+            parts.append(replace(change, offset=start, length=stop - start, data=data))
+    return parts
 
 
 def apply(content: bytearray, change: Change) -> None:

@@ -14,8 +14,8 @@ from quire.engine import checkpoint, checkpoint_file
 from quire.engine.fold import Fold
 from quire.engine.free_space import FreeSpace
 from quire.engine.options import FIXED
-from quire.errors import StoreCorrupt
-from quire.testing import SimEnv, SimFile, enumerate_crashes
+from quire.errors import StoreCorrupt, StoreNotFound
+from quire.testing import TALLY, SimEnv, SimFile, enumerate_crashes
 from tests.engine.page_guard import guard_pages
 from tests.engine.workload import (
     PATH,
@@ -25,6 +25,7 @@ from tests.engine.workload import (
     check_space,
     check_store,
     drain,
+    gone_on,
     new_machine,
     open_store,
 )
@@ -35,9 +36,18 @@ LARGE_PAGES: dict[str, Any] = {"page_size": 65536, "segment_bytes": 1 << 20, "da
 
 
 def crash_everywhere(
-    seed: int, *, every: int = 1, rounds: int = 2, direct: bool = True, **options: Any
+    seed: int,
+    *,
+    every: int = 1,
+    rounds: int = 2,
+    direct: bool = True,
+    resumed: bool = False,
+    **options: Any,
 ) -> int:
-    """A workload, crashed at its calls; the number of cases."""
+    """A workload, crashed at its calls; the number of cases.
+
+    `resumed`: also when it goes on after an error, in each kind of write and sync.
+    """
     fixed = {name: options[name] for name in FIXED if name in options}
 
     def check(env: SimEnv, oracle: Oracle) -> None:
@@ -51,6 +61,7 @@ def crash_everywhere(
         rounds=rounds,
         every=every,
         new_env=lambda n: SimEnv(n, direct=direct),
+        resume=gone_on(seed, **fixed) if resumed else None,
     )
 
 
@@ -80,6 +91,23 @@ def test_promise_1_2_3_power_failure_with_several_data_files(
     """The same with queues in several data files, whose writes survive or not on their own."""
     for n in range(max(1, rounds // 25)):
         assert crash_everywhere(seed + n, direct=direct, every=4, **options) > 100
+
+
+@pytest.mark.promise(1, 2, 11)
+@pytest.mark.parametrize(
+    "options", [{"direct": True}, {"direct": False}, {"data_files": 2}], ids=str
+)
+def test_promise_1_2_11_power_failure_after_an_error(
+    seed: int, rounds: int, options: dict[str, Any]
+) -> None:
+    """A write or sync failed, and the store was opened again: what it shows then stays (O3).
+
+    What failed reads back until the power fails, whatever is synced later, and may be gone then.
+    """
+    for n in range(max(1, rounds // 25)):
+        before = TALLY.uncertain
+        assert crash_everywhere(seed + n, steps=25, every=8, resumed=True, **options) > 200
+        assert TALLY.uncertain > before + 50
 
 
 @pytest.mark.promise(1, 2)
@@ -309,3 +337,15 @@ def test_canary_uses_released_pages_within_a_checkpoint(
     monkeypatch.setattr("quire.engine.places.Places.withhold", lambda places: None)
     with pytest.raises(Exception):  # noqa: B017, PT011
         crash_several(range(seed, seed + 60), every=1000, rounds=0)
+
+
+@pytest.mark.parametrize(
+    "skipped", ["quire.journal.recovery._settle_last_group", "quire.engine.opened.settle"]
+)
+def test_canary_builds_on_what_may_be_gone(
+    seed: int, monkeypatch: pytest.MonkeyPatch, skipped: str
+) -> None:
+    """A recovery that does not write the last group, or the newest checkpoint, again is caught."""
+    monkeypatch.setattr(skipped, lambda *_, **options: None)
+    with pytest.raises((AssertionError, StoreCorrupt, StoreNotFound)):
+        crash_several(range(seed, seed + 20), steps=25, every=20, rounds=1, resumed=True)

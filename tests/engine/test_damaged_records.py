@@ -194,9 +194,8 @@ def test_promise_10_changes_at_the_same_time_release_together(
     changes[not first]()
     assert len(refused) == 1
     assert not store.failed
-    killed = env.kill()
     damage.flip()
-    assert open_store(killed).verify().ok
+    assert open_store(env.kill()).verify().ok
 
 
 @pytest.mark.promise(10)

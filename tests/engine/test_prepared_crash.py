@@ -22,6 +22,7 @@ from tests.engine.workload import (
     check_space,
     check_store,
     drain,
+    gone_on,
     new_machine,
     open_store,
 )
@@ -31,14 +32,25 @@ pytestmark = pytest.mark.crash
 MUCH: dict[str, Any] = {"prepares": 40}
 
 
-def crash_everywhere(seed: int, *, every: int = 1, rounds: int = 2, **options: Any) -> int:
-    """A workload that prepares and decides much, crashed at its calls; the number of cases."""
+def crash_everywhere(
+    seed: int, *, every: int = 1, rounds: int = 2, resumed: bool = False, **options: Any
+) -> int:
+    """A workload that prepares and decides much, crashed at its calls; the number of cases.
+
+    `resumed`: also when it goes on after an error, in each kind of write and sync.
+    """
 
     def check(env: SimEnv, oracle: Oracle) -> None:
         check_store(env, oracle, seed=seed + env.random.getrandbits(16))
 
     return enumerate_crashes(
-        Workload(seed, **MUCH, **options), check, Oracle, seed=seed, rounds=rounds, every=every
+        Workload(seed, **MUCH, **options),
+        check,
+        Oracle,
+        seed=seed,
+        rounds=rounds,
+        every=every,
+        resume=gone_on(seed, prepares=40) if resumed else None,
     )
 
 
@@ -47,6 +59,13 @@ def test_promise_1_2_7_power_failure_around_prepare_and_decision(seed: int, roun
     """At every call: prepared, decided or not, as acknowledged; the call under way, one of both."""
     for n in range(max(1, rounds // 25)):
         assert crash_everywhere(seed + n, every=2, steps=30) > 100
+
+
+@pytest.mark.promise(1, 7, 11)
+def test_promise_1_7_11_power_failure_after_an_error(seed: int, rounds: int) -> None:
+    """The same where an error came first: what is prepared, once shown, is prepared or decided."""
+    for n in range(max(1, rounds // 25)):
+        assert crash_everywhere(seed + n, every=8, steps=25, resumed=True) > 200
 
 
 @pytest.mark.promise(7, 8)

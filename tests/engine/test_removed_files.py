@@ -11,7 +11,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine.discarded import DiscardedFiles
 from quire.engine.places import Places
-from quire.errors import PositionLost, StoreCorrupt
+from quire.errors import PositionLost, StoreCorrupt, StoreFailed
 from quire.ltds import LtdsWriter, is_foreign, list_ids, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
@@ -159,6 +159,29 @@ def test_a_checkpoint_beside_a_removal_leaves_the_sync_to_the_next_one(seed: int
     assert len(beside) == 1
     store.checkpoint()
     assert list_ids(env.crash(outcome="lost"), LTDS) == []
+
+
+@pytest.mark.parametrize("sliced", [True, False])
+def test_a_removal_whose_sync_failed_is_made_again(seed: int, sliced: bool) -> None:
+    """The next opening finds no file, and no later sync makes that durable (D5)."""
+    env = new_machine(seed)
+    store = open_store(env)
+    _, adopted = furnish(env, store)
+    assert read_all(store) == 40
+    store.checkpoint()
+    remove_slices(store)
+    env.fail("sync_directory", LTDS)
+    with pytest.raises(StoreFailed):
+        store.checkpoint()
+    env = env.kill()
+    assert list_ids(env, LTDS) == []
+    store = open_store(env)
+    if sliced:
+        remove_slices(store)
+    else:
+        store._context.places.sweep()
+    store.checkpoint()
+    assert adopted not in list_ids(env.crash(outcome="lost"), LTDS)
 
 
 class Noted:

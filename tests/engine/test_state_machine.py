@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from quire.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    StoreFailed,
     SubscriptionNotFound,
     TransactionNotFound,
     XidExists,
@@ -345,6 +347,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
+        self.env = self.env.kill()
+        self.opened_again()
+
+    @rule(nth=st.integers(1, 30))
+    def error_in_a_checkpoint(self, nth: int) -> None:
+        """Whatever it leaves: no commit is uncertain, so the next process finds all of them."""
+        fault = self.env.fail_at(self.env.calls.last_number + nth)
+        with contextlib.suppress(StoreFailed):
+            self.store.checkpoint()
+        fault.cancel()
         self.env = self.env.kill()
         self.opened_again()
 

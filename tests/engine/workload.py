@@ -243,6 +243,11 @@ class Oracle:
     ids: dict[bytes, int] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)  # files of others that were committed
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Oracle:
+        """The same, without what the effects know of the store that they come from."""
+        pending = None if self.pending is None else self.pending.copy()
+        return Oracle(self.created, self.model.copy(), pending, dict(self.ids), set(self.adopted))
+
     def allowed(self) -> list[Model]:
         return [self.model] if self.pending is None else [self.model, self.pending]
 
@@ -354,6 +359,24 @@ def drain_all(store: Store) -> None:
     assert store.verify().ok
 
 
+def make_room(env: SimEnv) -> None:
+    """Before a store is made, perhaps again: what the error of its creation said is done."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    if PATH in env.uncertain:
+        remove_tree(env, PATH)
+
+
+def remove_tree(env: SimEnv, path: str) -> None:
+    """Remove a directory with all that is in it."""
+    for name in env.list_directory(path):
+        try:
+            env.remove(f"{path}/{name}")
+        except OSError:
+            remove_tree(env, f"{path}/{name}")
+    env.remove(path)
+
+
 def check_store(
     env: SimEnv, oracle: Oracle, *, seed: int = 0, steps: int = 3, **options: Any
 ) -> None:
@@ -363,8 +386,7 @@ def check_store(
     """
     env.capacity_bytes = None
     if not oracle.created:
-        env.make_directory("/disk")
-        env.sync_directory("/")
+        make_room(env)
     store = open_store(env, **options)
     model = oracle.match(store)
     check_ids(store, oracle)
@@ -384,6 +406,26 @@ def check_store(
     drain(store, model)
     store.close()
     open_store(again, **options).close()
+
+
+def gone_on(
+    seed: int, *, steps: int = 4, prepares: int = 4, **options: Any
+) -> Callable[[SimEnv, Oracle], None]:
+    """What goes on in a new process where an error ended a workload (`resume` of enumerations).
+
+    What the store shows once it is open again is what must be there from then on.
+    """
+
+    def resume(env: SimEnv, oracle: Oracle) -> None:
+        env.capacity_bytes = None
+        if not oracle.created:
+            make_room(env)
+        store = open_store(env, **options)
+        oracle.model, oracle.pending, oracle.created = oracle.match(store).copy(), None, True
+        more = Workload(seed, steps=steps, prepares=prepares, first_payload=50_000, **options)
+        more.run(env, store, oracle).close()
+
+    return resume
 
 
 # The workload -------------------------------------------------------------------------------------
