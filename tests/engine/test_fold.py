@@ -159,7 +159,7 @@ def test_the_fold_of_a_whole_journal_is_the_live_state(
     The journal keeps all of its segments here; with and without checkpoints, which change nothing
     that the fold knows.
     """
-    monkeypatch.setattr(SegmentSet, "release", lambda self, before: [])
+    monkeypatch.setattr(SegmentSet, "release", lambda *_: [])
     if not checkpoints:
         monkeypatch.setattr(Store, "checkpoint", lambda self: None)
     records = prepared = 0

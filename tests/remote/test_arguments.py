@@ -64,6 +64,16 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "create_queue data_file": (
         [*FROM_ZERO, 2], lambda store, bad: store.create_queue("new", data_file=bad)
     ),
+    "create_queues": (
+        ["ab", b"ab", 5, None, {"name": "a"}, [5], [None], [{"size": 1}], [{"kind": "work"}]],
+        lambda store, bad: store.create_queues(bad),
+    ),
+    "create_queues name": (NAMES, lambda store, bad: store.create_queues(["new", bad])),
+    "create_queues data_file": (
+        [*FROM_ZERO, 2],
+        lambda store, bad: store.create_queues(["new", {"name": "b", "data_file": bad}]),
+    ),
+    "catalog": (["schedule", 5, b"queue", True], lambda store, bad: store.catalog(bad)),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
     "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
     "positions": (NAMES, lambda store, bad: store.positions(bad)),
