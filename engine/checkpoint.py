@@ -17,56 +17,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from quire.env import Env
 from quire.errors import StoreFailed
-from quire.journal import Journal
 
 from . import format
-from .block_reader import BlockReader
 from .block_ref import BlockRef
 from .checkpoint_file import Numbers, remove_older, write_checkpoint
 from .durable_state import PageEntry
 from .mover import Mover, Placed, consecutive
+from .opened import Opened
 from .pace import Pace
-from .places import Places
-from .record_page import RecordPages
 from .reorganise import Reorganisation, Reorganiser
 from .sequencer import Sequencer
 from .snapshot import QueueSnapshot, Snapshot
 from .space_maps import spaces_after, spaces_document
-from .state import State
 
 
 class Checkpointer:
     """Makes checkpoints of one store, one at a time."""
 
-    def __init__(
-        self,
-        env: Env,
-        directory: str,
-        settings: dict[str, int],
-        store_id: int,
-        journal: Journal,
-        sequencer: Sequencer,
-        state: State,
-        places: Places,
-        pages: RecordPages,
-        reader: BlockReader,
-        last_lsn: int,
-    ) -> None:
-        self._env = env
-        self._directory = directory
-        self._settings = settings
-        self._store_id = store_id
-        self._journal = journal
-        self._sequencer = sequencer
-        self._state = state
-        self._places = places
-        self._pages = pages
-        self._reader = reader
-        self._reorganiser = Reorganiser(places, pages, reader)
+    def __init__(self, opened: Opened, sequencer: Sequencer) -> None:
+        self._env = opened.env
+        self._directory = opened.layout.checkpoints
+        self._settings, self._store_id = opened.settings, opened.store_id
+        self._journal, self._sequencer = opened.journal, sequencer
+        self._state = opened.state
+        self._places, self._pages = opened.places, opened.pages
+        self._reader = opened.reader
+        self._reorganiser = Reorganiser(opened.places, opened.pages, opened.reader)
         self._lock = threading.Lock()
-        self.last_lsn = last_lsn
+        self.last_lsn = opened.checkpoint_lsn
         self.count = 0
         self.moved_bytes = 0
 

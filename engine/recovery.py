@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quire.env import Env
 from quire.errors import StoreCorrupt
@@ -32,7 +32,6 @@ class Recovered:
 
     records: int = 0
     journal: RecoveryReport | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 def restore(

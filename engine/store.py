@@ -96,19 +96,7 @@ class EmbeddedStore:
         self._lock = lock
         self._opened = opened
         self._context = context = _context(opened)
-        self._checkpointer = Checkpointer(
-            opened.env,
-            opened.layout.checkpoints,
-            opened.settings,
-            opened.store_id,
-            opened.journal,
-            context.sequencer,
-            opened.state,
-            opened.places,
-            opened.pages,
-            opened.reader,
-            opened.checkpoint_lsn,
-        )
+        self._checkpointer = Checkpointer(opened, context.sequencer)
         self._leases = Leases(opened.env, opened.places, opened.journal)
         self._maintenance = Maintenance(
             opened.env, context, opened.journal, self._checkpointer, self._leases
