@@ -25,6 +25,8 @@ SHORT = [value for value in VALUES if not isinstance(value, int | float) or valu
 PLAUSIBLE: dict[str, list[Any]] = {
     "name": ["q", "w", "t"],
     "queue": ["q", "w", "t"],
+    "queues": [["a"], ["a", {"name": "b", "kind": "work"}]],
+    "type": [None, "queue", "subscription"],
     "subscription": ["a", "b"],
     "kind": ["work", "topic"],
     "source": ["w", "t/a", "t/b"],
