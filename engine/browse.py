@@ -6,12 +6,12 @@ from quire.arguments import check_first, check_max_messages, split_source
 from quire.errors import QueueNotFound
 from quire.message import Delivered, Messages
 
-from .context import Context
+from .delivery import Delivery
 from .state import State
 
 
 def browse(
-    context: Context, state: State, source: str, start: int | None, max_messages: int
+    delivery: Delivery, state: State, source: str, start: int | None, max_messages: int
 ) -> Messages:
     """Committed messages from a position on, in order; see `Store.browse`."""
     check_max_messages(max_messages)
@@ -32,7 +32,7 @@ def browse(
             stop = next(done.gaps(position, min(position + max_messages, queue.end_position)))[1]
             pointers = queue.pointers(position, stop)
         for pointer in pointers:
-            parts += context.delivery.fetch(queue, pointer, 1)
+            parts += delivery.fetch(queue, pointer, 1)
         stop = pointers[-1].end_position
         max_messages -= stop - position
         position = stop

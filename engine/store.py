@@ -436,7 +436,7 @@ class EmbeddedStore:
         `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has
         not read). `start`: the position to begin at; by default the first.
         """
-        return browse(self._context, self._state(), source, start, max_messages)
+        return browse(self._context.delivery, self._state(), source, start, max_messages)
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""

@@ -1,7 +1,7 @@
 """Data files are reorganised: what is left of a burst at a file's end moves down, and it is cut.
 
-Invariants Z1 to Z6 of `engine/reorganise.py`. The small stores here have files that grow and are
-cut by a few pages at a time, so that the same happens in them as after a burst of 100 MB.
+Invariants Z1 to Z6 of `engine/reorganise.py`. The small stores here have files that grow and
+are cut by a few pages at a time, so that the same happens in them as after a burst of 100 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The space rules of a queue, exact to the byte (rules S1 to S3 of `engine/reservation.py`)."""
+"""The space rules of a queue, to the byte (rules S1 to S3 of `engine/reservation.py`)."""
 
 from __future__ import annotations
 
