@@ -1,22 +1,18 @@
 """Large Arrow data in slices, so that what a put holds besides it is bounded.
 
 Putting an array takes about 40 bytes a message, and its bytes again where they become blocks. One
-that is large is put slice by slice: each takes `_SLICE_ROWS` or `_SLICE_BYTES` at most, but for a
-message that is larger, or much larger than the others.
+that is large is put slice by slice: each takes `ARROW_SLICE_ROWS` or `ARROW_SLICE_BYTES` at most,
+but for a message that is larger, or much larger than the others.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from quire.block import BlockBuilder
-
-_WHOLE_ROWS: Final = 1 << 18
-_WHOLE_BYTES: Final = 16 << 20
-_SLICE_ROWS: Final = 1 << 16
-_SLICE_BYTES: Final = 4 << 20
+from quire.limits import ARROW_SLICE_BYTES, ARROW_SLICE_ROWS, ARROW_WHOLE_BYTES, ARROW_WHOLE_ROWS
 
 
 def slices_of(source: Any) -> list[Any]:
@@ -24,9 +20,9 @@ def slices_of(source: Any) -> list[Any]:
     tabular = isinstance(source, (pa.RecordBatch, pa.Table))
     rows = source.num_rows if tabular else len(source)
     size = _size(source)
-    if rows <= 1 or (rows <= _WHOLE_ROWS and size <= _WHOLE_BYTES):
+    if rows <= 1 or (rows <= ARROW_WHOLE_ROWS and size <= ARROW_WHOLE_BYTES):
         return [source]
-    step = max(1, min(_SLICE_ROWS, rows * _SLICE_BYTES // max(size, 1)))
+    step = max(1, min(ARROW_SLICE_ROWS, rows * ARROW_SLICE_BYTES // max(size, 1)))
     return [source.slice(start, step) for start in range(0, rows, step)]
 
 

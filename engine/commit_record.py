@@ -10,13 +10,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from quire.block import EncodedBlock
 from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
+from quire.limits import JOINED_RECORD_BYTES
 
 from . import format
 
 ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
 
-# Up to this the blocks are copied behind the head: the journal has one piece to handle.
-_JOINED_BYTES: Final = 16 << 10
 
 _HEAD: Final = struct.Struct("<IHHQ" + "QqIIII")  # the journal's header of a record, and COMMIT's
 _PART_BYTES: Final = format.PART.size
@@ -133,7 +132,7 @@ def pack(
         head.append(data)
         if len(data) & 7:
             head.append(bytes(-len(data) & 7))
-    if offset <= _JOINED_BYTES:
+    if offset <= JOINED_RECORD_BYTES:
         return bytearray().join(head), blocks, messages
     first = 2 + parts + len(reads)
     return (bytearray().join(head[:first]), *head[first:]), blocks, messages

@@ -58,26 +58,25 @@ from quire.errors import (
     StoreVersion,
 )
 from quire.intervals import IntervalSet
+from quire.limits import (
+    DEFAULT_GROW_BYTES,
+    FIRST_GROW_BYTES,
+    MAX_IDLE_BUFFERS,
+    MAX_LENT_BUFFERS,
+    MAX_PAGE_SIZE_BYTES,
+    MAX_WRITE_BYTES,
+    MIN_BUFFER_BYTES,
+    MIN_PAGE_SIZE_BYTES,
+)
 
 VERSION: Final = 1
 MAGIC: Final = int.from_bytes(b"QDAT", "little")
 CHECKSUM: Final = Struct("<Q")
 HEADER_FIELDS: Final = Struct("<IHHIIQQ24x")  # from offset 8
 HEADER_BYTES: Final = 64
-MIN_PAGE_SIZE_BYTES: Final = 4096
-MAX_PAGE_SIZE_BYTES: Final = 65536
-DEFAULT_GROW_BYTES: Final = 16 << 20
-FIRST_GROW_BYTES: Final = (
-    256 << 10
-)  # a small file grows by as much as it has, and no less than this
-MAX_WRITE_BYTES: Final = 8 << 20  # a longer extent takes several writes
-MIN_BUFFER_BYTES: Final = 64 << 10
-MAX_LENT_BUFFERS: Final = 4  # more disk writes at a time bring no more throughput
-MAX_IDLE_BUFFERS: Final = 2
 UNFINISHED_SUFFIX: Final = ".tmp"  # a file in the making; the next creation removes what is left
 
 assert CHECKSUM.size + HEADER_FIELDS.size == HEADER_BYTES
-assert MIN_BUFFER_BYTES % MAX_PAGE_SIZE_BYTES == MAX_WRITE_BYTES % MIN_BUFFER_BYTES == 0
 
 _ZEROS: Final = memoryview(bytes(MAX_PAGE_SIZE_BYTES))
 

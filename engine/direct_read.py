@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from quire.block import Block, slices_to_arrow
 from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
 from quire.journal import segment_path
-from quire.limits import LTDS_READERS
+from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
 
@@ -25,10 +24,6 @@ from .checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from .data_files import split_address
 from .info import Piece
 from .layout import Layout, no_store
-
-BATCH_ROWS: Final = 65536
-_BATCH_BYTES: Final = 32 << 20
-_CHECKPOINT_TRIES: Final = 10
 
 
 class PieceReader:
@@ -57,7 +52,7 @@ class PieceReader:
         for part in (part for piece in pieces for part in self._slices(piece)):
             count = part.stop - part.start
             length = int(part.block.offsets[part.stop] - part.block.offsets[part.start])
-            if slices and (rows + count > BATCH_ROWS or size + length > _BATCH_BYTES):
+            if slices and (rows + count > BATCH_ROWS or size + length > BATCH_BYTES):
                 yield slices_to_arrow(slices, queue=queue)
                 slices, rows, size = [], 0, 0
             slices.append(part)
@@ -131,7 +126,7 @@ class PieceReader:
                 raise
             except FileNotFoundError:  # the owner has made a newer one meanwhile
                 tries += 1
-                if tries == _CHECKPOINT_TRIES:
+                if tries == CHECKPOINT_TRIES:
                     raise no_store(self._layout) from None
 
     def _file(self, path: str) -> File:

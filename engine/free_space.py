@@ -33,10 +33,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
-
-# `allocate` takes the lowest of this many smallest fitting extents. With 2 or more of them the
-# extent at the end of the file, which has the highest address, is never taken before another one.
-CANDIDATES = 8
+from quire.limits import FREE_SPACE_CANDIDATES
 
 
 class FreeSpace:
@@ -90,7 +87,7 @@ class FreeSpace:
         if pages < 1:
             raise InvalidArgument(f"cannot allocate {pages} pages: ask for 1 or more")
         with self._lock:
-            fitting = islice(self._by_length.irange(minimum=(pages,)), CANDIDATES)
+            fitting = islice(self._by_length.irange(minimum=(pages,)), FREE_SPACE_CANDIDATES)
             first: int | None = min((candidate for _, candidate in fitting), default=None)
             if first is not None:
                 self._take(first, first + pages)

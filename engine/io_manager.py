@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final
 
 from quire.errors import DiskFull
-from quire.limits import MAX_DATA_FILE_BYTES
+from quire.limits import FILE_SLACK_BYTES, MAX_DATA_FILE_BYTES
 
 from .data_file import DataFile, Piece
 from .free_space import FreeSpace
 from .io_worker import IoWorker
-
-# What `trim` leaves free at the data file's end, so that the next commits need not grow it again.
-_SLACK_BYTES: Final = 1 << 20
 
 
 class IoManager:
@@ -113,7 +109,7 @@ class IoManager:
 
     def _size_for(self, used: int) -> int:
         """How many pages the file keeps where so many first ones are in use."""
-        return used + _SLACK_BYTES // self.data.page_size + used // 16
+        return used + FILE_SLACK_BYTES // self.data.page_size + used // 16
 
     def _allocate(self, pages: int) -> int:
         """Consecutive pages, pending; the file grows when it has to."""

@@ -2,7 +2,7 @@
 
 - M1: a block that every subscription has read is not moved.
 - M2: the new places are pending until the checkpoint that names them is durable.
-- M3: memory is bounded by twice `WRITE_BYTES` and one block, whatever is moved.
+- M3: memory is bounded by twice `MOVED_WRITE_BYTES` and one block, whatever is moved.
 - M4: what is moved goes to its queue's data file. With several files and threads, each file is
   written by its I/O manager while the next blocks are read.
 """
@@ -10,11 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from quire.block import Block, EncodedBlock, Part, pack
 from quire.errors import StoreCorrupt
-from quire.limits import PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
+from quire.limits import MOVED_WRITE_BYTES, PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 
 from . import format
 from .block_reader import BlockMoved, BlockReader
@@ -23,8 +22,6 @@ from .data_files import split_page
 from .io_worker import Work
 from .pace import Pace
 from .places import Extent, Places
-
-WRITE_BYTES: Final = 4 << 20
 
 
 class Mover:
@@ -36,7 +33,7 @@ class Mover:
         self._reader = reader
         files = len(places.managers)
         self.file = 0  # where the blocks go that are moved now
-        self._batch_bytes = WRITE_BYTES // files
+        self._batch_bytes = MOVED_WRITE_BYTES // files
         self._waiting: list[list[tuple[bytes | bytearray, Placed]]] = [[] for _ in range(files)]
         self._waiting_bytes = [0] * files
         self._work = Work(files)

@@ -36,7 +36,7 @@ class Options:
     write_buffer_seconds: float = math.inf  # older transactions leave it, full or not
     when_full: str = "spill"  # the oldest transaction into its queues, or "large": into files
     checkpoint_bytes: int = limits.DEFAULT_CHECKPOINT_BYTES
-    grow_bytes: int = 16 << 20
+    grow_bytes: int = limits.DEFAULT_GROW_BYTES
     transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
     ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"

@@ -7,15 +7,12 @@ the interpreter back after its write: so work of many small steps rests when a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from quire.env import Env
+from quire.limits import PACE_REST_SECONDS, PACE_STEPS, PACE_WORK_SECONDS
 
 from .sequencer import Sequencer
-
-_STEPS: Final = 16  # between two looks at the clock
-_WORK_SECONDS: Final = 200e-6  # what a commit may wait for
-_REST_SECONDS: Final = 50e-6  # enough for one that waits to go on
 
 T = TypeVar("T")
 
@@ -32,12 +29,12 @@ class Pace:
         """The items, with rests."""
         for number, item in enumerate(items, 1):
             yield item
-            if not number % _STEPS:
+            if not number % PACE_STEPS:
                 self.rest()
 
     def rest(self) -> None:
         """Give way, if it is time to."""
-        if self._env.monotonic() - self._since > _WORK_SECONDS:
+        if self._env.monotonic() - self._since > PACE_WORK_SECONDS:
             if self._sequencer.busy:
-                self._env.sleep(_REST_SECONDS)
+                self._env.sleep(PACE_REST_SECONDS)
             self._since = self._env.monotonic()

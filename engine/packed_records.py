@@ -15,6 +15,8 @@ from typing import Final
 
 import numpy as np
 
+from quire.limits import RECORDS_AT_ONCE
+
 from .block_ref import BlockRef
 from .format import PACKED_RECORD, RECORD
 
@@ -22,7 +24,6 @@ _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
 _unpack_from = PACKED_RECORD.unpack_from
 _BYTES: Final = PACKED_RECORD.size
 
-_AT_ONCE: Final = 1024  # records that are unpacked together
 _OBJECT_BYTES: Final = 190  # measured
 
 
@@ -78,8 +79,8 @@ class PackedRecords:
 
     def between(self, first: int, stop: int) -> Iterator[BlockRef]:
         """The records of these indices."""
-        for index in range(first, stop, _AT_ONCE):
-            last = min(index + _AT_ONCE, stop)
+        for index in range(first, stop, RECORDS_AT_ONCE):
+            last = min(index + RECORDS_AT_ONCE, stop)
             part = self.data[index * _BYTES : last * _BYTES]
             yield from map(_ref, PACKED_RECORD.iter_unpack(part))
 

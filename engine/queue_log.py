@@ -11,7 +11,7 @@ transaction: no control record is needed there, and nothing interleaves any more
 
 - G1: places are the queue's end position at the time, and a number that counts up.
 - G2: what a finished transaction left here goes with the checkpoint that seals it, and what was
-  rolled back as soon as that is more than `_ROLLED_BACK` records and half of all (promise 9).
+  rolled back as soon as that is more than `LOGGED_ROLLBACKS` records and half of all (promise 9).
 - G3: messages here are those of transactions that left the buffer (the sublists of the figures).
 """
 
@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from quire.limits import LOGGED_ROLLBACKS
+
 from . import format
 from .block_ref import KIND_NAMES, BlockRef
 from .commit_record import Part
@@ -34,8 +36,6 @@ MESSAGES: Final = "MESSAGES"
 INDIRECT: Final = "INDIRECT"
 COMMIT: Final = "COMMIT"
 ROLLBACK: Final = "ROLLBACK"
-
-_ROLLED_BACK: Final = 1024
 
 
 class Place(NamedTuple):
@@ -125,7 +125,7 @@ class QueueLog:
         place = Place(self._number, position)
         self.entries.append(Entry(place, ROLLBACK, transaction_id, None, opened))
         count = len(self.entries)
-        if self._rolled_back > max(_ROLLED_BACK, count >> 1) and not self.sealing:
+        if self._rolled_back > max(LOGGED_ROLLBACKS, count >> 1) and not self.sealing:
             self.drop(Sealing(count, self._without(self.entries, set()), 0))
 
     # Sealing (G2)

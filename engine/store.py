@@ -42,6 +42,7 @@ from quire.errors import (
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     DEFAULT_LEASE_SECONDS,
+    IDLE_JOURNAL_BYTES,
 )
 from quire.message import Messages
 from quire.writebuffer import WriteBuffers
@@ -199,7 +200,7 @@ class EmbeddedStore:
         opened = self._opened
         if self.failed:
             return
-        if opened.journal.bytes_since(self._checkpointer.last_lsn) > _IDLE_BYTES:
+        if opened.journal.bytes_since(self._checkpointer.last_lsn) > IDLE_JOURNAL_BYTES:
             with contextlib.suppress(DiskFull):
                 self._checkpointer.run()
         opened.places.sweep()
@@ -560,10 +561,6 @@ def _abandon_in_child(parent: int) -> None:
 
 
 after_fork(_abandon_in_child)
-
-
-# What an opening writes to the journal itself; no reason for a checkpoint.
-_IDLE_BYTES = 64 << 10
 
 
 def _not_open(transaction_id: int) -> TransactionNotFound:

@@ -66,6 +66,7 @@ from typing import Final, NamedTuple
 
 from quire.checksum import checksum
 from quire.errors import InvalidArgument
+from quire.limits import MAX_PAGE_SIZE_BYTES, MIN_PAGE_SIZE_BYTES
 
 VERSION: Final = 1
 SEGMENT_MAGIC: Final = int.from_bytes(b"QJSG", "little")
@@ -88,8 +89,6 @@ KIND_GENERATION: Final = 0
 GROUP_MAGIC_COLUMN: Final = 2  # of u32
 GROUP_LSN_COLUMN: Final = 4  # of u64
 
-MIN_PAGE_SIZE_BYTES: Final = 4096
-MAX_PAGE_SIZE_BYTES: Final = 65536
 MIN_SEGMENT_PAGES: Final = 4  # a header, the generation group, and room for something to be said
 MAX_SEGMENT_BYTES: Final = 1 << 30  # body_length is 32 bits wide; a search reads whole segments
 

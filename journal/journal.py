@@ -32,7 +32,7 @@ import copy
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from errno import EDQUOT, ENOSPC
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
@@ -45,6 +45,7 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
+from quire.limits import FIRST_BUFFER_BYTES, KEPT_BUFFER_BYTES, MAX_SPARES
 
 from .format import (
     CHECKSUM,
@@ -65,10 +66,6 @@ from .reader import ReadHandles, check_range
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
 from .segment import UNFINISHED_SUFFIX, Spare, make_segment, make_spare, segment_path
 from .segments import SegmentSet, first_capacity
-
-KEPT_BUFFER_BYTES: Final = 1 << 20  # larger groups get a buffer of their own, given back after
-FIRST_BUFFER_BYTES: Final = 1 << 16
-MAX_SPARES: Final = 2
 
 
 class JournalStatus(NamedTuple):

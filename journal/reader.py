@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Final
 
 from quire.env import Env, File
 from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
+from quire.limits import MIN_PAGE_SIZE_BYTES, READ_HANDLES
 
-from .format import MIN_PAGE_SIZE_BYTES, SEGMENT_HEADER_BYTES
+from .format import SEGMENT_HEADER_BYTES
 from .segment import read_header, segment_path
-
-READ_HANDLES: Final = 16  # segments that inline blocks are read from at one time, and some more
 
 
 class _Handle:

@@ -19,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.limits import SEARCH_CHUNK_BYTES
 
 from .format import (
     CHECKSUM,
@@ -44,8 +45,6 @@ from .format import (
     unpack_group_header,
 )
 from .segment import SegmentReader, segment_path
-
-SEARCH_CHUNK_BYTES: Final = 4 << 20
 
 
 class Record(NamedTuple):

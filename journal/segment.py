@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from quire.env import Env, File
 from quire.errors import DiskFull, StoreCorrupt, StoreVersion
+from quire.limits import SCAN_WINDOW_BYTES
 
 from .format import (
     SEGMENT_HEADER_BYTES,
@@ -32,7 +33,6 @@ SPARE_SUFFIX: Final = ".spare"  # a released segment that waits to become a late
 SPARE_NUMBERS: Final = range((1 << 64) - 1, 1 << 63, -1)  # for names of spares: no segment has them
 UNFINISHED_SUFFIX: Final = ".tmp"  # a new segment in the making
 SUFFIXES: Final = (SEGMENT_SUFFIX, SPARE_SUFFIX, UNFINISHED_SUFFIX)
-WINDOW_BYTES: Final = 1 << 20  # how much a scan reads at once; bounds its memory
 
 
 def segment_path(directory: str, number: int, suffix: str = SEGMENT_SUFFIX) -> str:
@@ -187,7 +187,7 @@ class SegmentReader:
         """Bytes from `offset`, fewer at the end of the file. They stay valid and unchanged."""
         start = offset - self._start
         if start < 0 or start + length > len(self._window):
-            self._window = self._file.read(offset, max(length, WINDOW_BYTES))
+            self._window = self._file.read(offset, max(length, SCAN_WINDOW_BYTES))
             self._start = offset
             start = 0
         return memoryview(self._window)[start : start + length]

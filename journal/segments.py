@@ -10,9 +10,9 @@ G3  Making a segment holds up nobody but the one who needs that very segment: `_
     to look and to hand over, `_making` while a file is made.
 G4  At most `max_spares` released files wait for their next use besides those of G6; the rest is
     removed.
-G5  A segment's space is allocated before its use: `FIRST_BYTES` for the first one, and for each
-    twice as much as for the one before, up to the whole file; less where the disk is nearly full.
-    What is not allocated is skipped: the next group goes to the next segment.
+G5  A segment's space is allocated before its use: `FIRST_SEGMENT_BYTES` for the first one, and for
+    each twice as much as for the one before, up to the whole file; less where the disk is nearly
+    full. What is not allocated is skipped: the next group goes to the next segment.
 G6  The `kept_back` smallest spares are for relieving groups only, those that make room: others get
     DiskFull before these are touched. Two are enough for any number of relieving groups: while one
     is written to, a checkpoint sets the other one free.
@@ -27,10 +27,10 @@ from __future__ import annotations
 import threading
 from bisect import insort
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from quire.env import Env, File
 from quire.errors import DiskFull, InvalidArgument, PositionLost
+from quire.limits import FIRST_SEGMENT_BYTES, FIRST_SEGMENT_PAGES
 
 from .format import Geometry
 from .segment import (
@@ -45,13 +45,12 @@ from .segment import (
     segment_path,
 )
 
-FIRST_BYTES: Final = 128 << 10  # of space: of the first segment, and of those for relieving groups
-LEAST_PAGES: Final = 8  # of space, where pages are large
-
 
 def first_capacity(geometry: Geometry) -> int:
     """The space of a new journal's first segment."""
-    return min(max(FIRST_BYTES, LEAST_PAGES * geometry.page_size), geometry.segment_bytes)
+    return min(
+        max(FIRST_SEGMENT_BYTES, FIRST_SEGMENT_PAGES * geometry.page_size), geometry.segment_bytes
+    )
 
 
 class SegmentSet:

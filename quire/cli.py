@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from quire.errors import QuireError, StoreLocked
-
-_BATCH: Final = 1000
+from quire.limits import COMMAND_BATCH_MESSAGES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -325,7 +324,7 @@ def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     for payload in payloads:
         batch.append(payload)
-        if len(batch) == _BATCH:
+        if len(batch) == COMMAND_BATCH_MESSAGES:
             yield batch
             batch = []
     if batch:
@@ -500,7 +499,12 @@ def _add_message_commands(commands: _Commands) -> None:
 
     sub = commands.add("browse", _browse, "source", help="print messages without taking them")
     sub.add_argument(
-        "-n", dest="count", type=int, default=_BATCH, metavar="N", help=f"at most N; else {_BATCH}"
+        "-n",
+        dest="count",
+        type=int,
+        default=COMMAND_BATCH_MESSAGES,
+        metavar="N",
+        help=f"at most N; else {COMMAND_BATCH_MESSAGES}",
     )
     sub.add_argument(
         "--json",

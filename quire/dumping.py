@@ -89,7 +89,7 @@ def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
 
 def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[QueueRecord]]:
     """Of the queue that is asked for, and of those in whose pages open transactions have some."""
-    from quire.engine.dump import MOST_RECORDS
+    from quire.limits import MOST_TOLD_RECORDS
 
     names: set[str] = set()
     if choices.queue is not None:
@@ -101,5 +101,5 @@ def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[Que
     records: dict[str, list[QueueRecord]] = {}
     for name in names:
         with suppress(QueueNotFound, RemoteError):  # it may be of an older release
-            records[name] = store.records(name, limit=MOST_RECORDS)
+            records[name] = store.records(name, limit=MOST_TOLD_RECORDS)
     return records

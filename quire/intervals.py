@@ -27,9 +27,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from quire.errors import InvalidArgument
-
-# Dead elements at the front are cut off once there are this many and they are half of the list.
-_HEAD_SLACK = 64
+from quire.limits import INTERVALS_HEAD_SLACK
 
 
 class IntervalSet:
@@ -175,7 +173,7 @@ class IntervalSet:
                 self._head = 0
             return
         self._head = after
-        if after >= _HEAD_SLACK and after * 2 >= len(ends):
+        if after >= INTERVALS_HEAD_SLACK and after * 2 >= len(ends):
             del starts[:after], ends[:after]
             self._head = 0
 

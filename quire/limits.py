@@ -26,6 +26,20 @@ MAX_ATTRIBUTES_BYTES = 64 << 10
 # 9999-12-31T23:59:59.999999Z, the last instant that Python's datetime can show.
 MAX_TIME_US = 253_402_300_799_999_999
 
+# Up to this, a small block's bytes are copied a second time for the checksum; above it the checksum
+# is patched into the one copy.
+COPY_TWICE_BYTES = 16 << 10
+
+# Rows of constant columns (the queue's name, a delivery count) that batches share.
+ARROW_CACHED_ROWS = 1 << 16
+
+# What `put_many` takes of an Arrow array as it is; more it takes in slices of this many rows, or of
+# fewer where these are larger, so that no copy of the whole is made.
+ARROW_WHOLE_ROWS = 1 << 18
+ARROW_WHOLE_BYTES = 16 << 20
+ARROW_SLICE_ROWS = 1 << 16
+ARROW_SLICE_BYTES = 4 << 20
+
 # The blocks of a large transaction's file: one is in memory at a time.
 MAX_LTDS_BLOCK_BYTES = 1 << 20
 
@@ -42,6 +56,10 @@ REMOVAL_PAUSE_SECONDS = 0.005
 
 # A message of the largest payload and headers fits a block of its own.
 assert MAX_PAYLOAD_BYTES + 4 * MAX_STRING_BYTES + MAX_ATTRIBUTES_BYTES + (1 << 20) < MAX_BLOCK_BYTES
+assert ARROW_SLICE_ROWS <= ARROW_WHOLE_ROWS
+assert ARROW_SLICE_BYTES <= ARROW_WHOLE_BYTES
+assert MAX_LTDS_BLOCK_BYTES <= LTDS_WRITE_BYTES <= LTDS_SYNC_BYTES
+assert MAX_LTDS_BLOCK_BYTES <= MAX_BLOCK_BYTES
 
 # --- space ---
 
@@ -53,6 +71,9 @@ COMMIT_BYTES = 64
 DEFAULT_CAPACITY_BYTES = 1 << 30
 MIN_CAPACITY_BYTES = 4096
 MAX_CAPACITY_BYTES = 1 << 60
+
+assert OPEN_BYTES + COMMIT_BYTES < MIN_CAPACITY_BYTES <= DEFAULT_CAPACITY_BYTES
+assert DEFAULT_CAPACITY_BYTES <= MAX_CAPACITY_BYTES
 
 # --- the catalog ---
 
@@ -69,6 +90,9 @@ MAX_CATALOG_ENTRY_BYTES = 1024
 # a 256 KiB group takes 120 us where 4 KiB take 75 us, so one larger write beats two of any size.
 DEFAULT_INLINE_LIMIT_BYTES = 256 << 10
 
+# Up to this, a record's blocks are copied behind its head: the journal has one piece to handle.
+JOINED_RECORD_BYTES = 16 << 10
+
 # Past either, a transaction's messages go to files of their own as they arrive.
 DEFAULT_LARGE_LIMIT_BYTES = 16 << 20
 DEFAULT_LARGE_LIMIT_MESSAGES = 1_000_000
@@ -76,6 +100,10 @@ DEFAULT_LARGE_LIMIT_MESSAGES = 1_000_000
 # All uncommitted messages in memory; past either, the oldest transactions leave the write buffer.
 DEFAULT_WRITE_BUFFER_BYTES = 128 << 20
 DEFAULT_WRITE_BUFFER_MESSAGES = 4_000_000
+
+# Of these a transaction takes steps from its write buffer: it tells the buffer only now and then.
+BUFFER_STEP_BYTES = 64 << 10
+BUFFER_STEP_MESSAGES = 4096
 
 # A large transaction's messages wait for this much before they are written to its file.
 LARGE_FLUSH_BYTES = 4 << 20
@@ -86,6 +114,10 @@ MAX_DATA_BLOCK_BYTES = 1 << 20
 # Bytes of records that one group takes, so that the first of its commits does not wait for long.
 GROUP_BYTES = 1 << 20
 
+# Records that a queue's log holds of what was rolled back, before it drops them: once they are half
+# of all.
+LOGGED_ROLLBACKS = 1024
+
 DEFAULT_TRANSACTION_TIMEOUT = 3600.0  # seconds, as the patent suggests (paragraph 0037)
 DEFAULT_COMMIT_TIMEOUT = 5.0  # seconds that a commit waits for space (paragraph 0062)
 MAX_LEDGER_KEY_BYTES = 1024
@@ -94,8 +126,21 @@ MAX_LEDGER_KEY_BYTES = 1024
 # PostgreSQL 199).
 MAX_XID_BYTES = 200
 
+assert JOINED_RECORD_BYTES <= DEFAULT_INLINE_LIMIT_BYTES <= DEFAULT_LARGE_LIMIT_BYTES
+assert DEFAULT_LARGE_LIMIT_BYTES <= DEFAULT_WRITE_BUFFER_BYTES
+assert DEFAULT_LARGE_LIMIT_MESSAGES <= DEFAULT_WRITE_BUFFER_MESSAGES
+assert BUFFER_STEP_BYTES < DEFAULT_WRITE_BUFFER_BYTES
+assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
+assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
+assert MAX_CATALOG_ENTRY_BYTES < GROUP_BYTES
+assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
+
 # --- files ---
 
+# Of the journal and of data files alike. Direct writes need 4096; larger pages waste more at the
+# end of each commit's group.
+MIN_PAGE_SIZE_BYTES = 4096
+MAX_PAGE_SIZE_BYTES = 65536
 DEFAULT_PAGE_SIZE = 4096
 DEFAULT_SEGMENT_BYTES = 64 << 20
 # Of journal since the last checkpoint: bounds recovery (measured: 10 us a small commit, so 0.4 s).
@@ -104,9 +149,56 @@ DEFAULT_CHECKPOINT_BYTES = 128 << 20
 # Small files of the journal that only what makes room may use on a full disk: while one of them is
 # written to, a checkpoint sets the other one free.
 KEPT_BACK_SEGMENTS = 2
+# Of space, that the first segment and those for relieving groups have before they are used; no
+# fewer pages than these, where pages are large.
+FIRST_SEGMENT_BYTES = 128 << 10
+FIRST_SEGMENT_PAGES = 8
+# Released segments that wait for their next use; the rest is removed.
+MAX_SPARES = 2
+# A group is gathered in a buffer that begins with the first of these and is kept up to the second;
+# larger groups get one of their own, given back after.
+FIRST_BUFFER_BYTES = 1 << 16
+KEPT_BUFFER_BYTES = 1 << 20
+# Segments that inline blocks are read from at one time, and some more.
+READ_HANDLES = 16
+# How much a scan of the journal reads at once, and a search for a later group behind its end.
+SCAN_WINDOW_BYTES = 1 << 20
+SEARCH_CHUNK_BYTES = 4 << 20
+# What an opening writes to the journal itself; no reason for a checkpoint when it is closed.
+IDLE_JOURNAL_BYTES = 64 << 10
+
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it
 # Each has a thread and write buffers of its own once files are written at the same time.
 MAX_DATA_FILES = 16
+
+# A small data file grows by as much as it has, but by no less than the first of these and no more
+# than the second, unless `grow_bytes` says otherwise. At its end stays free what the next commits
+# need, so that they need not grow it again.
+FIRST_GROW_BYTES = 256 << 10
+DEFAULT_GROW_BYTES = 16 << 20
+FILE_SLACK_BYTES = 1 << 20
+# One write to a data file; a longer extent takes several. They are gathered in aligned buffers:
+# more disk writes at a time than these bring no more throughput, and two are kept for the next.
+MAX_WRITE_BYTES = 8 << 20
+MIN_BUFFER_BYTES = 64 << 10
+MAX_LENT_BUFFERS = 4
+MAX_IDLE_BUFFERS = 2
+# Free extents are taken as the lowest of this many smallest fitting ones. With 2 or more of them
+# the extent at the end of the file, which has the highest address, is never taken before another.
+FREE_SPACE_CANDIDATES = 8
+
+# A file that is cut or zeroed gets zeros in pieces of this size.
+ZERO_CHUNK_BYTES = 1 << 20
+# How much of a file's views may stay resident in the process before they are let go of.
+RESIDENT_VIEW_BYTES = 64 << 20
+
+# What a checkpoint moves to a data file is written together, this much at a time.
+MOVED_WRITE_BYTES = 4 << 20
+# A checkpoint works beside commits in steps: so many between two looks at the clock, for as long as
+# a commit may wait, and then it rests long enough for one that waits to go on.
+PACE_STEPS = 16
+PACE_WORK_SECONDS = 200e-6
+PACE_REST_SECONDS = 50e-6
 
 # A checkpoint packs small blocks into blocks of about this size.
 PACKED_BLOCK_BYTES = 256 << 10
@@ -121,15 +213,34 @@ REORGANISE_BLOCKS = 2048
 # How many record pages it reads to find what lies at a file's end: measured, these take 0.6 s.
 REORGANISE_RECORD_PAGES = 16_384
 
+assert MIN_PAGE_SIZE_BYTES <= DEFAULT_PAGE_SIZE <= MAX_PAGE_SIZE_BYTES
+assert MAX_PAGE_SIZE_BYTES % MIN_PAGE_SIZE_BYTES == 0
+assert MIN_BUFFER_BYTES % MAX_PAGE_SIZE_BYTES == MAX_WRITE_BYTES % MIN_BUFFER_BYTES == 0
+assert MAX_IDLE_BUFFERS <= MAX_LENT_BUFFERS
+assert FIRST_GROW_BYTES <= DEFAULT_GROW_BYTES
+assert FIRST_SEGMENT_BYTES < DEFAULT_SEGMENT_BYTES <= DEFAULT_CHECKPOINT_BYTES
+assert FIRST_SEGMENT_PAGES * MAX_PAGE_SIZE_BYTES < DEFAULT_SEGMENT_BYTES
+assert DEFAULT_INLINE_LIMIT_BYTES * 4 <= DEFAULT_SEGMENT_BYTES
+assert FIRST_BUFFER_BYTES <= KEPT_BUFFER_BYTES
+assert SCAN_WINDOW_BYTES % MAX_PAGE_SIZE_BYTES == SEARCH_CHUNK_BYTES % MAX_PAGE_SIZE_BYTES == 0
+assert IDLE_JOURNAL_BYTES < DEFAULT_CHECKPOINT_BYTES
+assert PACKED_BLOCK_BYTES <= MAX_DATA_BLOCK_BYTES <= MOVED_WRITE_BYTES <= MAX_WRITE_BYTES
+assert MAX_DATA_BLOCK_BYTES <= REORGANISE_BYTES
+assert FREE_SPACE_CANDIDATES >= 2
+
 # --- memory ---
 
 RECORD_CACHE_BYTES = 16 << 20  # record pages of all queues: 3,400 of the default size
 SCAN_AHEAD = 64  # records that a read structure holds
+RECORDS_AT_ONCE = 1024  # that are unpacked together
+INTERVALS_HEAD_SLACK = 64  # dead ones in front of a set, cut off when they are half of it
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon
 BLOCK_CACHE_BYTES = 16 << 20  # verified blocks that single gets take one message after another from
 LTDS_READERS = 16  # open files of large transactions
 LTDS_WRITERS = 64  # queues of a large transaction, past which their files are not kept open
+
+assert MAX_PAGE_SIZE_BYTES * 64 <= RECORD_CACHE_BYTES
 
 # --- leases and fragments ---
 
@@ -137,9 +248,33 @@ DEFAULT_LEASE_SECONDS = 600.0
 MAX_LEASES = 10_000
 FRAGMENT_AGE_SECONDS = 24 * 3600.0  # a fragment that no commit adopted is removed after it
 
-assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
-assert DEFAULT_INLINE_LIMIT_BYTES <= DEFAULT_LARGE_LIMIT_BYTES
-assert DEFAULT_INLINE_LIMIT_BYTES * 4 <= DEFAULT_SEGMENT_BYTES
+# A reader of leased pieces hands out batches of up to so many rows and bytes.
+BATCH_ROWS = 65536
+BATCH_BYTES = 32 << 20
+# How often a reader of the files looks for the newest checkpoint anew, while an owner makes one
+# after the other; and a dump, which starts over.
+CHECKPOINT_TRIES = 10
+DUMP_TRIES = 10
+
+assert DEFAULT_TRANSACTION_TIMEOUT < FRAGMENT_AGE_SECONDS
+assert DEFAULT_LEASE_SECONDS < FRAGMENT_AGE_SECONDS
+
+# --- showing ---
+
+PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
+DUMP_SEARCH_BYTES = 4 << 20  # of a data file, that a dump looks through at once
+MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
+COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
+
+assert DUMP_SEARCH_BYTES % MAX_PAGE_SIZE_BYTES == 0
+
+# --- time ---
+
+# How long opening waits for an owner that is just starting or just ending; for an owner process,
+# which may have a journal to recover from; and between two looks.
+JOIN_SECONDS = 5.0
+START_SECONDS = 60.0
+JOIN_POLL_SECONDS = 0.02
 
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
@@ -151,3 +286,6 @@ TRIM_SECONDS = 60.0
 # How long after a checkpoint that was made to shorten a data file the next one may be, in seconds:
 # the disk is the commits' for most of the time.
 REORGANISE_SECONDS = 2.0
+
+assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
+assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS

@@ -10,18 +10,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from quire.env import Env, OsEnv
 from quire.errors import ConnectionLost, InvalidArgument, StoreFailed, StoreLocked
+from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
     from quire.store import Store
-
-JOIN_SECONDS: Final = 5.0  # for an owner that is just starting or just ending
-START_SECONDS: Final = 60.0  # for an owner process, which may have a journal to recover from
-_POLL_SECONDS: Final = 0.02
 
 
 def open(
@@ -63,7 +60,7 @@ def open(
             return joined
         if machine.monotonic() > deadline:
             raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
-        machine.sleep(_POLL_SECONDS)
+        machine.sleep(JOIN_POLL_SECONDS)
 
 
 def connect(url: str) -> RemoteStore:
@@ -130,7 +127,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
         if started is None or (not started.is_running and now >= retry_at):
             started = OwnerProcess(env, path, linger, create=create)
             retry_at = now + 1.0
-        env.sleep(_POLL_SECONDS)
+        env.sleep(JOIN_POLL_SECONDS)
 
 
 def _own(

@@ -20,12 +20,12 @@ import mmap
 import os
 import threading
 import weakref
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from quire.errors import DiskFull, InvalidArgument
+from quire.limits import RESIDENT_VIEW_BYTES, ZERO_CHUNK_BYTES
 
 DIRECT_ALIGNMENT = 4096
-ZERO_CHUNK_BYTES = 1 << 20
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 
@@ -63,10 +63,6 @@ def raise_if_full(error: OSError, path: str, doing: str) -> None:
     full.errno = error.errno
     full.filename = path
     raise full from error
-
-
-# How much of a file's views may stay resident in the process before they are let go of.
-_RESIDENT_BYTES: Final = 64 << 20
 
 
 class OsFile:
@@ -110,7 +106,7 @@ class OsFile:
         if end > len(view):
             view = self._map_anew(end)
         self._viewed_bytes += length
-        if self._viewed_bytes > _RESIDENT_BYTES:
+        if self._viewed_bytes > RESIDENT_VIEW_BYTES:
             # What was looked at counts as this process's memory until it is let go of; the page
             # cache keeps it, and a view that is still in use takes it from there again.
             self._viewed_bytes = 0

@@ -18,10 +18,10 @@ from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError
 
 from .channel import Channel, StreamEnded
 from .fork_guard import check_flight, guard
-from .protocol import MAX_IDLE_STREAMS, Frame, Header, Role, field
+from .limits import HELLO_SECONDS, MAX_IDLE_STREAMS
+from .protocol import Frame, Header, Role, field
 from .transport import FlightClient
 
-HELLO_SECONDS: Final = 5.0
 _OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),  # no waiting for a back-off of an earlier connection
     ("grpc.min_reconnect_backoff_ms", int(HELLO_SECONDS * 1000)),  # the time-out of connecting

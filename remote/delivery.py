@@ -13,7 +13,8 @@ from quire.block import Block, Part, pack
 from quire.errors import RemoteError
 from quire.message import Delivered, Message, Messages
 
-from .protocol import ANSWER_BYTES, Frame, Header, field
+from .limits import ANSWER_BYTES
+from .protocol import Frame, Header, field
 
 Answer = tuple[Header, Sequence[Bytes]]
 

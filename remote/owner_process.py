@@ -18,10 +18,10 @@ from typing import Final
 from quire.env import Env
 
 from .address import make_run_directory
+from .limits import LOG_TAIL_BYTES
 
 LOG_NAME: Final = "serve.log"
 LOCKED_EXIT_STATUS: Final = 75  # of `quire serve`: another process owns the store
-_LOG_TAIL_BYTES: Final = 4096
 _TO_LOG: Final = 'exec "$@" >>"$0" 2>&1'
 
 
@@ -76,7 +76,7 @@ class OwnerProcess:
         """The last line that an owner of the store wrote to the log."""
         try:
             with open(self._log, "rb") as file:
-                file.seek(max(0, os.path.getsize(self._log) - _LOG_TAIL_BYTES))
+                file.seek(max(0, os.path.getsize(self._log) - LOG_TAIL_BYTES))
                 lines = file.read().decode(errors="replace").split("\n")
         except OSError:
             return ""

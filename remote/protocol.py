@@ -49,17 +49,13 @@ from quire.arguments import Bytes
 from quire.engine import TransactionState
 from quire.errors import InvalidArgument, RemoteError
 
+from .limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
+
 MAGIC: Final = b"QUIR"
 PROTOCOL_VERSION: Final = 2
 HEAD: Final = struct.Struct("<4sHHI")
 assert HEAD.size == 12
 
-MAX_HEADER_BYTES: Final = 64 << 20  # a lease of a long range lists its pieces here
-MAX_FRAME_BYTES: Final = (1 << 31) - (1 << 20)  # gRPC counts the bytes of a message in 31 bits
-ANSWER_BYTES: Final = 32 << 20  # an answer is cut into frames of about this size
-SEND_AHEAD_BYTES: Final = 8 << 20  # what a client buffers for one transaction before it sends it
-MAX_STREAMS: Final = 256  # each occupies a thread of the owner
-MAX_IDLE_STREAMS: Final = 4  # that a client keeps open for its next transactions
 
 Header = Mapping[str, object]
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.transaction import Payloads
 
-from .protocol import SEND_AHEAD_BYTES
+from .limits import SEND_AHEAD_BYTES
 from .results import read_list
 
 ADOPTED_BYTES: Final = 64  # what the id of a file takes in a request, about

@@ -30,7 +30,8 @@ from .address import (
 )
 from .failures import describe_error
 from .fork_guard import check_flight, guard
-from .protocol import MAX_STREAMS, Header, Role, decode_frame, encode_frame
+from .limits import FINISH_SECONDS, MAX_STREAMS
+from .protocol import Header, Role, decode_frame, encode_frame
 from .session import ServedStore, Session
 from .sockets import cut_connections
 from .transport import (
@@ -42,7 +43,6 @@ from .transport import (
 )
 from .undecided import Undecided
 
-FINISH_SECONDS: Final = 5.0  # for requests under way when the server closes
 _ROLES: Final = tuple(role.value for role in Role)
 Exchange = Callable[[StreamContext, StreamDescriptor, StreamReader, StreamWriter], None]
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")

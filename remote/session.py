@@ -44,11 +44,11 @@ from quire.transaction import Transaction
 from .calls import answer_call
 from .delivery import Answer, message_answer, messages_answers
 from .failures import describe_error
+from .limits import WAIT_SECONDS
 from .placing import Placing
 from .protocol import Decision, Frame, Header, decode_frame, encode_frame, field
 from .undecided import Undecided
 
-WAIT_SECONDS: Final = 0.25  # between two looks whether the client of a waiting request is there
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 Found = TypeVar("Found")
 

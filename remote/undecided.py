@@ -4,7 +4,7 @@ U1. What is prepared is not tied to the stream on which that was done: any strea
     its xid, or by the number that the answer to its prepare gave.
 U2. A decision that names a number reaches that transaction or none.
 U3. What is decided is remembered for a while, so that its client learns the outcome that another
-    one brought about; the latest `REMEMBERED` of them.
+    one brought about; the latest `REMEMBERED_DECISIONS` of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from quire.arguments import check_xid
 from quire.engine import TransactionState
@@ -22,10 +22,9 @@ from quire.store import Store
 from quire.transaction import Transaction
 
 from .delivery import Answer
+from .limits import REMEMBERED_DECISIONS
 from .placing import Placing
 from .protocol import Decision, Header
-
-REMEMBERED: Final = 256
 
 
 class Entry(NamedTuple):
@@ -59,7 +58,7 @@ class Undecided:
             number = next(self._numbers)
             self._entries[number] = Entry(xid, transaction, placing)
             over = [n for n, e in self._entries.items() if e.state is not TransactionState.PREPARED]
-            for old in over[:-REMEMBERED]:
+            for old in over[:-REMEMBERED_DECISIONS]:
                 del self._entries[old]
         return number
 

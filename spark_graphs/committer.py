@@ -20,12 +20,12 @@ from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QueueNotFo
 from . import connection, position_range
 from .fragment import Fragment
 from .fragment_file import remove
+from .limits import QUEUE_FULL_PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from quire.store import Store
     from quire.transaction import Transaction
 
-QUEUE_FULL_PAUSE_SECONDS = 0.1
 
 _log = logging.getLogger("quire.spark_graphs")
 

@@ -23,11 +23,11 @@ from quire.errors import (
     StoreNotFound,
 )
 
+from .limits import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
 
-# How long to go on trying to reach a store: an owner that died is started anew and recovers first.
-PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
 
 _LOST = (ConnectionLost, StoreClosed, StoreLocked)

@@ -17,12 +17,7 @@ from quire.env import Env, OsEnv
 from quire.limits import MAX_BLOCK_BYTES
 
 from .fragment import Fragment
-
-# What one task may send to the commit inside its message: as much as a small transaction.
-INLINE_BYTES = 64 << 10
-# What waits for one queue before it is written: several blocks of a file at once.
-FLUSH_BYTES = 4 << 20
-PENDING_BYTES = 32 << 20
+from .limits import FLUSH_BYTES, INLINE_BYTES, PENDING_BYTES
 
 
 def directory_of(path: str) -> str:

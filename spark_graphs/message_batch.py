@@ -20,9 +20,8 @@ from quire.engine import Piece, PieceReader
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 
 from . import connection, position_range
+from .limits import CACHED_ROWS
 from .partition import QuirePartition
-
-CACHED_ROWS = 1 << 16
 
 
 def read_partition(

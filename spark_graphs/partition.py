@@ -15,13 +15,7 @@ from pyspark.sql.datasource import InputPartition
 
 from quire.engine import Piece
 
-# A task costs some 40 ms whatever it reads, as much as reading 30 MB: one for each core is best, up
-# to a size that is not too much to lose when a task fails.
-PARTITION_BYTES = 256 << 20
-# Below this, a second task costs more than it gains.
-SMALL_BYTES = 8 << 20
-# What a message is taken for where a piece does not tell its bytes.
-ASSUMED_MESSAGE_BYTES = 128
+from .limits import ASSUMED_MESSAGE_BYTES, PARTITION_BYTES, SMALL_BYTES
 
 
 @dataclass(frozen=True)

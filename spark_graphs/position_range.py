@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING
 from quire.engine import Lease, QueueInfo
 from quire.errors import PositionLost, QueueNotFound
 
+from .limits import LEASE_SECONDS, LEASE_TRIES
 from .options import EARLIEST, LATEST, Starts
 
 if TYPE_CHECKING:
     from quire.store import Store
-
-# A lease outlives the tasks that it was made for, which cannot end it, but not for ever.
-LEASE_SECONDS = 600.0
-
-# Each try finds less of the range than the one before; a queue that is drained faster is an error.
-_TRIES = 5
 
 
 def bounds(store: Store, queue: str) -> tuple[int, int]:
@@ -75,7 +70,7 @@ def lease(
     Args:
         created_us: when the queue was made that the range is of (R2); None: this is not known.
     """
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(LEASE_TRIES)):
         found = info(store, queue)
         if not is_same(found, created_us):
             if fail_on_data_loss:

@@ -9,7 +9,7 @@ from quire.engine import Lease
 from quire.errors import QuireError
 
 from . import connection
-from .position_range import LEASE_SECONDS
+from .limits import LEASE_SECONDS
 
 
 class Renewal:

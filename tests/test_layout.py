@@ -182,6 +182,62 @@ def test_public_help_sends_nobody_to_the_module(package: str) -> None:
     assert sent == []
 
 
+# Limits ------------------------------------------------------------------------------------------
+
+# Numbers at the top of modules that bound nothing: of formats, of other systems, and measured.
+NO_LIMITS = {
+    "VERSION", "HEADER_BYTES", "FORMAT_ID", "PROTOCOL_VERSION", "ADDRESS_VERSION", "EARLIEST",
+    "LATEST", "DIRECT_ALIGNMENT", "FALLOC_FL_KEEP_SIZE", "FALLOC_FL_PUNCH_HOLE",
+    "MAX_SOCKET_PATH_BYTES", "MAX_PART_BYTES", "MAX_FORMAT_ID", "LOCKED_EXIT_STATUS",
+    "SECTOR_BYTES", "PAGE_BYTES", "START_US", "STEP_US", "ADOPTED_BYTES", "_OBJECT_BYTES",
+    "_HEADERS_BYTES", "_SECTION_BYTES", "_PLAIN_BYTES", "_ENTRY_BYTES", "_FRESH_ENTRY_BYTES",
+    "_BLOCK_ENTRY_BYTES", "_NUMBER_BITS", "_FILE_SHIFT", "_OFFSET_MASK", "_MAGIC_COLUMN",
+    "_LAST_NUMBER",
+}  # fmt: skip
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """Whether the expression reckons with a number."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.BinOp(left=left, right=right):
+            return is_number(left) or is_number(right)
+        case ast.UnaryOp(operand=operand):
+            return is_number(operand)
+    return False
+
+
+def numbers(text: str) -> Iterator[str]:
+    """The names of a module that stand for numbers."""
+    for node in ast.parse(text).body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ) if name.isupper() and is_number(value):
+                yield name
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, *COMPONENTS])
+def test_limits_stand_in_limits_files(folder: str) -> None:
+    """Each with its reason and its relations to others: elsewhere is no number that bounds."""
+    elsewhere = [
+        f"{path}: {name}"
+        for path in own_files(folder)
+        if path.name not in ("limits.py", "format.py")
+        for name in numbers((ROOT / path).read_text())
+        if name not in NO_LIMITS
+    ]
+    assert elsewhere == []
+
+
+def test_a_limit_elsewhere_is_noticed() -> None:
+    """In any of the forms that numbers have."""
+    text = "A = 1\nB: Final = 4 << 20\nC = -1.5\nD = (1 << 3) - X\nE = 'x'\nF = True\ng = 1\n"
+    assert list(numbers(text)) == ["A", "B", "C", "D"]
+
+
 # Size --------------------------------------------------------------------------------------------
 
 MOST_LINES = 70  # of a function; longer ones are several

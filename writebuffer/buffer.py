@@ -14,14 +14,11 @@ interleave in the queue; when the buffer is full, the oldest transaction has to 
 from __future__ import annotations
 
 import threading
-from typing import Final
 
 from sortedcontainers import SortedDict
 
 from quire.block import BlockBuilder, EncodedBlock
-
-_STEP_BYTES: Final = 64 << 10
-_STEP_MESSAGES: Final = 4096
+from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
 
 
 class WriteBuffer:
@@ -30,8 +27,8 @@ class WriteBuffer:
     def __init__(self, limit_bytes: int, limit_messages: int) -> None:
         self.limit_bytes = limit_bytes
         self.limit_messages = limit_messages
-        self.step_bytes = max(1, min(_STEP_BYTES, limit_bytes >> 4))
-        self.step_messages = max(1, min(_STEP_MESSAGES, limit_messages >> 4))
+        self.step_bytes = max(1, min(BUFFER_STEP_BYTES, limit_bytes >> 4))
+        self.step_messages = max(1, min(BUFFER_STEP_MESSAGES, limit_messages >> 4))
         self.total_bytes = 0
         self.total_messages = 0
         self.full = False  # somebody has to leave before more is added (W2)

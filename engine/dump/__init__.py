@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from .dump import Choices, dump_files
 from .items import Finding, Item, as_json
-from .told import MOST_RECORDS, Owner
+from .told import Owner
 from .words import in_words
 
 __all__ = [
-    "MOST_RECORDS",
     "Choices",
     "Finding",
     "Item",

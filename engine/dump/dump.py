@@ -23,6 +23,7 @@ from quire.engine.layout import Layout, no_store
 from quire.env import Env
 from quire.errors import InvalidArgument, QuireError, StoreFailed
 from quire.journal import Geometry, geometry_of
+from quire.limits import DUMP_TRIES
 
 from .history import History
 from .items import (
@@ -51,8 +52,6 @@ from .records import (
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
 from .told import Owner, list_in_order
-
-_TRIES = 10  # while an owner makes one checkpoint after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class _Dump:
 
     def _fold(self) -> Generator[Item, None, History]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
-        tries = _TRIES
+        tries = DUMP_TRIES
         while True:
             self._log = self._new_log()
             history = History(self._source, self._saved)

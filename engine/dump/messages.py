@@ -12,6 +12,7 @@ from typing import Any, Final
 from quire.block import Block
 from quire.engine import format
 from quire.engine.block_ref import BlockRef
+from quire.limits import PAYLOAD_START_BYTES
 from quire.ltds import LtdsReader
 from quire.message import MESSAGE_SCHEMA, Message
 
@@ -19,7 +20,6 @@ from .items import Finding, MessageItem
 from .queue_state import QueueState
 from .source import UNREADABLE, Source
 
-PAYLOAD_START_BYTES: Final = 40
 _NOT_SHOWN: Final = {"id", "time", "payload", "delivery_count", "attributes"}
 _FIELDS: Final = tuple(n for n in MESSAGE_SCHEMA.names if n not in _NOT_SHOWN)
 

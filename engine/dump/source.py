@@ -23,13 +23,12 @@ from quire.engine.record_page import unpack
 from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Geometry, list_segments, read_at, segment_path
-from quire.limits import MAX_DATA_FILE_BYTES
+from quire.limits import DUMP_SEARCH_BYTES, MAX_DATA_FILE_BYTES
 
 from .items import Place
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
-_SEARCH_BYTES: Final = 4 << 20
 _MAGIC_COLUMN: Final = 2  # of u32, in the header of a record page
 
 
@@ -127,7 +126,7 @@ class Source:
         base = number * (MAX_DATA_FILE_BYTES // size)
         offset = size
         while True:
-            chunk = memoryview(file.read(offset, _SEARCH_BYTES))
+            chunk = memoryview(file.read(offset, DUMP_SEARCH_BYTES))
             pages = len(chunk) // size
             if pages == 0:
                 return

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from quire.engine import format
 from quire.engine.commit_record import Part
 from quire.engine.info import QueueRecord as Told
+from quire.limits import MOST_TOLD_RECORDS
 
 from .items import Finding, QueueRecord
 from .queue_state import QueueState, TailRecord
 from .records import COMMIT, OPEN, ROLLBACK, Listed, control, list_tail, message_record
 from .source import Source
-
-MOST_RECORDS: Final = 100_000  # of a queue, that an owner is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,9 @@ def list_in_order(
     yield from list_tail(source, queue, (r for r in known if r.ref.position not in committed))
     yield from _Merge(source, queue, owner.open, told, committed).listed()
     yield from list_tail(source, queue, committed.values())
-    if len(told) >= MOST_RECORDS:
-        text = f"the owner was asked for {MOST_RECORDS} records: those of open transactions that"
-        yield Finding("", None, False, f"{text} came later are not listed")
+    if len(told) >= MOST_TOLD_RECORDS:
+        text = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open transactions"
+        yield Finding("", None, False, f"{text} that came later are not listed")
 
 
 class _Merge:

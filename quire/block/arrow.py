@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from quire.limits import ARROW_CACHED_ROWS
 from quire.message import MESSAGE_SCHEMA
 
 from .columns import Attributes, Buffer, Headers, Strings, base_zero
@@ -20,7 +21,6 @@ from .format import ABSENT_TIME, Column
 
 _TIME = pa.timestamp("us", "UTC")
 _MAP = MESSAGE_SCHEMA.field("attributes").type
-_CACHED_ROWS = 1 << 16
 
 
 @lru_cache(maxsize=1024)
@@ -71,10 +71,10 @@ class _Constant:
         self._array: pa.Array | None = None
 
     def rows(self, count: int) -> pa.Array:
-        if count > _CACHED_ROWS:
+        if count > ARROW_CACHED_ROWS:
             return self._make(count)
         if self._array is None:
-            self._array = self._make(_CACHED_ROWS)
+            self._array = self._make(ARROW_CACHED_ROWS)
         return self._array.slice(0, count)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 from quire.checksum import checksum
+from quire.limits import COPY_TWICE_BYTES
 from quire.message import Fields
 
 from .format import (
@@ -22,9 +23,6 @@ from .format import (
     Column,
     padded,
 )
-
-# Above this, a payload is copied once and the checksum patched in, not twice.
-_COPY_TWICE_BYTES = 16 << 10
 
 _pack_plain = PLAIN_ONE.pack
 _unpack_plain = struct.Struct(CHECKSUM.format + PLAIN_ONE.format.lstrip("<")).unpack_from
@@ -42,7 +40,7 @@ def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearra
     size = len(payload)
     length = (HEADER_BYTES + 8 + 7 + size) & ~7
     head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
-    if size > _COPY_TWICE_BYTES:
+    if size > COPY_TWICE_BYTES:
         return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
     body = head + payload + PADDING[size & 7]
     return _pack_checksum(checksum(body)) + body

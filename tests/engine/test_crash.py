@@ -122,7 +122,7 @@ def test_power_failure_while_the_data_file_shrinks(
     seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with a data file that grows and is cut again by nearly every checkpoint."""
-    monkeypatch.setattr("quire.engine.io_manager._SLACK_BYTES", 4096)
+    monkeypatch.setattr("quire.engine.io_manager.FILE_SLACK_BYTES", 4096)
     for n in range(max(1, rounds // 25)):
         crash_everywhere(seed + n, every=9, steps=60, grow_bytes=8192)
 

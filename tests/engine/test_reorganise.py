@@ -50,7 +50,7 @@ LEFT = 3  # messages of the burst's end that stay unread
 @pytest.fixture
 def small_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are cut to a few pages more than what is in use."""
-    monkeypatch.setattr("quire.engine.io_manager._SLACK_BYTES", 8192)
+    monkeypatch.setattr("quire.engine.io_manager.FILE_SLACK_BYTES", 8192)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import RemoteStore
 from quire.remote.channel import Channel
-from quire.remote.protocol import SEND_AHEAD_BYTES
+from quire.remote.limits import SEND_AHEAD_BYTES
 from tests.remote.conftest import AnyStore
 
 

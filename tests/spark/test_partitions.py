@@ -17,7 +17,8 @@ from quire.env import OsEnv
 from quire.errors import InvalidArgument, PositionLost
 from quire.ltds import LtdsReader, list_ids
 from quire.spark_graphs import connection
-from quire.spark_graphs.fragment_file import INLINE_BYTES, FragmentWriter
+from quire.spark_graphs.fragment_file import FragmentWriter
+from quire.spark_graphs.limits import INLINE_BYTES
 from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.routing import routed
