@@ -24,6 +24,9 @@ class Attempts:
         self._counts: list[int] = []
         self._replace(0, 0, list(rows))
 
+    def __len__(self) -> int:
+        return len(self.starts)
+
     def __bool__(self) -> bool:
         return bool(self.starts)
 

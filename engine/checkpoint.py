@@ -7,7 +7,10 @@
   written for it is abandoned if there is no room for it. If it is not known whether it became
   durable, the store has failed, and neither its pages nor those it replaces are used again.
 - K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
-  be used again (but for pinned ones).
+  be used again (but for pinned ones). What the data files have no room for stays where it is: the
+  checkpoint holds its records itself, and keeps the segments that its blocks are in.
+- K7: where there is not even room for record pages, it moves nothing, and needs no more space than
+  what is kept back for it (`kept_back`): so it can be made on a full disk, as often as need be.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import TypeGuard
 
-from quire.errors import StoreFailed
+from quire.errors import DiskFull, StoreFailed
 
 from . import format
 from .block_ref import BlockRef
-from .checkpoint_file import Numbers, remove_older, write_checkpoint
+from .checkpoint_file import Numbers, write_checkpoint
 from .durable_state import PageEntry
+from .kept_back import KeptBack
 from .mover import Mover, Placed, consecutive
 from .opened import Opened
 from .pace import Pace
@@ -35,7 +40,8 @@ from .space_maps import spaces_after, spaces_document
 class Checkpointer:
     """Makes checkpoints of one store, one at a time."""
 
-    def __init__(self, opened: Opened, sequencer: Sequencer) -> None:
+    def __init__(self, opened: Opened, sequencer: Sequencer, kept_back: KeptBack) -> None:
+        self._kept_back = kept_back
         self._env = opened.env
         self._directory = opened.layout.checkpoints
         self._settings, self._store_id = opened.settings, opened.store_id
@@ -73,14 +79,25 @@ class Checkpointer:
         return self._reorganiser.moved_bytes
 
     def _run(self) -> None:
+        try:
+            self._make(sparing=False)
+        except DiskFull:
+            self._make(sparing=True)
+
+    def _make(self, *, sparing: bool) -> None:
+        """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
         taken: list[Snapshot] = []
         self._sequencer.exclusive(lambda: taken.append(self._take()))
         snapshot = taken[0]
         mover = Mover(self._places, self._reader, Pace(self._env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
-                reorganisation = self._reorganiser.begin(snapshot, mover)
-                self._write(snapshot, mover, reorganisation)
+                reorganisation = self._reorganiser.begin(snapshot, mover, sparing=sparing)
+                if sparing:
+                    _keep_tails(snapshot)
+                else:
+                    self._move_all(snapshot, mover, reorganisation)
+                self._write(snapshot, mover)
         except BaseException:
             mover.cancel()
             if self._sequencer.failure is None and not self._journal.failed:
@@ -93,9 +110,11 @@ class Checkpointer:
         self.count += 1
         self.moved_bytes += mover.moved_bytes
         with self._sequencer.fail_stop("removing an old checkpoint"):
-            remove_older(self._env, self._directory, snapshot.lsn)
-            self._journal.release(snapshot.restart_lsn)
+            segment_bytes = self._settings["segment_bytes"]
+            keep = {n for q in snapshot.queues for n in q.kept_segments(segment_bytes)}
+            self._journal.release(snapshot.restart_lsn, keep)
             self._places.trim()
+            self._kept_back.renew(snapshot.lsn)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
     @contextmanager
@@ -111,7 +130,8 @@ class Checkpointer:
         self._places.withhold()
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 
-    def _write(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
+    def _move_all(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
+        """Move blocks and write record pages, as far as there is room."""
         plans = []
         for queue in snapshot.queues:
             if queue.tail:
@@ -121,7 +141,10 @@ class Checkpointer:
         pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
         for queue, records in plans:
             mover.file = queue.queue.data_file
-            refs = [self._final(queue, record) for record in records]
+            stays = next((i for i, record in enumerate(records) if _is_refused(record)), None)
+            refs = [self._final(queue, record) for record in records[:stays]]
+            for record in records[len(refs) :]:
+                queue.kept += record.refs if _is_refused(record) else [self._final(queue, record)]
             size = self._pages.capacity
             chunks = [refs[i : i + size] for i in range(0, len(refs), size)]
             written = [
@@ -135,7 +158,13 @@ class Checkpointer:
             queue.entries = [
                 PageEntry(chunk[0].position, chunk[-1].end, placed.page, len(chunk))
                 for placed, chunk in written
+                if placed.page
             ]
+            without = [chunk for _, chunk in written[len(queue.entries) :]]  # the last ones (M5)
+            queue.kept[:0] = chain.from_iterable(without)
+
+    def _write(self, snapshot: Snapshot, mover: Mover) -> None:
+        """Write the checkpoint's file."""
         numbers = Numbers()
         document = {
             **self._settings,
@@ -143,9 +172,10 @@ class Checkpointer:
             **self._space(snapshot, mover, numbers),
         }
         self._places.discarded.sync()
-        write_checkpoint(
-            self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
-        )
+        with self._kept_back.in_use():
+            write_checkpoint(
+                self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
+            )
 
     def _plan(
         self, queue: QueueSnapshot, mover: Mover, reorganisation: Reorganisation
@@ -211,7 +241,7 @@ class Checkpointer:
         self._places.keep(mover.extents)
         for queue in snapshot.queues:
             live = queue.queue
-            logged = live.log_to_keep(queue.end_position)
+            logged = live.log_to_keep(queue.sealed_end)
             with live.lock:
                 # Not `dropped`, which is set before the drop is durable.
                 if self._state.queues.get(live.queue_id) is not live:
@@ -225,6 +255,7 @@ class Checkpointer:
                         queue.entries,
                         queue.rewritten,
                         queue.moved,
+                        queue.kept,
                         logged,
                     )
             self._places.free(freed)
@@ -233,3 +264,15 @@ class Checkpointer:
         del self._pages.retired[: len(snapshot.retired)]
         for page in snapshot.retired:
             self._places.free_page(page)
+
+
+def _is_refused(record: BlockRef | Placed) -> TypeGuard[Placed]:
+    """Whether it was to be moved and there was no room for it (M5)."""
+    return isinstance(record, Placed) and not record.page
+
+
+def _keep_tails(snapshot: Snapshot) -> None:
+    """All that is in no record page stays in the tails (K7)."""
+    for queue in snapshot.queues:
+        tail = queue.queue.records.tail.between(0, queue.tail)
+        queue.kept = [ref for ref in tail if not queue.released.covers(ref.position, ref.end)]

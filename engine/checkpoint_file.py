@@ -2,7 +2,7 @@
 
 - K1: a checkpoint counts once its file has its final name, durably; it is synced before it is
   renamed.
-- K2: the newest checkpoint is the one that counts; older ones are removed.
+- K2: the newest checkpoint is the one that counts; older ones are removed, or become spares (K8).
 - K6: nothing is built on a checkpoint whose name may not last. If the directory's sync failed, or
   its process was killed before it, the name is shown until the power fails, and may be gone then,
   whatever was synced later; the older checkpoint counts again, or the earlier one of the same LSN.
@@ -29,6 +29,7 @@ from quire.env import Env
 from quire.errors import DiskFull, StoreCorrupt, StoreFailed, StoreVersion
 
 from . import format
+from .checkpoint_spares import let_go, spares
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -95,14 +96,16 @@ def write_checkpoint(
 
     Raises DiskFull with nothing changed, StoreFailed or OSError when it may be there or not.
     """
-    text = json.dumps(document, separators=(",", ":")).encode()
+    has_tails = any("tail" in queue for queue in document["queues"])
+    version = format.VERSION_OF_FULL_DISK if has_tails else format.CHECKPOINT_VERSION
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
     length = format.CHECKPOINT_HEADER.size + len(body)
     header = format.CHECKPOINT_HEADER.pack(
         0,
         format.CHECKPOINT_MAGIC,
-        format.CHECKPOINT_VERSION,
+        version,
         0,
         store_id,
         lsn,
@@ -130,10 +133,15 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
     temporary = path + ".tmp"
     try:
         _write_file(env, temporary, data)
-        env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
     except DiskFull:
         if env.exists(temporary):
             env.remove(temporary)
+        if not _write_into_spare(env, directory, temporary, bytearray(data)):
+            raise
+    try:
+        env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
+    except DiskFull:
+        let_go(env, directory, temporary)
         raise
     try:
         env.rename(temporary, path)
@@ -149,11 +157,28 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
 def _write_file(env: Env, path: str, data: bytes | bytearray) -> None:
     file = env.open_file(path, create=True)
     try:
-        file.truncate(0)
+        file.allocate(0, len(data))
         file.write(0, data)
         file.sync()
     finally:
         file.close()
+
+
+def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> bool:
+    """Into a file that is longer, and stays so (K8); False if there is none."""
+    there = spares(env, directory)
+    if not there or there[-1][0] < len(data):
+        return False
+    struct.pack_into("<H", data, 12, format.VERSION_OF_FULL_DISK)
+    struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
+    env.rename(there[-1][1], path)
+    file = env.open_file(path)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+    return True
 
 
 def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
@@ -172,12 +197,14 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     )
     if magic != format.CHECKPOINT_MAGIC:
         raise StoreCorrupt(f"{path}: not a checkpoint; restore the store from a copy")
+    if version == format.VERSION_OF_FULL_DISK:
+        data = data[:length]  # the rest is kept back for the next one
     if length != len(data) or checksum(data[8:]) != digest:
         raise StoreCorrupt(f"{path}: checksum differs; restore the store from a copy")
     if version not in format.CHECKPOINT_VERSIONS:
         raise StoreVersion(
             f"{path}: format version {version}, this release reads up to "
-            f"{format.CHECKPOINT_VERSION}: use a newer release"
+            f"{format.CHECKPOINT_VERSIONS[-1]}: use a newer release"
         )
     if at != lsn or size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
@@ -189,13 +216,15 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
 
 
 def remove_older(env: Env, directory: str, lsn: int) -> None:
-    """Remove what came before the checkpoint, and what was never finished (K2).
+    """Let go of what came before the checkpoint, and of what was never finished (K2).
 
     The checkpoint's name is durable by now: so goes the file that says otherwise (K6).
     """
     for other in env.list_directory(directory):
-        if _is_leftover(other, path_of("", lsn)[1:]):
+        if other == _UNCERTAIN:
             env.remove(f"{directory}/{other}")
+        elif _is_leftover(other, path_of("", lsn)[1:]):
+            let_go(env, directory, f"{directory}/{other}")
 
 
 def _is_leftover(other: str, name: str) -> bool:

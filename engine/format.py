@@ -82,7 +82,9 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     offset  type  field
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
-    12      u16   version        3; 2 has no "catalog"; 1 neither that nor prepared transactions, of one data file
+    12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
+                                 longer than its length says; 2 has no "catalog"; 1 neither that nor
+                                 prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
@@ -101,10 +103,15 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             "extents", the free pages: rows (first page, pages). If it is missing, the document itself
             has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"
             has a row for each record page (position, end, page, records), whose page number is an
-            address divided by the page size, and so names the file in the same way
+            address divided by the page size, and so names the file in the same way. Its "tail" (none
+            if it is missing) lists the records behind these that are in no record page, as the disk
+            was too full to write one, or to move their blocks: each as in a record page, as eight
+            numbers. A block that such a record names may be in a journal segment below the restart
+            LSN, which is kept for it
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
-    "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable.
+    "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable. Files that end in
+    ".spare" have space for checkpoints of a full disk.
 """
 
 from __future__ import annotations
@@ -161,7 +168,8 @@ RECORD: Final = np.dtype(
 PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up to the kind
 
 CHECKPOINT_VERSION: Final = 3
-CHECKPOINT_VERSIONS: Final = (1, 2, 3)  # that can be read
+VERSION_OF_FULL_DISK: Final = 4
+CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 

@@ -216,6 +216,11 @@ class FreeSpace:
         return self._deferred.total
 
     @property
+    def fragments(self) -> int:
+        """In how many extents a checkpoint shows what is free, at most."""
+        return len(self._by_length) + len(self._pending) + len(self._deferred)
+
+    @property
     def used_pages(self) -> int:
         """Pages in use for good: allocated and committed, or claimed."""
         with self._lock:

@@ -122,13 +122,15 @@ class Maintenance:
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
-        if not self._journal.next_is_ready and self._journal.nearly_full:
-            self._journal.prepare_next()
+        full = self._prepare_journal()
         since = self._journal.bytes_since(self._checkpointer.last_lsn)
-        if since >= options.checkpoint_bytes:
+        # On a full disk a checkpoint gives back what was read, as far as that is.
+        if since >= (self._journal.segment_space >> 1 if full else options.checkpoint_bytes):
             self._checkpointer.run_unless_running()
         if self._env.monotonic() >= self._trim_at:
             self._give_space_back()
+        if full is not None:
+            raise full
         self._empty_buffers()  # takes space, which may fail: after all that gives it back
         self._due = min(
             self._journal.end_lsn
@@ -136,6 +138,16 @@ class Maintenance:
             - self._journal.bytes_since(self._checkpointer.last_lsn),
             self._journal.end_lsn + self._pace_bytes,
         )
+
+    def _prepare_journal(self) -> DiskFull | None:
+        """Have the next segment before it is needed; what there is no room for."""
+        if self._journal.next_is_ready or not self._journal.nearly_full:
+            return None
+        try:
+            self._journal.prepare_next()
+        except DiskFull as error:
+            return error
+        return None
 
     def _expire(self) -> None:
         self._context.registry.expire(self._env.monotonic())

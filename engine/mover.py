@@ -5,6 +5,9 @@
 - M3: memory is bounded by twice `MOVED_WRITE_BYTES` and one block, whatever is moved.
 - M4: what is moved goes to its queue's data file. With several files and threads, each file is
   written by its I/O manager while the next blocks are read.
+- M5: what there is no room for stays where it is: its `Placed` has no page. Once a page is refused,
+  no file takes a later page that is as large, so that of a queue's record pages the first ones are
+  written.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quire.block import Block, EncodedBlock, Part, pack
-from quire.errors import StoreCorrupt
+from quire.errors import DiskFull, StoreCorrupt
 from quire.limits import MOVED_WRITE_BYTES, PACKED_BLOCK_BYTES, PACKED_BLOCK_MESSAGES
 
 from . import format
@@ -38,7 +41,13 @@ class Mover:
         self._waiting_bytes = [0] * files
         self._work = Work(files)
         self.extents: list[Extent] = []
-        self.moved_bytes = 0
+        self._refused: list[int | None] = [None] * files  # the smallest size without room (M5)
+        self._moved: list[int] = []
+
+    @property
+    def moved_bytes(self) -> int:
+        """What was written, without padding."""
+        return sum(self._moved)
 
     def move(self, run: list[BlockRef]) -> list[Placed]:
         """Blocks of consecutive messages, packed where that makes sense; in order."""
@@ -91,12 +100,24 @@ class Mover:
         batch = self._waiting[file]
         if batch:
             self._waiting[file] = []
-            self.moved_bytes += self._waiting_bytes[file]
             self._waiting_bytes[file] = 0
             self._places.begin(self._work, file, lambda: self._write_batch(file, batch))
 
     def _write_batch(self, file: int, batch: list[tuple[bytes | bytearray, Placed]]) -> None:
-        extent = self._places.write(file, [piece for piece, _ in batch])
+        refused = self._refused[file]
+        pages = sum(self._places.pages_for(len(piece)) for piece, _ in batch)
+        if len(batch) == 1 and refused is not None and pages >= refused:
+            return
+        try:
+            extent = self._places.write(file, [piece for piece, _ in batch])
+        except DiskFull:
+            if len(batch) == 1:
+                self._refused[file] = pages
+            else:
+                for one in batch:
+                    self._write_batch(file, [one])
+            return
+        self._moved.append(sum(len(piece) for piece, _ in batch))
         self.extents.append(extent)
         page = extent.first
         for piece, placed in batch:
@@ -131,7 +152,7 @@ class Mover:
 
 
 class Placed:
-    """A block that was or will be written to `page`, in the stead of `refs`."""
+    """A block that was or will be written to `page` in the stead of `refs`; 0: there is no room."""
 
     __slots__ = ("checksum", "length", "page", "refs")
 

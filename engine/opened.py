@@ -21,11 +21,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from quire.env import Env
-from quire.errors import InvalidArgument, StoreCorrupt, StoreFailed
+from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import KEPT_BACK_SEGMENTS
 
@@ -38,6 +38,7 @@ from .checkpoint_file import (
     settle,
     write_checkpoint,
 )
+from .checkpoint_spares import keep_spares, spares
 from .data_files import open_data_files
 from .free_space import FreeSpace
 from .layout import KNOWN_NAMES, Layout, no_store
@@ -198,10 +199,14 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
         data.close()
         raise
     try:
+        spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)
         for manager in places.managers:
             manager.match_file()
         remove_older(env, layout.checkpoints, lsn)
+        if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
+            with suppress(DiskFull):
+                keep_spares(env, layout.checkpoints, spare_space)
     except BaseException:
         data.close()
         journal.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -90,6 +90,7 @@ class PackedRecords:
         other.data, other.starts = self.data[:], self.starts[:]
         return other
 
-    def drop(self, count: int) -> None:
-        """Forget the first so many."""
-        del self.data[: count * _BYTES], self.starts[:count]
+    def replace(self, count: int, refs: Sequence[BlockRef]) -> None:
+        """Put others, or none, in the place of the first so many."""
+        self.data[: count * _BYTES] = b"".join(PACKED_RECORD.pack(*ref) for ref in refs)
+        self.starts[:count] = array("Q", (ref.position for ref in refs))

@@ -289,12 +289,14 @@ class Queue:
         entries: list[PageEntry],
         rewritten: dict[PageEntry, PageEntry],
         moved: list[tuple[list[BlockRef], BlockRef]],
+        kept: list[BlockRef],
         logged: Sealing,
     ) -> list[BlockRef]:
         """A checkpoint sealed the first `count` records of the tail into new record pages.
 
         `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
-        old records with the one in their stead; `logged`: what goes from the log. Returns the
+        old records with the one in their stead; `kept` are those of the records that stay in the
+        tail (L5); `logged`: what goes from the log. Returns the
         blocks that are free by that: old ones, and the new ones that were released meanwhile, as
         the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
         """
@@ -313,7 +315,7 @@ class Queue:
             if covered == new.count:
                 freed.append(new)
         self.epoch += 1
-        self.records.seal(count, replaced, entries, rewritten, self.released)
+        self.records.seal(count, replaced, entries, rewritten, kept, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()

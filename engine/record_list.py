@@ -8,6 +8,7 @@
   directory per page of records, and some pages in a cache that all queues share.
 - L4: a record page that goes out of use is not used again before the next checkpoint is durable,
   because recovery reads the pages of the checkpoint that it starts from.
+- L5: on a full disk records stay in the tail, which the checkpoint then holds.
 """
 
 from __future__ import annotations
@@ -125,11 +126,13 @@ class RecordList:
         replaced: PageEntry | None,
         entries: list[PageEntry],
         rewritten: dict[PageEntry, PageEntry],
+        kept: list[BlockRef],
         released: IntervalSet,
     ) -> None:
         """New record pages take the place of a page and of the tail's first records (L2, L4).
 
-        `rewritten` are other pages and those in their stead, in any order.
+        `rewritten` are other pages and those in their stead, in any order; `kept` are the last of
+        the records, which stay in the tail because there was no room for them (L5).
         """
         for old, new in rewritten.items():
             self._rewrite(old, new)
@@ -142,7 +145,7 @@ class RecordList:
             else:
                 self.directory.append(entry)
                 self._starts.append(entry.position)
-        self.tail.drop(count)
+        self.tail.replace(count, kept)
 
     def _rewrite(self, old: PageEntry, new: PageEntry) -> None:
         index = bisect_left(self._starts, old.position)

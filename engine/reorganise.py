@@ -77,12 +77,12 @@ class Reorganiser:
             for file, manager in enumerate(self.places.managers)
         )
 
-    def begin(self, snapshot: Snapshot, mover: Mover) -> Reorganisation:
-        """What a checkpoint is to move; nothing, in most cases."""
+    def begin(self, snapshot: Snapshot, mover: Mover, *, sparing: bool = False) -> Reorganisation:
+        """What a checkpoint is to move; nothing, in most cases, or if it is to be `sparing`."""
         rooms: dict[int, FreeSpace] = {}
         for file, manager in enumerate(self.places.managers):
             cut = manager.cut(self._looser[file])
-            if cut is not None:
+            if cut is not None and not sparing:
                 rooms[file] = manager.space.below(cut)
         found = Reorganisation(self, mover, rooms)
         if rooms:

@@ -18,6 +18,8 @@
   once they would only queue for the interpreter's lock, each put to sleep a second time (measured
   with 32 threads on two processors: 29 us of processor time a commit, not 22). The main thread is
   the last one: it may have a signal's handler to run first, which may take its time.
+- C11: on a full disk what makes room (`relieving`) goes on without the others of its group. What it
+  is written to is set free by a checkpoint, `relieve`: its thread makes one if need be.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ from quire.errors import (
 )
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GROUP_BYTES
+
+from .relieving import relieves
 
 
 class Change(Protocol):
@@ -100,9 +104,17 @@ class Sequencer:
         self._failure = ""  # in words: the error itself would hold all that it has passed
         self.groups = 0
         self.changes = 0
+        self.relieve: Callable[[], None] = lambda: None
 
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
+        try:
+            self._in_turn(change, self._commit_alone)
+            return
+        except DiskFull:
+            if change.applied or not relieves(change.record):
+                raise
+        self.relieve()  # (C11)
         self._in_turn(change, self._commit_alone)
 
     def exclusive(self, action: Callable[[], None]) -> None:
@@ -219,7 +231,12 @@ class Sequencer:
         try:
             change.place()
             try:
-                address = self._journal.write_group((change.record,))
+                try:
+                    address = self._journal.write_group((change.record,))
+                except DiskFull:
+                    if not relieves(change.record):
+                        raise
+                    address = self._journal.write_group((change.record,), relieving=True)
             except BaseException:
                 change.withdraw()
                 raise
@@ -247,7 +264,14 @@ class Sequencer:
                     turn.error = error
             if not placed:
                 return
-            address = self._journal.write_group([change.record for change in placed])
+            try:
+                address = self._journal.write_group([change.record for change in placed])
+            except DiskFull as full:
+                self._refuse_others(group, placed, full)
+                if not placed:
+                    return
+                records = [change.record for change in placed]
+                address = self._journal.write_group(records, relieving=True)
             self.groups += 1
             self.changes += len(placed)
             written = True
@@ -262,6 +286,17 @@ class Sequencer:
             if written or not isinstance(error, Exception):
                 self._failure = self._failure or repr(error)
             raise
+
+    def _refuse_others(self, group: list[_Turn], placed: list[Change], full: DiskFull) -> None:
+        """Withdraw what does not relieve from a group that has no room (C11)."""
+        for turn in reversed(group):
+            change = cast("Change", turn.change)
+            if change in placed and not relieves(change.record):
+                placed.remove(change)
+                change.withdraw()
+                turn.error = full
+            elif isinstance(turn.error, _THERE_ALREADY):
+                turn.error = full  # perhaps because of one of these
 
     @property
     def busy(self) -> bool:

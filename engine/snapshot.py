@@ -10,10 +10,13 @@ from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from quire.intervals import IntervalSet
 
+from . import format
 from .attempts import Attempts, Row
-from .block_ref import BlockRef
+from .block_ref import BlockRef, to_array
 from .catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, type_named
 from .checkpoint_file import Checkpoint, Numbers
 from .durable_state import (
@@ -26,6 +29,7 @@ from .durable_state import (
     QueueConfig,
 )
 from .fold import Fold
+from .packed_records import PackedRecords
 from .places import Places
 from .prepared_record import unpack_prepare
 from .queue import Queue
@@ -52,6 +56,7 @@ class QueueSnapshot:
     entries: list[PageEntry] = field(default_factory=list)
     rewritten: dict[PageEntry, PageEntry] = field(default_factory=dict)
     moved: list[tuple[list[BlockRef], BlockRef]] = field(default_factory=list)
+    kept: list[BlockRef] = field(default_factory=list)  # records that stay in the tail (L5)
 
     @classmethod
     def of(cls, queue: Queue) -> QueueSnapshot:
@@ -75,6 +80,19 @@ class QueueSnapshot:
                 directory=list(durable.directory),
             )
 
+    @property
+    def sealed_end(self) -> int:
+        """The position behind the messages that are in record pages then."""
+        return self.kept[0].position if self.kept else self.end_position
+
+    def kept_segments(self, segment_bytes: int) -> set[int]:
+        """The journal's segments that hold unread blocks of the records that stay in the tail."""
+        return {
+            ref.address // segment_bytes
+            for ref in self.kept
+            if ref.kind == format.INLINE and not self.released.covers(ref.position, ref.end)
+        }
+
     def to_replace(self, capacity: int) -> PageEntry | None:
         """The last record page, if the checkpoint fills it up with the tail's first records."""
         last = self.directory[-1] if self.directory and self.tail else None
@@ -84,7 +102,8 @@ class QueueSnapshot:
         kept = [
             self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
         ]
-        return {
+        tail = {"tail": numbers.add(to_array(self.kept).view("<i8"))} if self.kept else {}
+        return tail | {
             "queue_id": self.queue.queue_id,
             "end_position": self.end_position,
             "used": self.used,
@@ -185,6 +204,12 @@ def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
             state.catalog[SUBSCRIPTION][int(saved["subscription_id"])] = CatalogEntry(1, body)
 
 
+def _load_tail(checkpoint: Checkpoint, place: list[int]) -> PackedRecords:
+    """The records that are in no record page (L5 of `record_list`)."""
+    rows = checkpoint.rows(place, format.RECORD.itemsize // 8)
+    return PackedRecords.of(np.array(rows, dtype="<i8").tobytes())
+
+
 def _load_queue(
     checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
 ) -> None:
@@ -195,6 +220,7 @@ def _load_queue(
     for lo, hi in checkpoint.rows(entry["released"], 2):
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
+    queue.tail = _load_tail(checkpoint, entry.get("tail", [0, 0]))
     for saved in entry["subscriptions"]:
         subscription_id = int(saved["subscription_id"])
         if saved["done"] is None:

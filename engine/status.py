@@ -7,12 +7,17 @@ from typing import Any
 
 from .checkpoint import Checkpointer
 from .context import Context
+from .kept_back import KeptBack
 from .lease import Leases
 from .maintenance import Maintenance
 
 
 def status(
-    context: Context, checkpointer: Checkpointer, maintenance: Maintenance, leases: Leases
+    context: Context,
+    checkpointer: Checkpointer,
+    maintenance: Maintenance,
+    leases: Leases,
+    kept_back: KeptBack,
 ) -> dict[str, Any]:
     """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
     journal = context.journal.status()
@@ -55,6 +60,11 @@ def status(
             "last_lsn": checkpointer.last_lsn,
             "moved_bytes": checkpointer.moved_bytes,
             "reorganised_bytes": checkpointer.reorganised_bytes,
+        },
+        "kept_back": {  # for a full disk
+            "whole": not context.journal.lacks_room and kept_back.is_enough,
+            "journal_bytes": journal.kept_back_bytes,
+            "checkpoint_bytes": kept_back.total_bytes,
         },
         "leases": len(leases),
         "ledger_entries": len(context.state.ledger),

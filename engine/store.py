@@ -39,6 +39,7 @@ from quire.errors import (
     StoreFailed,
     TransactionNotFound,
 )
+from quire.journal import Journal
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     DEFAULT_LEASE_SECONDS,
@@ -67,6 +68,7 @@ from .info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from .kept_back import KeptBack
 from .layout import Layout
 from .lease import Leases
 from .maintenance import Maintenance
@@ -97,7 +99,12 @@ class EmbeddedStore:
         self._lock = lock
         self._opened = opened
         self._context = context = _context(opened)
-        self._checkpointer = Checkpointer(opened, context.sequencer)
+        self._kept_back = KeptBack(
+            opened.env, opened.layout.checkpoints, opened.state, opened.places
+        )
+        self._checkpointer = Checkpointer(opened, context.sequencer, self._kept_back)
+        opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
+        context.sequencer.relieve = self._checkpointer.run
         self._leases = Leases(opened.env, opened.places, opened.journal)
         self._maintenance = Maintenance(
             opened.env, context, opened.journal, self._checkpointer, self._leases
@@ -115,6 +122,11 @@ class EmbeddedStore:
             self._maintenance.start()
         else:
             opened.places.discarded.remove_all()
+        if not opened.journal.keep_back():  # a full disk: an opening takes some of it
+            with contextlib.suppress(DiskFull):
+                self._checkpointer.run()
+        with contextlib.suppress(DiskFull):  # nothing is admitted then before there is room
+            opened.journal.admit()
         self._closed = None
 
     def __del__(self) -> None:
@@ -474,7 +486,9 @@ class EmbeddedStore:
     def status(self) -> dict[str, Any]:
         """Numbers on everything, as plain values."""
         self._state()
-        return status(self._context, self._checkpointer, self._maintenance, self._leases)
+        return status(
+            self._context, self._checkpointer, self._maintenance, self._leases, self._kept_back
+        )
 
     def verify(self) -> Report:
         """Read and check all that the store holds; commits go on meanwhile."""
@@ -546,6 +560,21 @@ def _context(opened: Opened) -> Context:
         ),
         light_messages=min(buffers.light_messages, options.large_limit_messages),
     )
+
+
+def _admission(journal: Journal, sequencer: Sequencer, kept_back: KeptBack) -> Callable[[], int]:
+    """What the journal asks before it grows (J9); it does not hold on to the store."""
+
+    def admit() -> int:
+        with sequencer.fail_stop("keeping space back"):
+            try:
+                return kept_back.admit()
+            except DiskFull:
+                if not journal.drop_spares():
+                    raise
+            return kept_back.admit()
+
+    return admit
 
 
 _open_stores: Final[weakref.WeakSet[EmbeddedStore]] = weakref.WeakSet()

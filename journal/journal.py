@@ -321,6 +321,16 @@ class Journal:
                 raise
         return not self._segments.missing
 
+    def drop_spares(self) -> bool:
+        """Remove spare files that are not kept back: the disk is full. Whether there were any."""
+        if self._refusal is not None:
+            self._refuse()
+        try:
+            return self._segments.drop_spares()
+        except OSError as error:
+            self._fail(error, "removing spare segments")
+            raise
+
     def release(self, before_lsn: int, keep: Collection[int] = ()) -> list[int]:
         """Recycle or remove segments wholly below an LSN, but for pinned ones and some to `keep`.
 

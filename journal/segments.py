@@ -232,6 +232,15 @@ class SegmentSet:
                 insort(self._spares, spare_file)
         return gone
 
+    def drop_spares(self) -> bool:
+        """Remove the spares that are for everybody; whether there were any."""
+        with self._lock:
+            going = self._spares[self._kept_back :]
+            del self._spares[self._kept_back :]
+        for spare in going:
+            self._env.remove(spare.path)
+        return bool(going)
+
     def pin(self, number: int) -> None:
         with self._lock:
             if number not in self._live:

@@ -3,7 +3,8 @@
 L1. At most one holder at a time, over all processes and over all threads of one process.
 L2. The lock ends with its process, however that ends, and is not inherited by a fork.
 L3. The file holds the owner's process id and description while the lock is held, and whoever is
-    refused reads them in the error.
+    refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
+    obstacle; where it has none and there is no room, the lock is held without a name.
 
 A lock of the open file (flock) gives L1: unlike a POSIX record lock it is not dropped when the
 process closes some other descriptor of the file, as copying a store's directory does. A forked
@@ -48,7 +49,7 @@ class OsFileLock:
             try:
                 if self._process_id == os.getpid():  # a forked child holds nothing (L2)
                     del _held[self._key]
-                    os.ftruncate(fd, 0)
+                    _write(fd, b"\n")
             finally:
                 os.close(fd)
 
@@ -112,12 +113,21 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
         return None
     if (named.st_dev, named.st_ino) != key:
         return None
-    text = f"{os.getpid()}\n{owner}\n".encode()
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, text, 0)
+    _write(fd, f"{os.getpid()}\n{owner}\n".encode())
     lock = OsFileLock(fd, key)
     _held[key] = (os.getpid(), owner)
     return lock
+
+
+def _write(fd: int, text: bytes) -> None:
+    """Make this the file's content, in the block that it has (L3)."""
+    try:
+        os.pwrite(fd, text, 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return
+    os.ftruncate(fd, len(text))
 
 
 def _describe_holder(fd: int, path: str) -> str:

@@ -3,7 +3,8 @@
 A1. The socket has mode 0600, in a directory of mode 0700. It is `<store>/run/quire.sock`, or where
     that path is too long for a socket, `quire.sock` in a directory of its own below TMPDIR.
 A2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
-    atomically once the owner listens, and removed when it stops; after a crash it may be stale.
+    atomically once the owner listens, and set aside when it stops, with its block, so that the
+    next owner can write it on a full disk; after a crash it may be stale.
 A3. Only the holder of the store's lock writes here.
 """
 
@@ -24,6 +25,7 @@ SOCKET_NAME: Final = "quire.sock"
 ADDRESS_NAME: Final = "address"
 MAX_SOCKET_PATH_BYTES: Final = 107  # sun_path has 108 bytes and ends with a zero
 ADDRESS_VERSION: Final = 1
+_ASIDE: Final = ADDRESS_NAME + ".new"
 _SHORT_PREFIX: Final = "quire-"
 
 
@@ -72,15 +74,18 @@ def choose_socket_path(env: Env, path: str) -> str:
 def write_address(env: Env, path: str, address: Address) -> None:
     """Tell clients where to find the owner (A2)."""
     directory = run_directory(path)
-    temporary = os.path.join(directory, ADDRESS_NAME + ".new")
-    if env.exists(temporary):
-        env.remove(temporary)
-    file = env.open_file(temporary, exclusive=True)
+    temporary = os.path.join(directory, _ASIDE)
+    name = os.path.join(directory, ADDRESS_NAME)
+    text = json.dumps(asdict(address)).encode()
+    if env.exists(name):
+        env.rename(name, temporary)
+    file = env.open_file(temporary, create=True)
     try:
-        file.write(0, json.dumps(asdict(address)).encode())
+        file.write(0, text)
+        file.truncate(len(text))
     finally:
         file.close()
-    env.rename(temporary, os.path.join(directory, ADDRESS_NAME))
+    env.rename(temporary, name)
 
 
 def read_address(env: Env, path: str) -> Address | None:
@@ -104,7 +109,7 @@ def remove_address(env: Env, path: str) -> None:
     """Nobody listens any more."""
     name = os.path.join(run_directory(path), ADDRESS_NAME)
     if env.exists(name):
-        env.remove(name)
+        env.rename(name, os.path.join(run_directory(path), _ASIDE))
 
 
 def socket_path_of(url: str) -> str | None:

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from quire.engine.block_ref import BlockRef
 from quire.engine.commit_record import Part, ReadRow
 from quire.engine.durable_state import LOST, DurableQueue, Made, PartsByQueue, QueueConfig
 from quire.engine.prepared_record import PrepareRecord
 
+CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
+
 
 class TailRecord(NamedTuple):
-    """A record that the journal tells, not yet a record page."""
+    """A record that the journal tells, or a checkpoint on a full disk: not yet in a record page."""
 
     ref: BlockRef
     transaction: int
@@ -32,7 +34,8 @@ class QueueState:
         self.directory = durable.directory
         self.released = durable.released
         self.certain = durable.config.kind != LOST
-        self._told: list[tuple[int, int, bool]] = []  # of each record: transaction, LSN, certain
+        # Of each record: transaction, LSN, certain.
+        self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
 
     @property
     def config(self) -> QueueConfig | None:

@@ -17,7 +17,7 @@ from quire.engine.prepared_record import PrepareRecord
 from quire.ltds import LtdsReader
 
 from .items import Finding, QueueRecord
-from .queue_state import QueueState, TailRecord
+from .queue_state import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, Source
 
 OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
@@ -54,9 +54,15 @@ def list_records(source: Source, queue: QueueState, start: int) -> Iterator[List
 
 
 def list_tail(source: Source, queue: QueueState, records: Iterable[TailRecord]) -> Iterator[Listed]:
-    """What the journal tells: each transaction with the records that it entered and ended with."""
+    """What the journal tells: each transaction with the records that it entered and ended with.
+
+    Records that a checkpoint holds (`CHECKPOINT_LSN`) tell nothing of their transactions.
+    """
     before: TailRecord | None = None
     for record in records:
+        if record.lsn == CHECKPOINT_LSN:
+            yield message_record(source, queue, record.ref), record.ref
+            continue
         if before is None or record.lsn != before.lsn:
             if before is not None:
                 yield control(queue, COMMIT, before), None

@@ -188,7 +188,8 @@ def test_promise_8_recovery_reads_what_came_after_the_checkpoint(seed: int) -> N
         after = env.crash(outcome="lost")
         store = open_store(after)
         assert store.recovered.records == 1
-        reads.append(after.calls.count("read") + after.calls.count("view"))
+        spares = after.calls.count("read", "*.spare")  # the headers of a few files of the journal
+        reads.append(after.calls.count("read") - spares + after.calls.count("view"))
         assert store.queue("work").messages == backlog * 20 + 1
     assert reads[0] == reads[1]
 

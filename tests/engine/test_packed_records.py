@@ -84,10 +84,10 @@ def test_the_first_are_dropped(rng: random.Random) -> None:
     for ref in refs[2000:]:
         add(tail, ref)
     assert list(running) == refs[1:2000]
-    tail.drop(1200)
+    tail.replace(1200, [])
     assert list(tail.between(0, len(tail))) == refs[1200:]
     assert list(copy.between(0, len(copy))) == refs[:2000]
-    tail.drop(1300)
+    tail.replace(1300, [])
     assert len(tail) == 0
     assert list(tail.overlapping(0, MOST)) == []
 

@@ -756,10 +756,11 @@ def fill_journal(store: Store, env: SimEnv) -> None:
 
 @pytest.mark.promise(5)
 def test_promise_5_a_full_disk_at_prepare_and_decision(machine: SimEnv) -> None:
-    """DiskFull leaves it open, or prepared; with room the same call succeeds."""
+    """DiskFull leaves it open; with room the same call succeeds. A decision needs no room."""
     store = open_store(machine)
     store.create_queue("work", kind="work")
     prepare(store, "first", payloads=[b"first"])
+    prepare(store, "gone", payloads=[b"gone"])
     transaction = store.transaction()
     transaction.put("work", b"second")
     transaction.record("key", 1)
@@ -768,15 +769,13 @@ def test_promise_5_a_full_disk_at_prepare_and_decision(machine: SimEnv) -> None:
     with pytest.raises(DiskFull):
         transaction.prepare("second")
     assert transaction.state == "open"
-    for decide in (store.commit_prepared, store.rollback_prepared):
-        with pytest.raises(DiskFull):
-            decide("first")
     assert store.queue("work") == before
-    assert [info.xid for info in store.recover()] == ["first"]
+    assert [info.xid for info in store.recover()] == ["first", "gone"]
+    store.rollback_prepared("gone")
+    store.commit_prepared("first")
     sound(store)
     machine.capacity_bytes = None
     transaction.prepare("second")
-    store.commit_prepared("first")
     transaction.commit()
     assert take(store, "work")[-2:] == [b"first", b"second"]
     assert store.ledger("key") == 1

@@ -6,6 +6,7 @@
     python tests/formats/make_store.py tests/formats/store-v2-files.tar.gz files
     python tests/formats/make_store.py tests/formats/store-v2-definitions.tar.gz definitions
     python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
+    python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -13,7 +14,9 @@ Every kind of place and record is in it: blocks in the journal and in the data f
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
-and subscriptions are made and dropped after the last checkpoint, too.
+and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
+on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
+of the journal before it, which has less space than its size.
 The number is the checkpoint files' version.
 """
 
@@ -26,8 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from quire.engine import EmbeddedStore as Store
+from quire.errors import DiskFull
 from quire.ltds import LtdsWriter, new_id
 from quire.os_env import OsEnv
+from quire.os_file import OsFile
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 16,
@@ -101,20 +106,37 @@ def fill_definitions(store: Store) -> None:
     store.drop_queue("gone")
 
 
+class FullDisk(OsEnv):
+    """A machine without room for another checkpoint."""
+
+    def open_file(self, path: str, *, create: bool = False, **options: Any) -> OsFile:
+        """Raises DiskFull where a checkpoint would be made."""
+        if create and path.endswith(".qck.tmp") and "uncertain" not in path:
+            raise DiskFull(f"{path}: no room")
+        return super().open_file(path, create=create, **options)
+
+
 def main(target: str, kind: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
     compression = kind if kind in ("zstd", "lz4") else None
     files = 3 if kind == "files" else 1
     with tempfile.TemporaryDirectory() as folder:
+        options = SMALL | {"segment_bytes": 1 << 20} if kind == "full" else SMALL
         store = Store.open(
             f"{folder}/store", background=False, ltds_compression=compression, data_files=files,
-            **SMALL,
+            **options,
         )  # fmt: skip
         fill(store, *([1, 2] if kind == "files" else []))
         if kind == "prepared":
             fill_prepared(store)
         if kind == "definitions":
             fill_definitions(store)
+        if kind == "full":
+            store._opened.journal._advance(4096, relieving=False)
+            with store.transaction() as txn:
+                txn.record("in another segment", 1)
+            store._checkpointer._env = FullDisk()
+            store._checkpointer._make(sparing=True)
         fragment = LtdsWriter(
             OsEnv(), f"{folder}/store/ltds", store.store_id, new_id(OsEnv(), foreign=True)
         )

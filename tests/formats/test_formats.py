@@ -25,6 +25,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v2-files.tar.gz",
         "store-v2-definitions.tar.gz",
         "store-v3-definitions.tar.gz",
+        "store-v4-full.tar.gz",
     }
 
 
