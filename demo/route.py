@@ -60,7 +60,7 @@ def route(departures: DataFrame, reference: Reference) -> DataFrame:
 
 
 def _enrich(flight: DataFrame, reference: Reference) -> DataFrame:
-    """`flight` with `delay` and what the tables say; as many rows as before (F3)."""
+    """`flight` with `delay` and what the tables say; as many rows as before (FL3)."""
     airlines = reference["airlines"].withColumnRenamed("name", "airline")
     airports = reference["airports"]
     start = airports.select(F.col("faa").alias("origin"), F.col("name").alias("from"))

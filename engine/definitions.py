@@ -1,6 +1,6 @@
 """Making, dropping and subscribing to queues: changes of the catalog, one record for each call.
 
-- X1: what is to be defined is checked when its place in the order is known, and then applied as it
+- DE1: what is to be defined is checked when its place in the order is known, and then applied as it
   was checked: nobody defines anything meanwhile.
 """
 

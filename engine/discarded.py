@@ -1,14 +1,14 @@
 """Files of large transactions that are not needed any more: rolled back, or read by everybody.
 
-- D1: a rollback only names its files here, so it takes no longer for having written much.
-- D2: a file loses its name, and is then cut slice by slice, with a pause after each: freed all at
+- DI1: a rollback only names its files here, so it takes no longer for having written much.
+- DI2: a file loses its name, and is then cut slice by slice, with a pause after each: freed all at
   once, 4 GB took 0.5 s on ext4 with `discard`, in which a commit took 18 ms instead of 0.1; in
   slices of 16 MiB, 5 ms apart, commits went on at 0.12 ms.
-- D3: a crash loses no space. A file that still has its name is found by the next opening, since no
+- DI3: a crash loses no space. A file that still has its name is found by the next opening, since no
   commit points to it; one without is the file system's to free.
-- D4: a reader that comes late, without a lease, finds no file, or less than it has asked for: what
+- DI4: a reader that comes late, without a lease, finds no file, or less than it has asked for: what
   it gets is verified (see `quire.ltds`), so it is an error and never something else.
-- D5: a removal is not durable at once, and a power failure may bring the file back. Nothing names
+- DI5: a removal is not durable at once, and a power failure may bring the file back. Nothing names
   it any more, so nothing of it is delivered, and it is removed again: one of the store's own as
   any that no commit points to. One that was adopted could be adopted anew; so checkpoints name it
   until it has durably lost its name (`sync`), and it is refused like one that is still to be
@@ -53,17 +53,17 @@ class DiscardedFiles:
         return list(self._waiting)
 
     def sync(self) -> None:
-        """Files of others that are not `waiting` any more will not come back (D5)."""
+        """Files of others that are not `waiting` any more will not come back (DI5)."""
         if self._adopted_gone:
             self._adopted_gone = False
             self._sync_names()
 
     def add(self, ltds_id: int) -> None:
-        """The file is to be removed (D1)."""
+        """The file is to be removed (DI1)."""
         self._waiting.append(ltds_id)
 
     def remove_slice(self) -> None:
-        """Free a slice, of one file or of several small ones (D2)."""
+        """Free a slice, of one file or of several small ones (DI2)."""
         with self._removing:
             room = REMOVAL_SLICE_BYTES
             while room > 0:
@@ -92,7 +92,7 @@ class DiscardedFiles:
         return False
 
     def _take_name(self) -> None:
-        """Of the next file; while it waits a checkpoint names it, and then one syncs (D5)."""
+        """Of the next file; while it waits a checkpoint names it, and then one syncs (DI5)."""
         ltds_id = self._waiting[0]
         removed = remove_ltds(self._env, self._ltds_directory, ltds_id)
         if not removed and is_foreign(ltds_id):

@@ -4,9 +4,9 @@ Records in, state out, in the journal's order. Live commits, recovery and `dump`
 it is as pure as the state (see `durable_state`). What else a record brings about (space, pages,
 files, who waits) stands beside it: in the queues that the state holds, and in `Effects`.
 
-- F1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
-- F2: nothing is looked up but in the state and the record.
-- F3: what a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has
+- FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
+- FO2: nothing is looked up but in the state and the record.
+- FO3: what a record contradicts is told by `Effects.fault`. Recovery raises there; who goes on has
   the rest of the record applied as far as it makes sense.
 """
 
@@ -104,7 +104,7 @@ class Fold(Generic[Q]):
         transaction_id: int = 0,
         prepared: bool = False,
     ) -> None:
-        """A transaction's record is durable at the address: it is applied (F1).
+        """A transaction's record is durable at the address: it is applied (FO1).
 
         `live`: its space and its places are held by the open transaction until now; `prepared`: by
         the prepared one. `transaction_id`: by which the queues know it.

@@ -1,8 +1,8 @@
 """Leases: ranges of a queue that stay where they are, for readers that open the files themselves.
 
-- E1: while a lease is held, the places that its pieces name keep their bytes, even if every
+- LE1: while a lease is held, the places that its pieces name keep their bytes, even if every
   subscription has read them.
-- E2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After
+- LE2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After
   that a piece's checksum tells a reader that its block is gone; wrong messages are never read.
 """
 

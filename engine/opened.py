@@ -1,12 +1,12 @@
 """The files of an open store: created, or recovered.
 
-- O1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
+- OD1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
   and the next opening begins the creation anew; what it replaces there never held a record. The
   directories that it finds are made anew: a name whose sync failed may never become durable.
-- O3: recovery builds on nothing that may be gone after a power failure although it can be read:
+- OD3: recovery builds on nothing that may be gone after a power failure although it can be read:
   what a failed write or sync left, or a process that died before its sync. Of what it finds
-  - the journal's last group is written again (`quire.journal.recovery`, V2), with the ready and
-    spare segments' names (V3); the groups before it are durable by V2 too;
+  - the journal's last group is written again (`quire.journal.recovery`, JV2), with the ready and
+    spare segments' names (JV3); the groups before it are durable by JV2 too;
   - the newest checkpoint is written again where its name is uncertain (`checkpoint_file`, K6),
     before data files are cut or grown as it says, before any page it frees is written, and before
     an older one is removed;
@@ -15,7 +15,7 @@
     an error; one that fails refuses all commits and checkpoints of that process, those of other
     threads included (`data_file` D4, `places` P7, `sequencer` C7). So what names them proves them;
   - a removed file that must not come back, because it could be adopted anew, is removed again
-    where its name is not there any more (`discarded`, D5);
+    where its name is not there any more (`discarded`, DI5);
   - leases, addresses and locks end with their process: nothing is built on them.
 """
 
@@ -110,7 +110,7 @@ def open_files(env: Env, layout: Layout, options: Options, given: set[str], crea
 
 
 def _create(env: Env, layout: Layout, options: Options) -> None:
-    """Make an empty store; its first checkpoint comes last (O1)."""
+    """Make an empty store; its first checkpoint comes last (OD1)."""
     if env.exists(layout.checkpoints):
         remove_older(env, layout.checkpoints, 0)
     for directory in (layout.checkpoints, layout.ltds, layout.run):
@@ -166,7 +166,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
 
 
 def _make_anew(env: Env, directory: str) -> None:
-    """A directory whose name no failed sync has seen (O1); one with something in it stays."""
+    """A directory whose name no failed sync has seen (OD1); one with something in it stays."""
     if env.exists(directory) and not env.list_directory(directory):
         env.remove(directory)
     env.make_directory(directory)

@@ -2,11 +2,11 @@
 
 Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-0053.
 
-- O1: the oldest transaction leaves first; one that somebody uses at this moment is passed over, but
-  who asks for room leaves the buffer itself when its turn comes.
-- O2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
+- OV1: the oldest transaction leaves first; one that somebody uses at this moment is passed over,
+  but who asks for room leaves the buffer itself when its turn comes.
+- OV2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
   the commit: after a crash they are free. The commit syncs them, and its record names them.
-- O3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
+- OV3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Overflow:
         self.after_discard: Callable[[], None] = lambda: None
 
     def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
-        """Have transactions leave the buffer until there is room (O1).
+        """Have transactions leave the buffer until there is room (OV1).
 
         `leave` has one leave; whether anything of it left.
         """
@@ -68,7 +68,7 @@ class Overflow:
             self.after_discard()
 
     def _place(self, queue: Queue, blocks: list[EncodedBlock]) -> list[Part]:
-        """Write blocks to the queue's pages (O2)."""
+        """Write blocks to the queue's pages (OV2)."""
         places = self._places
         with self._sequencer.fail_stop("writing blocks"):
             page, _ = places.write(queue.data_file, [block.data for block in blocks])

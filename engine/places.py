@@ -276,7 +276,7 @@ class Places:
         return len(going)
 
     def released(self) -> list[int]:
-        """Files of others that a commit held, and that may still be there (see `discarded`, D5)."""
+        """Files of others that a commit held and that may still be there (see `discarded`, DI5)."""
         with self._lock:
             return [i for i in (*self._removable, *self.discarded.waiting) if is_foreign(i)]
 

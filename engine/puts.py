@@ -4,12 +4,12 @@ It begins light: one small message for each of a few queues, held by itself. Wit
 for a queue, a batch, a file, or more than `light_bytes` it takes its full form, in which messages
 wait in the write buffer, and leave it.
 
-- W1: a put takes its queue's space first (rules S1, S2 of `reservation`); what is refused leaves
+- PU1: a put takes its queue's space first (rules S1, S2 of `reservation`); what is refused leaves
   everything as it was, and a queue that nothing was put to as if it had not been opened.
-- W2: before a message is added, room is made in the write buffer (see `overflow`); past the limits
+- PU2: before a message is added, room is made in the write buffer (see `overflow`); past the limits
   of a large transaction its messages go to files. What is light is less than what a transaction
   may hold before it tells the buffer.
-- W3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
+- PU3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
   back.
 """
 
@@ -45,7 +45,7 @@ class Puts:
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
         self.by_queue: dict[str, Written] = {}
-        self.lost = False  # part of the messages (W3)
+        self.lost = False  # part of the messages (PU3)
         self._context = context
         self._transaction_id = transaction_id
         self.is_light = True  # nothing waits in the write buffer, or has left it
@@ -183,7 +183,7 @@ class Puts:
             raise
         return MessageIds(written, index, info.count)
 
-    # Space (W1)
+    # Space (PU1)
 
     def _written(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
@@ -229,7 +229,7 @@ class Puts:
             with written.queue.lock:
                 written.queue.leave(self._transaction_id)
 
-    # Memory (W2)
+    # Memory (PU2)
 
     def _make_room(self, written: Written) -> None:
         buffer = written.buffer.account.shared
@@ -284,7 +284,7 @@ class Puts:
             raise
 
     def _to_files(self, may_wait_bytes: int) -> None:
-        """Move what waits to files (W3). So much of all files together may wait for a write."""
+        """Move what waits to files (PU3). So much of all files together may wait for a write."""
         self.large = True
         written = self.by_queue.values()
         try:
@@ -305,7 +305,7 @@ class Puts:
 
     @property
     def broken(self) -> bool:
-        """Whether part of the messages is lost, or a file could not be completed (W3)."""
+        """Whether part of the messages is lost, or a file could not be completed (PU3)."""
         return self.lost or any(written.broken for written in self.by_queue.values())
 
     @property

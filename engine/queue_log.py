@@ -9,10 +9,10 @@ where it was opened and where it ended, its messages are in the record list. A c
 is committed into record pages, where every record is a message or INDIRECT record of a committed
 transaction: no control record is needed there, and nothing interleaves any more.
 
-- G1: places are the queue's end position at the time, and a number that counts up.
-- G2: what a finished transaction left here goes with the checkpoint that seals it, and what was
+- QL1: places are the queue's end position at the time, and a number that counts up.
+- QL2: what a finished transaction left here goes with the checkpoint that seals it, and what was
   rolled back as soon as that is more than `LOGGED_ROLLBACKS` records and half of all (promise 9).
-- G3: messages here are those of transactions that left the buffer (the sublists of the figures).
+- QL3: messages here are those of transactions that left the buffer (the sublists of the figures).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROLLBACK: Final = "ROLLBACK"
 
 
 class Place(NamedTuple):
-    """Where in the order (G1)."""
+    """Where in the order (QL1)."""
 
     number: int
     position: int
@@ -90,7 +90,7 @@ class QueueLog:
         self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a Place
         self.sealing = False  # a checkpoint has looked at the entries
         self._commits = bytearray()
-        self._apart: dict[int, int] = {}  # open transactions with messages here (G3), in records
+        self._apart: dict[int, int] = {}  # open transactions with messages here (QL3), in records
         self._number = 0
         self._rolled_back = 0
 
@@ -128,7 +128,7 @@ class QueueLog:
         if self._rolled_back > max(LOGGED_ROLLBACKS, count >> 1) and not self.sealing:
             self.drop(Sealing(count, self._without(self.entries, set()), 0))
 
-    # Sealing (G2)
+    # Sealing (QL2)
 
     def begin_sealing(self) -> tuple[int, int]:
         """How much there is, for `to_seal`; it stays where it is until `drop`."""

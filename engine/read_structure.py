@@ -6,8 +6,8 @@ in a FIFO sublist, which is delivered once the transaction's commit record was m
 transaction's records enter the record list together, when it commits, so a scanned run is complete
 as it is; what is scanned is one record for a block of messages, never a payload.
 
-- S1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
-- S2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
+- RS1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
+- RS2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
   delivery scans anew from its position.
 """
 
@@ -80,5 +80,5 @@ class ReadStructure:
         self.scanned_records += len(self._fifo)
 
     def reset(self) -> None:
-        """Blocks have been moved (S2)."""
+        """Blocks have been moved (RS2)."""
         self._fifo.clear()

@@ -1,8 +1,8 @@
 """Opening a store: the newest checkpoint, and the journal's records after it.
 
-- V1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
+- RV1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
   off and repeated as often as need be (promise 8).
-- V2: its time depends on the journal since the checkpoint: no data page and no record page is read
+- RV2: its time depends on the journal since the checkpoint: no data page and no record page is read
   but those that the journal's records touch.
 """
 
@@ -59,7 +59,7 @@ def replay(
 ) -> Journal:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
-    No other file is touched: the checkpoint may still be uncertain (`opened`, O3).
+    No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
 
     def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:

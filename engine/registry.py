@@ -1,6 +1,6 @@
 """The open transactions of a store: what is told of them, and what others do to them.
 
-- R1: a transaction is here from its beginning to its end, or until it is prepared. Its user alone
+- RG1: a transaction is here from its beginning to its end, or until it is prepared. Its user alone
   holds it: one that is dropped open is handed to `drop` by its finaliser, and rolled back by the
   next call of `reap`. A finaliser runs anywhere, also under any lock: it does no more than that.
 """
@@ -69,7 +69,7 @@ class Registry:
                 yield transaction
 
     def drop(self, transaction: OpenTransaction) -> None:
-        """Nobody holds the open transaction any more (R1)."""
+        """Nobody holds the open transaction any more (RG1)."""
         self.dropped.append(transaction)
 
     @property

@@ -1,8 +1,8 @@
 """The state of an open store: the durable one, and what stands beside its fold.
 
-- E1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
-- E2: each queue is changed under its own lock; no two locks at a time.
-- E3: what a change sets free is handed to `Places`, which gives pages and files back.
+- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
+- SA2: each queue is changed under its own lock; no two locks at a time.
+- SA3: what a change sets free is handed to `Places`, which gives pages and files back.
 """
 
 from __future__ import annotations

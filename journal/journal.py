@@ -8,7 +8,7 @@ J2  A group is all or nothing: recovery hands over all of its records or none. W
     acknowledged can come back only as the last group, and only whole.
 J3  A group is put down by exactly one write and one sync; it never straddles segments.
 J4  A page that was synced is not written again before its segment was released; but recovery may
-    write the last group again, byte for byte (V2).
+    write the last group again, byte for byte (JV2).
 J5  Generations never decrease along the chain. Every open begins a new one, durable before any
     other record of it, so that what an earlier open left beyond the end never comes back.
 J6  After a failed write or sync nothing more is written and nothing is tried again: every later
@@ -381,7 +381,7 @@ class Journal:
         try:
             if self._segments.holds(number):
                 data = self._handles.read(number, offset, length)
-                if self._segments.holds(number):  # R1: after the read
+                if self._segments.holds(number):  # JR1: after the read
                     if len(data) != length:
                         raise StoreCorrupt(
                             f"{segment_path(self._directory, number)}: offset {offset}: the file"

@@ -2,9 +2,9 @@
 
 Invariants:
 
-R1  Bytes of a segment that was recycled meanwhile are never returned as the old ones: the check
-    that it is still the same comes after the read, and recycling rewrites the header first (S2).
-R2  At most `limit` files are open for reading, but for those that a read is using right now.
+JR1  Bytes of a segment that was recycled meanwhile are never returned as the old ones: the check
+    that it is still the same comes after the read, and recycling rewrites the header first (JG2).
+JR2  At most `limit` files are open for reading, but for those that a read is using right now.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Handle:
 
 
 class ReadHandles:
-    """Open segment files for reading, the least recently used closed first (R2). Thread-safe."""
+    """Open segment files for reading, the least recently used closed first (JR2). Thread-safe."""
 
     def __init__(self, env: Env, directory: str, limit: int = READ_HANDLES) -> None:
         self._env = env
@@ -99,7 +99,7 @@ def check_range(segment_bytes: int, address: int, length: int) -> tuple[int, int
 def read_at(env: Env, directory: str, segment_bytes: int, address: int, length: int) -> bytes:
     """Bytes of a journal that another process may own and write. The caller checks their checksum.
 
-    Raises PositionLost if the segment was released (R1); the owner's pin prevents that.
+    Raises PositionLost if the segment was released (JR1); the owner's pin prevents that.
     """
     number, offset = check_range(segment_bytes, address, length)
     path = segment_path(directory, number)

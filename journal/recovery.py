@@ -2,13 +2,13 @@
 
 Invariants:
 
-V1  Nothing is written before the chain was read, its end judged (C2) and the report given.
-V2  Nothing is built on what may be in memory only. What a failed write or sync left reads back
+JV1  Nothing is written before the chain was read, its end judged (JS2) and the report given.
+JV2  Nothing is built on what may be in memory only. What a failed write or sync left reads back
     until the power fails, and may be gone then, whatever was synced later (E3); a process that died
     leaves the same. Every group but the last one is durable: the next one is written only when its
     sync has returned, or when this module had written it again. So the last one is written again,
     byte for byte, from the memory in which it was verified, and synced, before anything else.
-V3  The same for names. That of a segment with groups was durable before its first one (S1). A
+JV3  The same for names. That of a segment with groups was durable before its first one (JG1). A
     segment that was made ready holds none: it becomes a spare, and so is the first one made again
     if it holds none. A spare gets another name, durably, before it is used and before any segment
     is retired, so that no earlier name of the file comes back: one that leaves a gap in the
@@ -146,7 +146,7 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
 def _settle_last_group(
     env: Env, directory: str, geometry: Geometry, chain: Chain, *, direct: bool
 ) -> None:
-    """Write the last group again (V2)."""
+    """Write the last group again (JV2)."""
     number, offset = divmod(chain.last_lsn, geometry.segment_bytes)
     image = chain.last_image
     pages = env.aligned_buffer(round_up(len(image), geometry.page_size))
@@ -161,7 +161,7 @@ def _settle_last_group(
 
 
 def _rename_spares(env: Env, directory: str) -> None:
-    """Make the names of spares, and of all else that the process before left, durable (V3)."""
+    """Make the names of spares, and of all else that the process before left, durable (JV3)."""
     names = env.list_directory(directory)
     spares = {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
     free = (number for number in SPARE_NUMBERS if number not in spares)

@@ -2,12 +2,13 @@
 
 Invariants:
 
-C1  A group belongs to the chain only if its checksum, its place (LSN), its store, its predecessor's
-    LSN and its generation are right; the chain ends at the first place where no such group is.
-C2  Where the chain ends and a later group of the same or a newer generation is valid, or a
+JS1  A group belongs to the chain only if its checksum, its place (LSN), its store, its
+    predecessor's LSN and its generation are right; the chain ends at the first place where no such
+    group is.
+JS2  Where the chain ends and a later group of the same or a newer generation is valid, or a
     watermark lies beyond the end, something that was durable is damaged: StoreCorrupt. Otherwise
     what is at the end was never acknowledged: it is cut, and reported.
-C3  Nothing of a group is shown before the whole group was verified.
+JS3  Nothing of a group is shown before the whole group was verified.
 
 Why an intact later group proves damage: groups are written one at a time, and each is synced before
 the next is written. So a group that is not whole has nothing of its generation behind it, unless it
@@ -155,7 +156,7 @@ class Chain:
             self._reader = None
 
     def admits(self, header: GroupHeader) -> bool:
-        """Whether a group that is valid in itself is the next one of the chain (C1)."""
+        """Whether a group that is valid in itself is the next one of the chain (JS1)."""
         if self.groups == 0:
             return True
         return header.previous_lsn == self.last_lsn and succeeds(header.generation, self.generation)
@@ -321,7 +322,7 @@ def check_end(
     segments: list[int],
     durable_lsn: int,
 ) -> None:
-    """Raise StoreCorrupt if something that was durable lies beyond the chain's end (C2)."""
+    """Raise StoreCorrupt if something that was durable lies beyond the chain's end (JS2)."""
     broken_lsn, _ = chain.claim()
     chain.close()
     where = place_text(directory, geometry, broken_lsn)

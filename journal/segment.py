@@ -2,12 +2,12 @@
 
 Invariants:
 
-S1  A file with a segment's name always has a valid header, its full size, and preallocated space as
-    far as the header says (`capacity`): all are synced under another name before the rename, and
+JG1  A file with a segment's name always has a valid header, its full size, and preallocated space
+    as far as the header says (`capacity`): all are synced under another name before the rename, and
     the directory is synced before the first use.
-S2  The header of a recycled file is rewritten and synced before any other page of it is. So bytes
+JG2  The header of a recycled file is rewritten and synced before any other page of it is. So bytes
     read from a file whose header, read afterwards, still says the old base LSN, are the old bytes.
-S3  Space is given to a file while it is not in use: growing the file that commits are written to
+JG3  Space is given to a file while it is not in use: growing the file that commits are written to
     would make the next of them wait for the file system's own journal.
 """
 
@@ -97,7 +97,7 @@ def make_segment(
     need: int,
     direct: bool,
 ) -> int:
-    """Make segment `number` of a spare file, durably (S1, S2); its capacity.
+    """Make segment `number` of a spare file, durably (JG1, JG2); its capacity.
 
     It gets as much space as is `wanted`, or stays as it is where there is no room for that. Raises
     DiskFull if that is less than the `need`: the spare is what it was.
@@ -174,7 +174,7 @@ class SegmentReader:
         self._start = 0
 
     def check(self, geometry: Geometry) -> None:
-        """Raise StoreCorrupt or StoreVersion unless header and size are as S1 says."""
+        """Raise StoreCorrupt or StoreVersion unless header and size are as JG1 says."""
         check_header(self._file, read_header(self._file), geometry, self.number)
         size = self._file.size()
         if size != geometry.segment_bytes:

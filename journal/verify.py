@@ -2,12 +2,12 @@
 
 Invariants:
 
-D1  Nothing is written, and no damage raises: every valid group of every chain is handed out, and
+JD1  Nothing is written, and no damage raises: every valid group of every chain is handed out, and
     every place where a chain breaks is named by one finding.
-D2  What was never acknowledged is no damage: a torn tail is a finding with `damage` False, a clean
+JD2  What was never acknowledged is no damage: a torn tail is a finding with `damage` False, a clean
     end is none.
-D3  Beside a writer: a place is looked at again before it counts as broken, since its group may have
-    been written between two looks; a segment that is recycled meanwhile is one finding.
+JD3  Beside a writer: a place is looked at again before it counts as broken, since its group may
+    have been written between two looks; a segment that is recycled meanwhile is one finding.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | N
 
 
 def _appeared(place: _Place, chain: Chain, run: list[int]) -> int | None:
-    """The LSN of the chain's next group, if it was written since the chain looked for it (D3)."""
+    """The LSN of the chain's next group, if it was written since the chain looked for it (JD3)."""
     again = Chain(place.env, place.directory, place.geometry, chain.end_lsn, set(run))
     try:
         for lsn in chain.places():

@@ -1,7 +1,7 @@
 """Compressing the blocks of large transactions' files, by Arrow's codecs.
 
-- C1: what is decompressed was verified before, and its size is bounded by what lies on the disk.
-- C2: neither way holds the interpreter's lock, so that other threads go on meanwhile.
+- LC1: what is decompressed was verified before, and its size is bounded by what lies on the disk.
+- LC2: neither way holds the interpreter's lock, so that other threads go on meanwhile.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compress(codec: Codec, data: bytes | bytearray) -> bytes | bytearray:
 
 
 def decompress(codec: Codec, stored: memoryview, plain_length: int, where: str) -> memoryview:
-    """The reverse (C1); less than `plain_length` leaves garbage behind it, as a block shows."""
+    """The reverse (LC1); less than `plain_length` leaves garbage behind it, as a block shows."""
     if len(stored) == plain_length:
         return stored
     try:

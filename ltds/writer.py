@@ -1,9 +1,9 @@
 """Writing a large transaction's file.
 
-L1. A file that `finish` returned for is whole after any crash; without `sync_name`, as soon as its
+LW1. A file that `finish` returned for is whole after any crash; without `sync_name`, as soon as its
     directory was synced, once for many files.
-L2. A file that was not finished is recognised: it has no valid trailer.
-L3. Memory holds one block, a buffer of `LTDS_WRITE_BYTES` and 48 bytes per block written; about
+LW2. A file that was not finished is recognised: it has no valid trailer.
+LW3. Memory holds one block, a buffer of `LTDS_WRITE_BYTES` and 48 bytes per block written; about
     `LTDS_SYNC_BYTES` at most wait for a sync.
 
 Blocks are gathered in the buffer and written past the page cache where the file system allows it:
@@ -136,7 +136,7 @@ class LtdsWriter:
         self._failed = False
 
     def finish(self, *, sync_name: bool = True) -> LtdsInfo:
-        """Complete the file and make it durable (L1)."""
+        """Complete the file and make it durable (LW1)."""
         self._check_usable()
         self._failed = True
         file = self._file or self._open()

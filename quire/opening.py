@@ -1,10 +1,10 @@
 """Opening a store: owning it, or joining the process that owns it.
 
-- P1: one process owns a store at a time, by the lock in its directory; any other that opens it
+- OP1: one process owns a store at a time, by the lock in its directory; any other that opens it
   joins the owner over the store's socket, with the same methods, or gets `StoreLocked`, which names
   the owner.
-- P2: an owner serves others for as long as it has the store open, unless it asked not to.
-- P3: waiting for an owner that is just starting or just ending is bounded.
+- OP2: an owner serves others for as long as it has the store open, unless it asked not to.
+- OP3: waiting for an owner that is just starting or just ending is bounded.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The lock that makes one process the owner of a store.
 
-L1. At most one holder at a time, over all processes and over all threads of one process.
-L2. The lock ends with its process, however that ends, and is not inherited by a fork.
-L3. The file holds the owner's process id and description while the lock is held, and whoever is
+OL1. At most one holder at a time, over all processes and over all threads of one process.
+OL2. The lock ends with its process, however that ends, and is not inherited by a fork.
+OL3. The file holds the owner's process id and description while the lock is held, and whoever is
     refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
     obstacle; where it has none and there is no room, the lock is held without a name.
 
-A lock of the open file (flock) gives L1: unlike a POSIX record lock it is not dropped when the
+A lock of the open file (flock) gives OL1: unlike a POSIX record lock it is not dropped when the
 process closes some other descriptor of the file, as copying a store's directory does. A forked
-child shares it, so the child closes its descriptor at once (L2); one that is forked without
+child shares it, so the child closes its descriptor at once (OL2); one that is forked without
 Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
 device and inode lets the error say that it is this process that holds the lock.
 """
@@ -47,7 +47,7 @@ class OsFileLock:
                 return
             fd, self._fd = self._fd, -1
             try:
-                if self._process_id == os.getpid():  # a forked child holds nothing (L2)
+                if self._process_id == os.getpid():  # a forked child holds nothing (OL2)
                     del _held[self._key]
                     _write(fd, b"\n")
             finally:
@@ -55,7 +55,7 @@ class OsFileLock:
 
 
 def _let_go_in_child() -> None:
-    """The parent's locks are not the child's (L2)."""
+    """The parent's locks are not the child's (OL2)."""
     global _registry_lock  # noqa: PLW0603 - a lock cannot be made anew in place
     _registry_lock = threading.RLock()  # another thread may have held it at the fork
     _held.clear()

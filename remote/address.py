@@ -1,11 +1,11 @@
 """Where a store's owner listens: a socket that only the store's user can reach.
 
-A1. The socket has mode 0600, in a directory of mode 0700. It is `<store>/run/quire.sock`, or where
+AD1. The socket has mode 0600, in a directory of mode 0700. It is `<store>/run/quire.sock`, or where
     that path is too long for a socket, `quire.sock` in a directory of its own below TMPDIR.
-A2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
+AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
-A3. Only the holder of the store's lock writes here.
+AD3. Only the holder of the store's lock writes here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_directory(path: str) -> str:
 
 
 def make_run_directory(env: Env, path: str) -> str:
-    """The same, made if need be, with mode 0700 (A1)."""
+    """The same, made if need be, with mode 0700 (AD1)."""
     directory = run_directory(path)
     env.make_directory(directory)
     _make_private(directory)
@@ -72,7 +72,7 @@ def choose_socket_path(env: Env, path: str) -> str:
 
 
 def write_address(env: Env, path: str, address: Address) -> None:
-    """Tell clients where to find the owner (A2)."""
+    """Tell clients where to find the owner (AD2)."""
     directory = run_directory(path)
     temporary = os.path.join(directory, _ASIDE)
     name = os.path.join(directory, ADDRESS_NAME)

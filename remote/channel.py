@@ -1,7 +1,7 @@
 """One stream to a store's owner: a request goes out, its answer comes back.
 
-C1. A channel whose stream failed, or whose answer was not waited for, is never used again.
-C2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
+CH1. A channel whose stream failed, or whose answer was not waited for, is never used again.
+CH2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Channel:
     def _exchange(self, frame: bytes, may_block: bool) -> list[Frame]:
         if self.broken:
             raise StreamEnded("the stream was broken before", sent=False)
-        self.broken = True  # until the answer is complete, whatever interrupts (C1)
+        self.broken = True  # until the answer is complete, whatever interrupts (CH1)
         try:
             self._writer.write_metadata(frame)
         except pa.ArrowException as error:
@@ -134,7 +134,7 @@ class Channel:
             raise StreamEnded(str(error), sent=True) from None
 
     def _read_interruptibly(self) -> Chunk:
-        """Read in another thread: signals reach only a main thread that waits in Python (C2)."""
+        """Read in another thread: signals reach only a main thread that waits in Python (CH2)."""
         results: list[Chunk] = []
         failures: list[BaseException] = []
         done = threading.Event()

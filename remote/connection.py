@@ -1,10 +1,11 @@
 """A client's connection to a store's owner: its streams, and how it learns that the owner is gone.
 
-N1. One stream, the watch, carries nothing: its end tells at once that the owner is gone.
-N2. After that every operation raises ConnectionLost, and the connection never comes back by itself:
-    what transactions had done at the old owner is rolled back. The store must be opened anew. What
-    was under way and may have changed something raises OutcomeUnknown, if it had been sent.
-N3. A connection is of use only to the process that opened it, not to one forked from it.
+CN1. One stream, the watch, carries nothing: its end tells at once that the owner is gone.
+CN2. After that every operation raises ConnectionLost, and the connection never comes back by
+    itself: what transactions had done at the old owner is rolled back. The store must be opened
+    anew. What was under way and may have changed something raises OutcomeUnknown, if it had been
+    sent.
+CN3. A connection is of use only to the process that opened it, not to one forked from it.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Connection:
         channel.close()
 
     def lose(self, reason: str) -> ConnectionLost | StoreClosed:
-        """Give the connection up (N2); the error for an operation that was under way."""
+        """Give the connection up (CN2); the error for an operation that was under way."""
         if self._closed:
             return StoreClosed("this store object was closed during the operation")
         self._lost = self._lost or reason

@@ -28,10 +28,10 @@ and null, for the next of the bodies, which is a block; or of a queue and the id
 Once it has committed, `"placed"` tells for each queue the first id, and after it how many messages
 each adopted file holds, in put order.
 
-R1. A frame of another version, or one that is no frame, is refused before anything is done.
-R2. A stream carries one transaction at a time. When it ends, for whatever reason, the transaction
+PR1. A frame of another version, or one that is no frame, is refused before anything is done.
+PR2. A stream carries one transaction at a time. When it ends, for whatever reason, the transaction
     that is open in it is rolled back.
-R3. A transaction begins at the owner with the first request that needs it there. A commit is one
+PR3. A transaction begins at the owner with the first request that needs it there. A commit is one
     request, which brings the puts that wait at the client.
 """
 
@@ -112,7 +112,7 @@ def encode_frame(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
 
 
 def decode_frame(data: Bytes) -> Frame:
-    """The frame in `data`, all of it. Raises RemoteError for anything else (R1)."""
+    """The frame in `data`, all of it. Raises RemoteError for anything else (PR1)."""
     view = memoryview(data)
     if len(view) < HEAD.size:
         raise RemoteError(f"{len(view)} bytes came, too few for a message of Quire's protocol")

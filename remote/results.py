@@ -1,6 +1,6 @@
 """What the store tells about its parts, as JSON: written at the owner, read at the client.
 
-- J1: what is read has exactly the types that its class declares, or RemoteError is raised.
+- RE1: what is read has exactly the types that its class declares, or RemoteError is raised.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lease_json(lease: Lease) -> dict[str, object]:
 
 
 def read(kind: type[T], value: object) -> T:
-    """What a JSON value holds: one of the classes above, or a number, a text, ... (J1)."""
+    """What a JSON value holds: one of the classes above, or a number, a text, ... (RE1)."""
     return cast(T, _read(kind, value))
 
 

@@ -1,8 +1,8 @@
 """The owner's side of sharing: a Flight server over any object with the methods of a store.
 
-O1. Each stream is served by one thread, and there are at most `MAX_STREAMS`.
-O2. When a client's stream ends, however it ends, what was open in it is rolled back at once.
-O3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
+SV1. Each stream is served by one thread, and there are at most `MAX_STREAMS`.
+SV2. When a client's stream ends, however it ends, what was open in it is rolled back at once.
+SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
     then all connections are cut.
 """
 
@@ -119,7 +119,7 @@ class StoreServer:
         return self.url
 
     def close(self) -> None:
-        """Stop listening and end all streams (O3). Twice is once."""
+        """Stop listening and end all streams (SV3). Twice is once."""
         if self._process_id != os.getpid():  # a forked child has nothing to close
             return
         with self._changed:

@@ -1,8 +1,8 @@
 """One stream at the owner's side: what its client asks for, and the transaction that is open in it.
 
-S1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
-S2. A request that names a transaction reaches that one or none.
-S3. When the session ends, its open transaction is rolled back; also when messages that it took
+SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
+SS2. A request that names a transaction reaches that one or none.
+SS3. When the session ends, its open transaction is rolled back; also when messages that it took
     cannot be delivered, so that no commit counts them as read. What is prepared is not the
     session's any more (see `undecided`).
 """
@@ -94,7 +94,7 @@ class Session:
         }
 
     def answers(self, data: memoryview) -> Iterator[bytes]:
-        """The frames that answer a request (S1)."""
+        """The frames that answer a request (SS1)."""
         self._delivering = False
         try:
             frame = decode_frame(data)
@@ -102,13 +102,13 @@ class Session:
                 yield encode_frame({**header, "state": self._state()}, bodies)
         except GeneratorExit:
             raise
-        except Exception as error:  # noqa: BLE001 it is told to the client (S1)
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             if self._delivering or not isinstance(error, QuireError):
                 self.close()  # what was taken did not arrive, or nobody knows what happened
             yield encode_frame({**describe_error(error), "state": self._state()})
 
     def close(self) -> None:
-        """Roll back what is open (S3)."""
+        """Roll back what is open (SS3)."""
         transaction = self._leave()
         if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
             with contextlib.suppress(QuireError):
@@ -141,7 +141,7 @@ class Session:
         return state.value
 
     def _transaction_of(self, header: Header) -> Transaction:
-        """The transaction that a request names, begun if it is a new one (S2)."""
+        """The transaction that a request names, begun if it is a new one (SS2)."""
         if field(header, "epoch", str) != self._epoch:
             raise ConnectionLost("the store was opened again since: open it here again too")
         number = field(header, "txn", int)

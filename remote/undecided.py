@@ -1,9 +1,9 @@
 """Transactions that this owner's clients have prepared, for their decision.
 
-U1. What is prepared is not tied to the stream on which that was done: any stream may decide it, by
+UN1. What is prepared is not tied to the stream on which that was done: any stream may decide it, by
     its xid, or by the number that the answer to its prepare gave.
-U2. A decision that names a number reaches that transaction or none.
-U3. What is decided is remembered for a while, so that its client learns the outcome that another
+UN2. A decision that names a number reaches that transaction or none.
+UN3. What is decided is remembered for a while, so that its client learns the outcome that another
     one brought about; the latest `REMEMBERED_DECISIONS` of them.
 """
 
@@ -93,7 +93,7 @@ class Undecided:
             self._store.rollback_prepared(xid)
 
     def _decide_entry(self, decision: Decision, xid: str, entry: Entry | None) -> bool:
-        """Whether this has committed it (U2)."""
+        """Whether this has committed it (UN2)."""
         if entry is None:
             raise TransactionNotFound(
                 f"the prepared transaction {xid!r} is not known any more: recover() lists those "

@@ -1,10 +1,10 @@
 """The commit of a sink: all tasks' fragments, over all queues, in one transaction, exactly once.
 
-C1. One compound transaction puts all fragments in task order and records (key, version) in the
+YC1. One compound transaction puts all fragments in task order and records (key, version) in the
     store's ledger. If the ledger holds the key with this or a later version, nothing is put.
-C2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
+YC2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
     Without a key it is not repeated, and OutcomeUnknown is raised.
-C3. A fragment's file is removed only if no commit that named it can have taken effect. All others
+YC3. A fragment's file is removed only if no commit that named it can have taken effect. All others
     are left to the store's owner, which reclaims old files that no transaction has adopted.
 """
 
@@ -86,7 +86,7 @@ class Committer:
                 raise
 
     def discard(self, fragments: Iterable[Fragment]) -> None:
-        """Remove the files of fragments that cannot be part of the store (C3)."""
+        """Remove the files of fragments that cannot be part of the store (YC3)."""
         if not self._may_have_committed:
             remove(self._path, [f.ltds_id for f in fragments if f.ltds_id is not None])
 

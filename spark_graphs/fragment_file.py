@@ -1,8 +1,9 @@
 """The fragments of one attempt of a task: small ones as blocks, the others as files of the store.
 
-F1. A file's id is random and has the bit of a foreign writer: no attempt ever meets another's file.
-F2. A file that is named in a fragment is durable and never changed again.
-F3. Memory is bounded by FLUSH_BYTES for each queue and PENDING_BYTES for all of them.
+YF1. A file's id is random and has the bit of a foreign writer: no attempt ever meets another's
+    file.
+YF2. A file that is named in a fragment is durable and never changed again.
+YF3. Memory is bounded by FLUSH_BYTES for each queue and PENDING_BYTES for all of them.
 """
 
 from __future__ import annotations

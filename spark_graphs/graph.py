@@ -1,8 +1,8 @@
 """Graphs of queries: components that read queues and write queues, each step in one commit.
 
-G1. A component is one streaming query with one sink, so what it reads and all that it writes in a
+YG1. A component is one streaming query with one sink, so what it reads and all that it writes in a
     micro-batch commit together, once, however often the micro-batch is repeated.
-G2. A component writes only to the queues that it names.
+YG2. A component writes only to the queues that it names.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Graph:
 
 
 def _routed(component: Component, outputs: Outputs) -> DataFrame:
-    """One DataFrame with a column `queue` that names the component's output queues only (G2)."""
+    """One DataFrame with a column `queue` that names the component's output queues only (YG2)."""
     from pyspark.sql import functions as f
 
     if isinstance(outputs, Mapping):

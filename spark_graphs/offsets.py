@@ -1,14 +1,14 @@
 """Offsets of the streaming source: how far a query has come in each of its queues.
 
-O1. An offset is canonical JSON (sorted keys): Spark compares offsets as strings.
-O2. An end offset carries the query's origin. Spark does not log where batch 0 starts, and asks for
+YO1. An offset is canonical JSON (sorted keys): Spark compares offsets as strings.
+YO2. An end offset carries the query's origin. Spark does not log where batch 0 starts, and asks for
     the initial offset anew when it repeats that batch; the range of a repeated batch 0 therefore
     begins at the origin in its logged end, never at what the initial offset is by then.
-O3. A micro-batch takes from its queues in proportion to what waits in them, and from each at least
+YO3. A micro-batch takes from its queues in proportion to what waits in them, and from each at least
     one message while its limit lasts.
-O4. An offset says which queues it is about, by the microsecond in which each was made: positions of
-    a queue that was dropped are never taken for those of another with its name. Where the end of a
-    micro-batch is in another queue than its start, its range begins at the origin in its end. The
+YO4. An offset says which queues it is about, by the microsecond in which each was made: positions
+    of a queue that was dropped are never taken for those of another with its name. Where the end of
+    a micro-batch is in another queue than its start, its range begins at the origin in its end. The
     offsets of an older checkpoint do not know their queues, and are taken as they are.
 """
 
@@ -29,7 +29,7 @@ class Offset:
 
     origin: Positions
     positions: Positions
-    created_us: dict[str, int] = field(default_factory=dict)  # of the queues; of some, or none (O4)
+    created_us: dict[str, int] = field(default_factory=dict)  # of queues; some, or none (YO4)
 
     @classmethod
     def initial(
@@ -67,7 +67,7 @@ class Offset:
         return sorted(q for q in known if q in other and known[q] != other[q])
 
     def in_queues_of(self, now: Offset) -> Offset:
-        """This offset in the queues of `now`: of those made again, at where `now` begins (O4)."""
+        """This offset in the queues of `now`: of those made again, at where `now` begins (YO4)."""
         anew = {queue: now.origin[queue] for queue in self.remade(now)}
         return Offset({**self.origin, **anew}, {**self.positions, **anew}, now.created_us)
 
@@ -77,7 +77,7 @@ def _is_position(value: object) -> bool:
 
 
 def ranges(start: Offset, end: Offset) -> dict[str, tuple[int, int]]:
-    """The half-open range of positions of a micro-batch in each queue (O2, O4)."""
+    """The half-open range of positions of a micro-batch in each queue (YO2, YO4)."""
     if not set(start.positions) == set(end.origin) == set(end.positions):
         raise InvalidArgument(
             f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and the "
@@ -95,7 +95,7 @@ def ranges(start: Offset, end: Offset) -> dict[str, tuple[int, int]]:
 
 
 def admit(start: Positions, available: Positions, limit: int | None) -> Positions:
-    """Ends that take at most `limit` messages from what lies between start and available (O3)."""
+    """Ends that take at most `limit` messages from what lies between start and available (YO3)."""
     waiting = {queue: max(0, available[queue] - begin) for queue, begin in start.items()}
     total = sum(waiting.values())
     if limit is None or total <= limit:

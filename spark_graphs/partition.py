@@ -1,8 +1,8 @@
 """How the pieces of a micro-batch or a batch read are dealt out to tasks.
 
-P1. The partitions in their order, and the pieces of each in theirs, give every queue's messages in
+YP1. The partitions in their order, and the pieces of each in theirs, give every queue's messages in
     commit order, so that a sink without a shuffle before it keeps it.
-P2. A piece is cut only between messages; nothing is left out and nothing is twice.
+YP2. A piece is cut only between messages; nothing is left out and nothing is twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QuirePartition(InputPartition):
 def partitions(
     pieces: Iterable[QueuePiece], minimum: int | None, cores: int | None = None
 ) -> list[QuirePartition]:
-    """The pieces in partitions of about equal bytes (P1, P2).
+    """The pieces in partitions of about equal bytes (YP1, YP2).
 
     Args:
         minimum: at least so many partitions, as far as there are messages; by default so many that

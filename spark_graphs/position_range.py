@@ -1,8 +1,8 @@
 """Ranges of positions: what of them is still in the store, pinned for as long as tasks read it.
 
-R1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
+YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
     with `failOnDataLoss=false`, shrinks to what is there.
-R2. A range is one of the queue that it was planned for. If that was dropped and another made with
+YR2. A range is one of the queue that it was planned for. If that was dropped and another made with
     its name, the range is not there: nothing of the other queue is read for it.
 """
 
@@ -65,10 +65,10 @@ def lease(
     created_us: int | None = None,
     seconds: float = LEASE_SECONDS,
 ) -> Lease | None:
-    """The pinned places of the range, or None if nothing is in it (R1).
+    """The pinned places of the range, or None if nothing is in it (YR1).
 
     Args:
-        created_us: when the queue was made that the range is of (R2); None: this is not known.
+        created_us: when the queue was made that the range is of (YR2); None: this is not known.
     """
     for tries_left in reversed(range(LEASE_TRIES)):
         found = info(store, queue)

@@ -1,10 +1,10 @@
 """What keeps a query's messages in the store: its subscription, and leases on planned ranges.
 
-T1. A subscription is made at the query's origin, and it stays: where a query begins is decided once
-    for its subscription, not once for each start of the query.
-T2. Its position never passes what Spark has committed, and in a queue that was dropped and made
+YT1. A subscription is made at the query's origin, and it stays: where a query begins is decided
+    once for its subscription, not once for each start of the query.
+YT2. Its position never passes what Spark has committed, and in a queue that was dropped and made
     again it does not follow the positions of the queue before.
-T3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
+YT3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
     committed the micro-batch. If this process dies they run out by themselves.
 """
 
@@ -37,7 +37,7 @@ class Retention:
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
     def start(self, store: Store) -> Offset:
-        """Where the query begins; topics get their subscription there (T1)."""
+        """Where the query begins; topics get their subscription there (YT1)."""
         positions, created_us = {}, {}
         for queue in self._options.queues:
             # Asked first: made again after that, the queue is seen to be another one, never missed.
@@ -75,7 +75,7 @@ class Retention:
         return leases
 
     def read_to(self, end: Offset) -> None:
-        """Spark has committed everything below this offset's positions (T2, T3)."""
+        """Spark has committed everything below this offset's positions (YT2, YT3)."""
         if self._renewal is not None:
             self._renewal.release()
         if end != self._read_to:
@@ -144,7 +144,7 @@ class Retention:
 
 
 def _subscribe(store: Store, queue: str, name: str, start: Start) -> int:
-    """The subscription's position; one that is there already stays where it is (T1)."""
+    """The subscription's position; one that is there already stays where it is (YT1)."""
     for info in store.subscriptions(queue):
         if info.name == name:
             return info.position

@@ -1,12 +1,12 @@
 """The streaming source: a subscription's messages, in micro-batches that can be repeated.
 
-S1. The same micro-batch has the same ranges of positions, and so the same messages, however often
-    it is repeated: its range is in Spark's offset log before it is read (offsets.py, O2).
-S2. Messages stay in the store until Spark has committed the micro-batch that read them: the
+YS1. The same micro-batch has the same ranges of positions, and so the same messages, however often
+    it is repeated: its range is in Spark's offset log before it is read (offsets.py, YO2).
+YS2. Messages stay in the store until Spark has committed the micro-batch that read them: the
     subscription's position follows `commit`, which comes after Spark's commit log and never before.
-S3. Planned ranges are leased: their bytes stay where the tasks were told to look.
-S4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
-    the query begins anew with what the new queue keeps (offsets.py, O4; position_range.py, R2).
+YS3. Planned ranges are leased: their bytes stay where the tasks were told to look.
+YS4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
+    the query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
 """
 
 from __future__ import annotations

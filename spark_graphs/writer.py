@@ -1,9 +1,9 @@
 """Sinks: tasks write fragments, and the commit makes them one transaction over all queues.
 
-W1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
+YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
     makes the repetition a success without effect, and its fragments are thrown away as a whole.
-W2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
-W3. `abort` never undoes a commit and never raises.
+YW2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
+YW3. `abort` never undoes a commit and never raises.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pydoc
+import re
 import shutil
 import subprocess
 import sys
@@ -180,6 +181,63 @@ def test_public_help_sends_nobody_to_the_module(package: str) -> None:
         and "see the module" in pydoc.plain(pydoc.render_doc(getattr(module, name))).lower()
     ]
     assert sent == []
+
+
+# Labels of invariants ----------------------------------------------------------------------------
+
+# "- D1: ...", "S1. ..." or "J1  ..." at the beginning of a line of a module's docstring.
+DEFINED = re.compile(r"^(?:- |\* )?([A-Z]{1,2}[1-9][0-9]?)(?:[:.] |  )", re.MULTILINE)
+# "(J3)", "(J1, J2)", "(rule S1)", "[E2]", "(D3 of `dump`)", "(see `discarded`, DI5)".
+QUOTED = re.compile(r"[(\[]([^()\[\]]*)[)\]]")
+LABEL = re.compile(r"(?<![\w.\"'/<#%*-])[A-Z]{1,2}[1-9][0-9]?(?![\w\"'%-])")
+FIGURES = ("test_patent_commits.py", "test_patent_figures.py")  # T1, T2, ... are transactions there
+
+
+def defined_labels(text: str) -> list[str]:
+    """Those that a module's docstring states."""
+    return DEFINED.findall(ast.get_docstring(ast.parse(text)) or "")
+
+
+def all_files(suffix: str) -> list[Path]:
+    """Of the repository, links left out."""
+    pages = [Path(name) for name in os.listdir(ROOT) if name.endswith(suffix)]
+    return pages + [path for folder in (*FOLDERS, "docs") for path in own_files(folder, suffix)]
+
+
+def test_labels_are_unique() -> None:
+    """An invariant's label is stated by one module of the whole repository."""
+    stated: dict[str, list[str]] = {}
+    for path in all_files(".py"):
+        for label in defined_labels((ROOT / path).read_text()):
+            stated.setdefault(label, []).append(str(path))
+    assert len(stated) > 200
+    assert {label: paths for label, paths in stated.items() if len(paths) > 1} == {}
+
+
+def test_quoted_labels_are_stated() -> None:
+    """What code, tests and pages quote in brackets is there: nobody renamed it away."""
+    stated = {
+        label for path in all_files(".py") for label in defined_labels((ROOT / path).read_text())
+    }
+    missing = [
+        f"{path}: {label}"
+        for suffix in (".py", ".md")
+        for path in all_files(suffix)
+        if path.name not in FIGURES
+        for quoted in QUOTED.findall((ROOT / path).read_text())
+        for label in LABEL.findall(quoted)
+        if label not in stated
+    ]
+    assert missing == []
+
+
+def test_labels_are_found() -> None:
+    """In the forms that modules and tests give them; no other words are taken for them."""
+    text = '"""What.\n\n- D1: one\n  D2: no\nS2. two\nJ13  three, see K4\nUTF-8. A4 pages\n"""'
+    assert defined_labels(text) == ["D1", "S2", "J13"]
+    quoted = "as (J3), [E2, C2], (rule S1) and (see `discarded`, DI5) say, not CC0, 'F1' or (UTF8)"
+    found = [label for part in QUOTED.findall(quoted) for label in LABEL.findall(part)]
+    assert found == ["J3", "E2", "C2", "S1", "DI5"]
 
 
 # Limits ------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class TestCrash:
             assert env.crash().contents("/file") == b"\1" * PAGE + bytes(2 * PAGE)
 
     def test_crash_during_a_direct_write_tears_it(self) -> None:
-        """[E2, C2] The write that the power failure hit is kept, lost or torn; others stay."""
+        """[E2, SC2] The write that the power failure hit is kept, lost or torn; others stay."""
         seen = set()
         for seed in range(40):
             env = SimEnv(seed)
@@ -151,7 +151,7 @@ class TestCrash:
         assert seen == {"kept", "lost", "torn"}
 
     def test_old_handles_and_the_old_machine_are_dead(self) -> None:
-        """[S3] Everything of the crashed machine raises SimulatedCrash; the new one works."""
+        """[SE3] Everything of the crashed machine raises SimulatedCrash; the new one works."""
         env = SimEnv()
         file = durable_file(env, content=b"abc")
         lock = env.lock("/lock", "me")
@@ -178,7 +178,7 @@ class TestCrash:
         assert after.open_file("/file").read(0, 3) == b"abc"
 
     def test_simulated_crash_is_no_exception(self) -> None:
-        """[C2] A handler of errors must not swallow a power failure."""
+        """[SC2] A handler of errors must not swallow a power failure."""
         assert not issubclass(SimulatedCrash, Exception)
 
     def test_kill_keeps_what_was_written(self) -> None:
@@ -272,7 +272,7 @@ class TestNames:
 
 class TestFaults:
     def test_what_a_failed_sync_left_is_uncertain(self) -> None:
-        """[E3, I1] Readable ever after, and a second sync changes nothing: kept, lost or torn."""
+        """[E3, SI1] Readable ever after, and a second sync changes nothing: kept, lost or torn."""
         seen = set()
         for seed in range(40):
             env = SimEnv(seed)
@@ -298,7 +298,7 @@ class TestFaults:
     def test_a_failed_write_is_uncertain_until_it_is_written_again(
         self, direct: bool, killed: bool
     ) -> None:
-        """[E3, I4] Neither later syncs nor later writes elsewhere make it certain."""
+        """[E3, SI4] Neither later syncs nor later writes elsewhere make it certain."""
         env = SimEnv()
         durable_file(env, content=bytes(2 * PAGE))
         file = env.open_file("/file", direct=direct)
@@ -318,7 +318,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("direct", [False, True])
     def test_writing_again_makes_certain(self, direct: bool) -> None:
-        """[E3, I4] The bytes that were written again, and no others of the failed write."""
+        """[E3, SI4] The bytes that were written again, and no others of the failed write."""
         env = SimEnv()
         durable_file(env, content=bytes(3 * PAGE))
         file = env.open_file("/file", direct=direct)
@@ -337,7 +337,7 @@ class TestFaults:
         assert len(seen) > 5
 
     def test_a_later_cut_or_hole_is_certain(self) -> None:
-        """[I4] What was cut off or punched since, durably, does not come back."""
+        """[SI4] What was cut off or punched since, durably, does not come back."""
         for change in ("truncate", "punch"):
             env = SimEnv()
             file = durable_file(env, content=bytes(PAGE))
@@ -378,7 +378,7 @@ class TestFaults:
         assert two.crash(outcome="lost").contents("/file") == b"abc"
 
     def test_names_of_a_failed_sync_are_uncertain(self) -> None:
-        """[E3, D1] The same for directory entries: shown, and kept or lost whatever comes."""
+        """[E3, SD1] The same for directory entries: shown, and kept or lost whatever comes."""
         seen = set()
         for seed in range(40):
             env = SimEnv(seed)
@@ -397,7 +397,7 @@ class TestFaults:
         assert seen == {True, False}
 
     def test_a_name_is_made_certain_by_a_later_one(self) -> None:
-        """[D1] A new file renamed over it, durably; a removal ends all names of its file."""
+        """[SD1] A new file renamed over it, durably; a removal ends all names of its file."""
         env = SimEnv()
         env.make_directory("/d")
         env.sync_directory("/")
@@ -469,7 +469,7 @@ class TestFaults:
         one.sync()
 
     def test_faults_by_number(self) -> None:
-        """[C1] fail_at names a call, or with forever all from there on."""
+        """[SC1] fail_at names a call, or with forever all from there on."""
         env = SimEnv()
         file = durable_file(env)
         number = env.calls.last_number
@@ -593,7 +593,7 @@ class TestFaults:
 
 class TestSeam:
     def test_calls_are_counted(self) -> None:
-        """[C1] A test can say: this costs one write and one sync of so many bytes."""
+        """[SC1] A test can say: this costs one write and one sync of so many bytes."""
         env = SimEnv()
         file = durable_file(env)
         number = env.calls.last_number
@@ -632,7 +632,7 @@ class TestSeam:
         assert env.contents("/file") == b"ab"
 
     def test_time(self) -> None:
-        """[S4] The clocks move a little per look, by advance and by sleep, and over a crash."""
+        """[SE4] The clocks move a little per look, by advance and by sleep, and over a crash."""
         env = SimEnv()
         start, steady = env.now_us(), env.monotonic()
         assert env.now_us() - start < 10
@@ -645,7 +645,7 @@ class TestSeam:
         assert env.crash().monotonic() > steady + 3600
 
     def test_same_seed_same_machine(self) -> None:
-        """[S2] Randomness, times and calls repeat."""
+        """[SE2] Randomness, times and calls repeat."""
 
         def run(seed: int) -> tuple[int, int, bytes]:
             env = SimEnv(seed)
@@ -733,7 +733,7 @@ class TestEnumeration:
             enumerate_crashes(write_pairs, check_whole, Acknowledged, rounds=8)
 
     def test_crash_points_have_all_kinds(self) -> None:
-        """[C1] Every mutating call is a crash point, in its number's order."""
+        """[SC1] Every mutating call is a crash point, in its number's order."""
         env = SimEnv()
         env.make_directory("/d")
         file = env.open_file("/d/a", create=True)
@@ -760,7 +760,7 @@ class TestEnumeration:
         ]
 
     def test_crash_in_a_sync_makes_some_writes_durable(self) -> None:
-        """[C2] Some, none or all of the writes that the sync was to cover are there."""
+        """[SC2] Some, none or all of the writes that the sync was to cover are there."""
         counts = set()
         for seed in range(40):
             env = SimEnv(seed)

@@ -4,11 +4,11 @@ Source: "Managing message queues" (JP 2008-547130), paragraphs 0042 and 0047-005
 here until their transaction commits, so that the messages of different transactions do not
 interleave in the queue; when the buffer is full, the oldest transaction has to leave it.
 
-- W1: within a transaction and a queue, messages keep their put order.
-- W2: memory is bounded: from `limit_bytes` or `limit_messages` on a buffer is `full`, and room is
+- WB1: within a transaction and a queue, messages keep their put order.
+- WB2: memory is bounded: from `limit_bytes` or `limit_messages` on a buffer is `full`, and room is
   made before more is added. What a transaction holds is told in steps (`step_bytes`,
   `step_messages`), so that small puts take no shared lock: it may hold one step more.
-- W3: there is one buffer for all queues, or one for each (paragraph 0053).
+- WB3: there is one buffer for all queues, or one for each (paragraph 0053).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WriteBuffer:
         self.step_messages = max(1, min(BUFFER_STEP_MESSAGES, limit_messages >> 4))
         self.total_bytes = 0
         self.total_messages = 0
-        self.full = False  # somebody has to leave before more is added (W2)
+        self.full = False  # somebody has to leave before more is added (WB2)
         self._lock = threading.Lock()
         self._held = SortedDict()  # by transaction, the oldest first: (bytes, messages)
 
@@ -114,7 +114,7 @@ class QueueBuffer:
         return not self.blocks and not self.builder.count
 
     def add_block(self, block: EncodedBlock, max_block_bytes: int) -> None:
-        """A block that was encoded elsewhere, behind what is collected so far (W1)."""
+        """A block that was encoded elsewhere, behind what is collected so far (WB1)."""
         self.encode(max_block_bytes)
         self.blocks.append(block)
 
@@ -170,7 +170,7 @@ class TransactionBuffer:
 
 
 class WriteBuffers:
-    """The store's write buffer, or those of its queues (W3). Thread-safe."""
+    """The store's write buffer, or those of its queues (WB3). Thread-safe."""
 
     def __init__(self, limit_bytes: int, limit_messages: int, *, per_queue: bool) -> None:
         self.per_queue = per_queue
@@ -186,7 +186,7 @@ class WriteBuffers:
 
     @property
     def light_bytes(self) -> int:
-        """Less than that a transaction need not tell any buffer (W2)."""
+        """Less than that a transaction need not tell any buffer (WB2)."""
         return 0 if self._shared is None else self._shared.step_bytes
 
     @property

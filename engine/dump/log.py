@@ -1,7 +1,7 @@
 """The journal as a dump reads it: every record decoded, every fault a finding.
 
-- G1: what is damaged is told with what is lost by it, and reading goes on behind it.
-- G2: a segment that was given back since the dump began is no damage: what is read from there is
+- DL1: what is damaged is told with what is lost by it, and reading goes on behind it.
+- DL2: a segment that was given back since the dump began is no damage: what is read from there is
   gone for good reasons.
 """
 
@@ -100,7 +100,7 @@ class Log:
         return replace(finding, lost="the records from here to the next one listed")
 
     def _was_released(self, lsn: int) -> bool:
-        """Whether the owner has given the segment back since it was listed (G2).
+        """Whether the owner has given the segment back since it was listed (DL2).
 
         It does so after a checkpoint: perhaps the one that this dump stands on.
         """

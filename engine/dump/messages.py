@@ -1,7 +1,7 @@
 """The messages of a queue's record, for a dump: headers, and how payloads begin.
 
-- M1: only what its record's checksum covers is shown; a block that fails it is a finding, and those
-  of a large transaction's file behind it are still listed.
+- DM1: only what its record's checksum covers is shown; a block that fails it is a finding, and
+  those of a large transaction's file behind it are still listed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A queue as a dump folds it: the durable one, and which record of the journal told what.
 
-- D1: after damage positions are those at least: `certain` tells.
+- DQ1: after damage positions are those at least: `certain` tells.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A queue's ordered record list, for a dump: the record pages, then what the journal tells.
 
-- R1: a record page that cannot be read is a finding with the positions that it covered; the list
+- DR1: a record page that cannot be read is a finding with the positions that it covered; the list
   goes on with the next one.
-- R2: without a checkpoint there is no directory: the data file is searched for the queue's record
+- DR2: without a checkpoint there is no directory: the data file is searched for the queue's record
   pages, and what was superseded is left out as far as that can be told.
 """
 
@@ -155,7 +155,7 @@ def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
 
 
 def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> Iterator[Finding]:
-    """Give queues whose directory is lost the record pages that a search finds (R2)."""
+    """Give queues whose directory is lost the record pages that a search finds (DR2)."""
     found: dict[int, dict[int, PageEntry]] = {}
     for number in source.data_files():
         try:

@@ -4,9 +4,9 @@ The owner knows the order in which records entered a queue since its checkpoint:
 were opened, what they spilled before their end, what was rolled back (see `queue_log`). The journal
 knows the commits alone, each as a whole.
 
-- T1: what is committed is shown as the files have it (D3 of `dump`); the owner's word only gives it
-  its place in the order.
-- T2: the owner was asked before the files are read, so they know all that it calls committed. What
+- DT1: what is committed is shown as the files have it (DD3 of `dump`); the owner's word only gives
+  it its place in the order.
+- DT2: the owner was asked before the files are read, so they know all that it calls committed. What
   they have sealed since is not listed twice, and what they have besides comes at the end.
 """
 
@@ -86,7 +86,7 @@ class _Merge:
     ) -> None:
         self._source = source
         self._queue = queue
-        since = {(r.transaction, r.ref.address) for r in committed.values()}  # T2
+        since = {(r.transaction, r.ref.address) for r in committed.values()}  # DT2
         self._told = [
             t for t in told if t.position is not None or (t.transaction_id, t.address) not in since
         ]

@@ -1,6 +1,6 @@
 """A dump's items in words: one line each, details below it, indented by four spaces.
 
-- W1: whatever names, keys and payloads hold, only printable characters come out.
+- DW1: whatever names, keys and payloads hold, only printable characters come out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Blocks as read: verified views over their bytes.
 
-B1. `Block.parse` accepts only bytes whose checksum, lengths, offsets and UTF-8 all agree; whatever
+BL1. `Block.parse` accepts only bytes whose checksum, lengths, offsets and UTF-8 all agree; whatever
     a block returns afterwards lies within its buffer.
-B2. A block never copies its buffer; what is handed out as `bytes` or by `to_arrow(copy=True)` does
+BL2. A block never copies its buffer; what is handed out as `bytes` or by `to_arrow(copy=True)` does
     not refer to it.
 """
 

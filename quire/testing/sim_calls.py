@@ -1,10 +1,10 @@
 """The calls that a simulated machine receives: their log, and the faults planned for them.
 
-C1. Every call that changes something (see `NUMBERED_KINDS`) has a number, from 1 upwards; the
+SC1. Every call that changes something (see `NUMBERED_KINDS`) has a number, from 1 upwards; the
     same workload on the same seed gives the same numbers. Reads are counted, but have none.
-C2. A planned crash happens in the middle of its call: the call's change is there to be kept, lost
+SC2. A planned crash happens in the middle of its call: the call's change is there to be kept, lost
     or torn, and the call never returns.
-C3. After a crash every call of the environment and of its handles raises `SimulatedCrash`.
+SC3. After a crash every call of the environment and of its handles raises `SimulatedCrash`.
 """
 
 from __future__ import annotations

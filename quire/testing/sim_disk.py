@@ -1,11 +1,11 @@
 """The simulated disk: directories and files, live and durable.
 
-D1. Names change in `entries` at once, and in `durable` when their directory is synced. At a power
+SD1. Names change in `entries` at once, and in `durable` when their directory is synced. At a power
     failure every name change since is kept or lost, each on its own; a rename is one change.
     So is one whose sync failed (`uncertain`), whatever was synced later, until a later change of
     the same name, or of the same file's name, is durable.
-D2. A file whose own bytes were synced is lost with its name if the name was not synced.
-D3. Space is counted in pages of 4096 bytes, over all files that have a name.
+SD2. A file whose own bytes were synced is lost with its name if the name was not synced.
+SD3. Space is counted in pages of 4096 bytes, over all files that have a name.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class SimDisk:
                 yield from self._directories(node, seen)
 
     def fail_sync(self, changes: list[NameChange]) -> None:
-        """A failed sync of a directory: these changes are uncertain from now on (D1)."""
+        """A failed sync of a directory: these changes are uncertain from now on (SD1)."""
         self.uncertain.update(change for change in changes if change in self.pending)
 
     def uncertain_paths(self) -> list[str]:

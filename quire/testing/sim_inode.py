@@ -1,14 +1,14 @@
 """One file of the simulated disk: what reads see, what is durable, and what lies between.
 
-I1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
+SI1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
     `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
     whose write or sync failed: reads see them too, but no sync ever makes them durable.
-I2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
+SI2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
     sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
     further outcome: the earlier write last is the same as the later one lost.
-I3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
+SI3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
     writes go to the older buffers too.
-I4. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
+SI4. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
     same bytes again and syncing them makes certain what a failed write left. A cut whose sync
     failed is the exception: whether it is durable is decided at once.
 """
@@ -104,14 +104,14 @@ class SimInode:
         return written
 
     def fail_write(self, offset: int, data: bytes) -> None:
-        """A write that failed has changed so much of what reads see; it stays uncertain (I4)."""
+        """A write that failed has changed so much of what reads see; it stays uncertain (SI4)."""
         if data:
             change = self.change("write", offset, len(data), data)
             self.pending.remove(change)
             self.uncertain.append(change)
 
     def fail_sync(self, up_to: int, random: Random) -> None:
-        """The pending changes up to this number are uncertain from now on (I4)."""
+        """The pending changes up to this number are uncertain from now on (SI4)."""
         while self.pending and self.pending[0].number <= up_to:
             change = self.pending.pop(0)
             if change.kind != "truncate":
@@ -154,7 +154,7 @@ class SimInode:
         return inode, outcomes
 
     def _settle(self, change: Change) -> None:
-        """The change is durable; older ones of the same bytes are uncertain no more (I4)."""
+        """The change is durable; older ones of the same bytes are uncertain no more (SI4)."""
         apply(self.durable, change)
         if not self.uncertain or change.kind == "grow":
             return

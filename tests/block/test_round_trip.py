@@ -272,7 +272,7 @@ def test_times_are_shown_as_datetimes() -> None:
 
 
 def test_a_copied_batch_outlives_its_block() -> None:
-    """B2: with `copy`, overwriting the block's buffer changes nothing of the batch."""
+    """BL2: with `copy`, overwriting the block's buffer changes nothing of the batch."""
     row = {"priority": 1, "sender": "me", "expires_at": 5, "attributes": {"a": "b"}}
     rows = [Row(b"x", row), Row(b"yz")]
     builder = BlockBuilder()

@@ -125,7 +125,7 @@ def test_another_connection_ends_it(either: Any, connection: Connection) -> None
 
 
 def test_closing_rolls_back_what_is_not_prepared(either: Any) -> None:
-    """D3; closing twice is closing once."""
+    """CC3; closing twice is closing once."""
     ordinary, two_phase = connect(either), connect(either)
     ordinary.put("work", b"a")
     begun(two_phase)
@@ -227,7 +227,7 @@ def in_state(store: Any, state: str) -> Connection:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("state", REFUSED)
 def test_calls_out_of_order_are_programming_errors(sim_store: Any, state: str, call: str) -> None:
-    """D1: exactly the calls that the table lacks are refused, and the transaction goes on."""
+    """CC1: exactly the calls that the table lacks are refused, and the transaction goes on."""
     store = sim_store
     transaction = store.transaction()
     transaction.put("work", b"y")
@@ -296,7 +296,7 @@ def test_an_unknown_xid_names_the_cause(connection: Connection) -> None:
 
 
 def test_an_xid_in_use_is_refused_by_the_prepare(either: Any, connection: Connection) -> None:
-    """D2: the second one can still be rolled back, and the first is untouched."""
+    """CC2: the second one can still be rolled back, and the first is untouched."""
     xid = begun(connection)
     connection.tpc_prepare()
     other = connect(either)
@@ -310,7 +310,7 @@ def test_an_xid_in_use_is_refused_by_the_prepare(either: Any, connection: Connec
 
 
 def test_a_full_queue_is_an_operational_error(store: Any) -> None:
-    """What the store cannot at this time: the same call may succeed later (D2)."""
+    """What the store cannot at this time: the same call may succeed later (CC2)."""
     store.create_queue("small", kind="work", max_messages=1)
     connection = connect(store)
     connection.put("small", b"a")

@@ -232,7 +232,7 @@ def test_an_exception_in_the_block_rolls_back(
 def test_a_participant_that_cannot_be_told_is_told_by_the_next(
     pair: tuple[Store, Store], ends: dict[str, Connection], which: str
 ) -> None:
-    """The others are told; nothing new begins (C4); the next coordinator commits the rest."""
+    """The others are told; nothing new begins (CO4); the next coordinator commits the rest."""
     coordinator = Coordinator(pair[0], "c", {**ends, which: Deaf(ends[which])})
     with pytest.raises(CommitUnfinished, match=which):
         put_both(coordinator, ends, b"x")
@@ -290,7 +290,7 @@ def test_an_unknown_outcome_of_the_decision_rolls_nothing_back() -> None:
 def test_an_earlier_coordinator_decides_nothing_any_more(
     pair: tuple[Store, Store], ends: dict[str, Connection], which: str
 ) -> None:
-    """C3: it was slow, not dead; another starts between its prepares, or after both of them.
+    """CO3: it was slow, not dead; another starts between its prepares, or after both of them.
 
     What the other did not meet, because it was not prepared yet, the slow one rolls back itself.
     """
@@ -306,7 +306,7 @@ def test_an_earlier_coordinator_decides_nothing_any_more(
 def test_a_prepare_that_comes_late_is_rolled_back(
     pair: tuple[Store, Store], ends: dict[str, Connection]
 ) -> None:
-    """C2: it took effect after the recovery that should have met it, and others were decided."""
+    """CO2: it took effect after the recovery that should have met it, and others were decided."""
     coordinator = Coordinator(pair[0], "c", ends)
     late = put_both(coordinator, ends, b"x").replace("1.1", "1.2")
     coordinator = Coordinator(pair[0], "c", ends)
@@ -322,7 +322,7 @@ def test_a_prepare_that_comes_late_is_rolled_back(
 def test_what_is_not_its_own_is_left_alone(
     pair: tuple[Store, Store], ends: dict[str, Connection]
 ) -> None:
-    """C5: another format, another coordinator's name, another store, another participant."""
+    """CO5: another format, another coordinator's name, another store, another participant."""
     mine = put_both(Coordinator(pair[0], "c", ends), ends, b"x")
     theirs = [
         "order-17",
@@ -340,7 +340,7 @@ def test_what_is_not_its_own_is_left_alone(
 def test_the_ledger_grows_by_two_keys(
     pair: tuple[Store, Store], ends: dict[str, Connection]
 ) -> None:
-    """C4: whatever the number of starts and transactions."""
+    """CO4: whatever the number of starts and transactions."""
     for _ in range(3):
         coordinator = Coordinator(pair[0], "c", ends)
         for _ in range(3):

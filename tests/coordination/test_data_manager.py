@@ -184,7 +184,7 @@ def test_a_full_queue_refuses_at_once(store: Any, session: Session, manager: Any
 
 
 def test_it_votes_before_sql_and_after_the_vote_it_is_prepared(store: Any, manager: Any) -> None:
-    """M2: a manager that sorts as zope.sqlalchemy's one-phase one does votes when Quire has."""
+    """CM2: a manager that sorts as zope.sqlalchemy's one-phase one does votes when Quire has."""
     seen: list[str] = []
 
     class Last(Other):
@@ -253,7 +253,7 @@ def test_a_failure_before_the_second_phase_rolls_back(
 
 
 def test_it_finishes_first(store: Any, manager: Any) -> None:
-    """M2 and M3: when another fails to finish, Quire has, and its abort does nothing."""
+    """CM2 and CM3: when another fails to finish, Quire has, and its abort does nothing."""
     join(store, "mine", manager).put("work", b"x")
     manager.get().join(Other("0", [], "tpc_finish"))
     with pytest.raises(RuntimeError):
@@ -263,7 +263,7 @@ def test_it_finishes_first(store: Any, manager: Any) -> None:
 
 
 def test_a_finish_that_fails_leaves_it_in_doubt(store_path: str, manager: Any) -> None:
-    """M3: the store was closed between the phases; reopened, it lists the xid."""
+    """CM3: the store was closed between the phases; reopened, it lists the xid."""
     with quire.open(store_path) as store:
         store.create_queue("work", kind="work")
 

@@ -15,7 +15,7 @@ PARTS = st.text(max_size=64).filter(lambda part: len(part.encode()) <= 64)
 
 @given(st.integers(0, 2**31 - 1), PARTS, PARTS)
 def test_the_parts_come_back_from_the_string(format_id: int, gtrid: str, bqual: str) -> None:
-    """I1, and the string is one that the store takes: printable, of at most 200 bytes."""
+    """XI1, and the string is one that the store takes: printable, of at most 200 bytes."""
     xid = Xid.from_parts(format_id, gtrid, bqual)
     text = str(xid)
     assert Xid.from_string(text) == xid
@@ -34,7 +34,7 @@ def test_psycopg_writes_and_reads_the_same(format_id: int, gtrid: str, bqual: st
 
 @given(st.text() | st.from_regex(r"[0-9]{1,11}_[A-Za-z0-9+/=]{0,9}_[A-Za-z0-9+/=]{0,9}"))
 def test_every_string_is_an_identifier(text: str) -> None:
-    """I1 and I2: whatever is in doubt can be named, also what was prepared under a plain string."""
+    """XI1, XI2: whatever is in doubt can be named, also what was prepared under a plain string."""
     assert str(Xid.from_string(text)) == text
 
 
@@ -56,7 +56,7 @@ def test_every_string_is_an_identifier(text: str) -> None:
     ],
 )
 def test_what_is_not_exactly_of_the_form_is_kept_whole(text: str) -> None:
-    """I2: then the string is the global id, and the other parts are None."""
+    """XI2: then the string is the global id, and the other parts are None."""
     assert tuple(Xid.from_string(text)) == (None, text, None)
 
 

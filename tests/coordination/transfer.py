@@ -107,7 +107,7 @@ class Hasty(Coordinator):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[str]:
-        """Break C1."""
+        """Break CO1."""
         self._number += 1
         gtrid = self._gtrid(self._number)
         for name, participant in self._participants.items():
@@ -122,7 +122,7 @@ class Forgetful(Coordinator):
     """A canary: it commits without having written down that it will."""
 
     def _decide(self) -> None:
-        """Break C1."""
+        """Break CO1."""
 
 
 COORDINATORS: Final = {"real": Coordinator, "hasty": Hasty, "forgetful": Forgetful}

@@ -12,7 +12,7 @@ from demo import flights
 
 
 def test_flights_come_in_the_order_of_their_schedule() -> None:
-    """F1: by scheduled departure, then by line of the file; the first rows are a prefix of all."""
+    """FL1: by scheduled departure, then by line of the file; the first rows are a prefix of all."""
     frame = flights.load(3_000)
     keys = list(zip(frame["scheduled"], frame["flight_id"], strict=True))
     assert len(frame) == 3_000
@@ -29,14 +29,14 @@ def test_a_payload_is_one_json_object_with_every_field() -> None:
 
 @pytest.mark.parametrize("name", sorted(flights.JOIN_KEYS))
 def test_the_tables_to_join_with_have_unique_keys(name: str) -> None:
-    """F3: a join finds at most one row."""
+    """FL3: a join finds at most one row."""
     assert flights.reference(name).exists()
 
 
 def test_a_key_that_is_not_unique_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """F3: a table whose key repeats would multiply flights, and is refused."""
+    """FL3: a table whose key repeats would multiply flights, and is refused."""
     twice = tmp_path / "airlines.csv"
     pd.DataFrame({"carrier": ["AA", "AA"], "name": ["one", "two"]}).to_csv(twice, index=False)
     monkeypatch.setattr(flights, "table", lambda _: twice)

@@ -100,7 +100,7 @@ def test_promise_1_2_3_power_failure_with_several_data_files(
 def test_promise_1_2_11_power_failure_after_an_error(
     seed: int, rounds: int, options: dict[str, Any]
 ) -> None:
-    """A write or sync failed, and the store was opened again: what it shows then stays (O3).
+    """A write or sync failed, and the store was opened again: what it shows then stays (OD3).
 
     What failed reads back until the power fails, whatever is synced later, and may be gone then.
     """

@@ -163,7 +163,7 @@ def test_a_checkpoint_beside_a_removal_leaves_the_sync_to_the_next_one(seed: int
 
 @pytest.mark.parametrize("sliced", [True, False])
 def test_a_removal_whose_sync_failed_is_made_again(seed: int, sliced: bool) -> None:
-    """The next opening finds no file, and no later sync makes that durable (D5)."""
+    """The next opening finds no file, and no later sync makes that durable (DI5)."""
     env = new_machine(seed)
     store = open_store(env)
     _, adopted = furnish(env, store)

@@ -1,7 +1,8 @@
 """What a failed write or sync left: shown until the power fails, and perhaps gone then.
 
 A store that is opened again after such an error builds on nothing of it that it has not written
-again (invariants O3 of `engine.opened`, V2 and V3 of `journal.recovery`, K6 of `checkpoint_file`).
+again (invariants OD3 of `engine.opened`, JV2 and JV3 of `journal.recovery`, K6 of
+    `checkpoint_file`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def opened_again(
 def test_promise_1_a_group_whose_write_failed_lasts_once_it_was_recovered(
     seed: int, direct: bool, kind: str, killed: bool
 ) -> None:
-    """What is committed after the reopening is not out of reach when the power fails (V2)."""
+    """What is committed after the reopening is not out of reach when the power fails (JV2)."""
     env = new_machine(seed, direct=direct)
     store = new_store(env)
     store.put("work", b"acknowledged")
@@ -189,7 +190,7 @@ def test_a_checkpoint_that_is_certain_is_not_written_again(seed: int) -> None:
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("pattern", [PATH, "journal", "data", "ltds", "checkpoint"])
 def test_promise_1_a_creation_is_begun_anew_after_a_failed_sync(seed: int, pattern: str) -> None:
-    """The names of the store's directories and files are certain in the second attempt (O1)."""
+    """The names of the store's directories and files are certain in the second attempt (OD1)."""
     env = new_machine(seed)
     env.fail("sync_directory", pattern)
     with pytest.raises(StoreFailed):

@@ -1,4 +1,4 @@
-"""The journal's files get their space in steps ahead of need (G5, S3); some is kept back (G6)."""
+"""The journal's files get their space in steps ahead of need (G5, JG3); some is kept back (G6)."""
 
 from __future__ import annotations
 

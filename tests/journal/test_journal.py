@@ -150,7 +150,7 @@ def test_released_segments_are_used_again(machine: Machine) -> None:
 
 
 def test_a_released_address_is_lost(machine: Machine) -> None:
-    """Reading what was released is PositionLost, never other bytes (R1)."""
+    """Reading what was released is PositionLost, never other bytes (JR1)."""
     journal = machine.create()
     address = put(journal, 1, b"old" * 100)
     journal.read(address, 10)
@@ -228,7 +228,7 @@ def test_a_failed_write_or_sync_poisons(sim: SimEnv, kind: str) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("size", [100, 14 * PAGE - 80])
 def test_what_recovery_handed_over_stays(seed: int, rounds: int, size: int) -> None:
-    """A group whose sync failed, but which recovery read, is there after a power failure (V2)."""
+    """A group whose sync failed, but which recovery read, is there after a power failure (JV2)."""
     for n in range(rounds):
         env = SimEnv(seed=seed + n)
         env.make_directory("/store")
@@ -248,7 +248,7 @@ def test_what_recovery_handed_over_stays(seed: int, rounds: int, size: int) -> N
 
 @pytest.mark.crash
 def test_a_process_killed_while_creating(seed: int) -> None:
-    """What it left in memory only is made durable before anything is built on it (V2, J8)."""
+    """What it left in memory only is made durable before anything is built on it (JV2, J8)."""
     sound = SimEnv(seed)
     sound.make_directory("/store")
     Journal.create(sound, "/store/journal", **OPTIONS)
@@ -271,7 +271,7 @@ def test_a_process_killed_while_creating(seed: int) -> None:
 
 
 def test_a_ready_segment_is_used_again_after_reopening(machine: Machine) -> None:
-    """It becomes a spare: the next one is made of it, without new space (V2)."""
+    """It becomes a spare: the next one is made of it, without new space (JV2)."""
     journal = machine.create()
     journal.prepare_next()
     journal.close()
@@ -285,7 +285,7 @@ def test_a_ready_segment_is_used_again_after_reopening(machine: Machine) -> None
 def test_a_segment_recycled_during_a_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The read finds out afterwards, and gives nothing (R1)."""
+    """The read finds out afterwards, and gives nothing (JR1)."""
     journal = machine.create()
     address = put(journal, 1, b"old")
     put(journal, 2, b"x" * 10 * PAGE)
@@ -396,7 +396,7 @@ def test_create_never_destroys_records(machine: Machine) -> None:
 
 
 def test_read_handles_are_bounded(machine: Machine) -> None:
-    """However many segments are read, few files stay open (R2)."""
+    """However many segments are read, few files stay open (JR2)."""
     journal = machine.create()
     addresses = []
     while journal.end_lsn < 24 * SEGMENT:

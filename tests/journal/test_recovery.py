@@ -175,7 +175,7 @@ def test_crash_at_every_call_of_recovery(seed: int) -> None:
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("direct", [False, True])
 def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
-    """Whatever call fails: on the same machine recovery goes on, and what it read stays (V2)."""
+    """Whatever call fails: on the same machine recovery goes on, and what it read stays (JV2)."""
     for n in range(max(1, rounds // 8)):
         workload = Workload(seed + n, direct=direct)
         sound = SimEnv(seed + n)
@@ -198,7 +198,7 @@ def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bo
 
 
 def test_a_group_in_another_place_is_not_valid(machine: Machine) -> None:
-    """A group that was copied to another page is none, even as the first that is read (C1)."""
+    """A group that was copied to another page is none, even as the first that is read (JS1)."""
     lsns = written(machine, 100, 100)
     machine.poke(lsns[2] + PAGE, machine.peek(lsns[1], PAGE))
     with pytest.raises(StoreCorrupt, match=f"offset {lsns[2] + PAGE}"):
@@ -343,7 +343,7 @@ def test_a_missing_segment_is_damage(machine: Machine) -> None:
 
 @pytest.mark.parametrize("place", [2, 9, 20, 33, 45, 60])
 def test_a_damaged_segment_header_is_damage(machine: Machine, place: int) -> None:
-    """Headers are durable before a segment counts, so that a bad one is damage (S1)."""
+    """Headers are durable before a segment counts, so that a bad one is damage (JG1)."""
     written(machine, 100)
     machine.flip(place)
     with pytest.raises(StoreCorrupt, match="page 0, offset 0"):
@@ -351,7 +351,7 @@ def test_a_damaged_segment_header_is_damage(machine: Machine, place: int) -> Non
 
 
 def test_a_cut_segment_file_is_damage(machine: Machine) -> None:
-    """Segments are preallocated: a shorter file has lost something (S1)."""
+    """Segments are preallocated: a shorter file has lost something (JG1)."""
     written(machine, 100)
     file = machine.env.open_file(machine.path(0))
     file.truncate(8 * PAGE)
@@ -390,7 +390,7 @@ def test_an_unknown_version_is_refused(machine: Machine, where: int) -> None:
 
 
 def test_a_group_of_another_store_is_not_valid(machine: Machine) -> None:
-    """A group that names another store is none, with a right checksum too (C1)."""
+    """A group that names another store is none, with a right checksum too (JS1)."""
     lsns = written(machine, 100, 100)
     page = bytearray(machine.peek(lsns[1], PAGE))
     page[24] ^= 1
@@ -423,7 +423,7 @@ def with_two_ready(seed: int) -> SimEnv:
 
 @pytest.mark.crash
 def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
-    """No crash leaves a gap in the numbers (V2, J8)."""
+    """No crash leaves a gap in the numbers (JV2, J8)."""
     env = with_two_ready(seed)
     assert [path[-5:] for path in env.files()] == ["0.log", "1.log", "2.log"]
     before = env.calls.last_number
@@ -440,7 +440,7 @@ def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
 
 @pytest.mark.crash
 def test_errors_while_two_ready_segments_are_retired(seed: int) -> None:
-    """Nor does an error, and what it leaves uncertain: the next recovery makes it certain (V3)."""
+    """Nor does an error, and what it leaves uncertain: the next recovery makes it certain (JV3)."""
 
     def failed(number: int) -> SimEnv:
         """An error in this call of a recovery with two ready segments."""
@@ -495,7 +495,7 @@ def findings_once_a_segment_came_back(seed: int) -> list[Finding]:
 
 @pytest.mark.crash
 def test_a_released_segment_that_comes_back_has_its_own_header(seed: int) -> None:
-    """So that `verify` finds no damage (V3)."""
+    """So that `verify` finds no damage (JV3)."""
     assert findings_once_a_segment_came_back(seed) == []
 
 
@@ -544,7 +544,7 @@ def scanned(machine: Machine, **options: int) -> tuple[list[int], list[Finding]]
 
 
 def test_scan_of_a_sound_journal_finds_nothing(machine: Machine) -> None:
-    """All groups, no findings; the geometry is in the files (D1)."""
+    """All groups, no findings; the geometry is in the files (JD1)."""
     lsns = written(machine, *[10 * PAGE] * 4)
     assert geometry_of(machine.env, machine.directory) == GEOMETRY
     assert scanned(machine) == ([PAGE, *lsns[:-1]], [])
@@ -552,7 +552,7 @@ def test_scan_of_a_sound_journal_finds_nothing(machine: Machine) -> None:
 
 
 def test_scan_names_damage_and_goes_on_behind_it(machine: Machine) -> None:
-    """One finding for each break; the groups behind it are still handed out (D1)."""
+    """One finding for each break; the groups behind it are still handed out (JD1)."""
     lsns = written(machine, 100, 100, 100, 9 * PAGE, 9 * PAGE, 100)
     machine.flip(lsns[1] + 70)
     machine.flip(lsns[4] + 70)
@@ -562,7 +562,7 @@ def test_scan_names_damage_and_goes_on_behind_it(machine: Machine) -> None:
 
 
 def test_scan_tells_a_torn_tail_from_damage(machine: Machine) -> None:
-    """A torn tail is a finding, but no damage, unless the end is known (D2)."""
+    """A torn tail is a finding, but no damage, unless the end is known (JD2)."""
     lsns = written(machine, 100, 100)
     machine.flip(lsns[1] + 70)
     assert [(found.damage, found.offset) for found in scanned(machine)[1]] == [(False, lsns[1])]
@@ -571,7 +571,7 @@ def test_scan_tells_a_torn_tail_from_damage(machine: Machine) -> None:
 
 
 def test_scan_names_bad_and_missing_segments(machine: Machine) -> None:
-    """A damaged header or a missing file is a finding; the other segments are scanned (D1)."""
+    """A damaged header or a missing file is a finding; the other segments are scanned (JD1)."""
     lsns = written(machine, *[10 * PAGE] * 5)
     machine.flip(SEGMENT + 20)
     machine.env.remove(machine.path(3))

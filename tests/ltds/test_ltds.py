@@ -1,4 +1,4 @@
-"""Files of large transactions: what L1 to L3 of `quire.ltds.writer` promise, on both disks."""
+"""Files of large transactions: what LW1 to LW3 of `quire.ltds.writer` promise, on both disks."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_an_id_is_written_once(place: tuple[Env, str]) -> None:
 def test_a_finished_file_is_whole_after_any_crash(
     rounds: int, monkeypatch: pytest.MonkeyPatch, codec: Codec
 ) -> None:
-    """L1 and L2: what was finished is read; all else is whole or says that it is not finished."""
+    """LW1 and LW2: what was finished is read; all else is whole or says that it is not finished."""
     monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
     payloads = payloads_of(6000 if codec else 1500)
 
@@ -251,7 +251,7 @@ def test_no_room_is_disk_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise(9)
 def test_syncs_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L3: what was written is synced on the way, so that finishing costs one small sync."""
+    """LW3: what was written is synced on the way, so that finishing costs one small sync."""
     monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
     monkeypatch.setattr("quire.ltds.writer.LTDS_SYNC_BYTES", 16_384)
     env = SimEnv(direct=False)
@@ -263,7 +263,7 @@ def test_syncs_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.promise(9)
 def test_a_block_larger_than_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """L3: a large message is written by itself, in its place."""
+    """LW3: a large message is written by itself, in its place."""
     monkeypatch.setattr("quire.ltds.writer.LTDS_WRITE_BYTES", 8192)
     env = SimEnv()
     env.make_directory("/ltds")

@@ -50,7 +50,7 @@ def test_damaged_frames_are_refused(rng: random.Random, rounds: int) -> None:
 )
 @pytest.mark.promise(13)
 def test_what_is_no_frame_is_named(data: bytes, words: str) -> None:
-    """R1: the error says what is wrong."""
+    """PR1: the error says what is wrong."""
     with pytest.raises(RemoteError, match=words):
         decode_frame(data)
 

@@ -68,7 +68,7 @@ def eventually(condition: Any) -> bool:
 
 @pytest.mark.promise(12)
 def test_only_the_stores_user_can_connect(server: StoreServer, tmp_path: Path) -> None:
-    """A1: the socket has mode 0600 and lies in a directory of mode 0700."""
+    """AD1: the socket has mode 0600 and lies in a directory of mode 0700."""
     assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
     status = os.stat(tmp_path / "run" / SOCKET_NAME)
     assert stat.S_ISSOCK(status.st_mode)
@@ -76,7 +76,7 @@ def test_only_the_stores_user_can_connect(server: StoreServer, tmp_path: Path) -
 
 
 def test_a_path_too_long_for_a_socket(plain: PlainStore, tmp_path: Path) -> None:
-    """A1: the socket moves to a short private directory, which goes with the server."""
+    """AD1: the socket moves to a short private directory, which goes with the server."""
     path = tmp_path / ("long" * 30)
     path.mkdir()
     server = StoreServer(served(plain), OsEnv(), str(path))
@@ -94,7 +94,7 @@ def test_a_path_too_long_for_a_socket(plain: PlainStore, tmp_path: Path) -> None
 
 
 def test_what_a_dead_owner_left_is_replaced(plain: PlainStore, tmp_path: Path) -> None:
-    """A2: a stale socket, address and half-written address are no hindrance."""
+    """AD2: a stale socket, address and half-written address are no hindrance."""
     first = StoreServer(served(plain), OsEnv(), str(tmp_path))
     first.start()
     address = (tmp_path / "run" / "address").read_bytes()
@@ -114,7 +114,7 @@ def test_what_a_dead_owner_left_is_replaced(plain: PlainStore, tmp_path: Path) -
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 9}', b"\xff"])
 def test_an_address_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
-    """A2: whatever is in the file, nobody is misled."""
+    """AD2: whatever is in the file, nobody is misled."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "address").write_bytes(text)
     assert read_address(OsEnv(), str(tmp_path)) is None
@@ -141,7 +141,7 @@ BAD_REQUESTS: list[tuple[bytes, str]] = [
 def test_a_bad_request_is_answered_and_harms_nothing(
     plain: PlainStore, stream: RawStream, data: bytes, words: str
 ) -> None:
-    """S1: an error from the tree; no transaction was begun, and the stream goes on."""
+    """SS1: an error from the tree; no transaction was begun, and the stream goes on."""
     answer = stream.ask(data).header
     error = field(answer, "error", dict)
     assert words in error["message"]
@@ -213,7 +213,7 @@ def test_damaged_blocks_are_refused(plain: PlainStore, stream: RawStream) -> Non
 
 
 def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: RawStream) -> None:
-    """S2: an ended transaction's number is refused, and an open one's cannot be passed by."""
+    """SS2: an ended transaction's number is refused, and an open one's cannot be passed by."""
     block = bytes(encode_one(b"payload"))
     stream.request("commit", block, puts=[Q], records=[])
     with pytest.raises(TransactionClosed, match="transaction 1"):
@@ -230,7 +230,7 @@ def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: 
 
 
 def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
-    """O2: what was got is available again as soon as the client is gone."""
+    """SV2: what was got is available again as soon as the client is gone."""
     with RemoteStore(server.wait_started()) as store, store.transaction() as txn:
         txn.put_block("q", encode_one(b"payload"))
     stream = RawStream(server.wait_started())
@@ -241,7 +241,7 @@ def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) 
 
 
 def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreServer) -> None:
-    """O2: also while a get waits in the owner."""
+    """SV2: also while a get waits in the owner."""
     stream = RawStream(server.wait_started())
     request = {"op": "get", "txn": 1, "epoch": server.epoch, "source": "q", "wait": 1000}
     stream.send(encode_frame(request))
@@ -251,7 +251,7 @@ def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreSe
 
 
 def test_streams_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """O1: one too many is refused with what to do, and is let in when another has left."""
+    """SV1: one too many is refused with what to do, and is let in when another has left."""
     monkeypatch.setattr(server_module, "MAX_STREAMS", 2)
     with RemoteStore(server.wait_started()) as store:
         assert store.status() == {"q": 0}
@@ -270,7 +270,7 @@ def test_streams_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatc
 
 
 def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
-    """O3: idle clients, open transactions and waiting gets end with the server, and are told."""
+    """SV3: idle clients, open transactions and waiting gets end with the server, and are told."""
     server = StoreServer(served(plain), OsEnv(), str(tmp_path))
     store = RemoteStore(server.start())
     opened = store.transaction()
@@ -346,7 +346,7 @@ def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_cannot_be_delivered_is_not_taken(
     plain: PlainStore, server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3: on either side, a failure on the way of messages rolls their transaction back."""
+    """SS3: on either side, a failure on the way of messages rolls their transaction back."""
 
     def fail(*_: Any) -> Any:
         raise StoreCorrupt("a test")

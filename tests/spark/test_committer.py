@@ -79,7 +79,7 @@ def files(store: Any) -> list[str]:
 
 @pytest.mark.parametrize("took_effect", [True, False])
 def test_an_unknown_outcome_is_found_in_the_ledger(store: Any, took_effect: bool) -> None:
-    """The commit is repeated: put once in any case, and no adopted file is removed (C2, C3)."""
+    """The commit is repeated: put once in any case, and no adopted file is removed (YC2, YC3)."""
     made = fragments_of(store)
     connection._stores[os.getpid(), store.path] = Doubtful(store, took_effect)  # type: ignore[assignment]
     Committer(store.path, "spark:q", 3, 1.0).commit(made)
@@ -99,7 +99,7 @@ def test_without_a_key_an_unknown_outcome_is_raised(store: Any) -> None:
 
 
 def test_a_known_version_throws_the_fragments_away(store: Any) -> None:
-    """The same for an older one (C1)."""
+    """The same for an older one (YC1)."""
     Committer(store.path, "spark:q", 3, 1.0).commit(fragments_of(store))
     before = files(store)
     for version in (3, 2):
@@ -119,7 +119,7 @@ def test_a_commit_that_fails_for_good_leaves_no_file(store: Any) -> None:
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_abort_removes_only_what_no_commit_can_have_taken(store: Any, complete: bool) -> None:
-    """With all messages there, a commit may have run; with one missing it has not (W3)."""
+    """With all messages there, a commit may have run; with one missing it has not (YW3)."""
     options = WriteOptions(store.path, None, None, None, 1.0)
     writer = StreamWriter(options, source_schema(), False)
     messages: list[Any] = [TaskMessage(fragments_of(store), "q", "r", 0)]

@@ -13,7 +13,7 @@ from quire.spark_graphs.offsets import Offset, admit, ranges
 
 
 def test_an_offset_is_the_same_text_whatever_the_order() -> None:
-    """Spark compares offsets as strings (O1)."""
+    """Spark compares offsets as strings (YO1)."""
     one = Offset({"b": 1, "a": 2}, {"b": 3, "a": 4}, {"b": 5, "a": 6})
     two = Offset({"a": 2, "b": 1}, {"a": 4, "b": 3}, {"a": 6, "b": 5})
     assert json.dumps(one.to_json()) == json.dumps(two.to_json())
@@ -21,7 +21,7 @@ def test_an_offset_is_the_same_text_whatever_the_order() -> None:
 
 
 def test_a_repeated_first_batch_begins_at_its_origin() -> None:
-    """The batch-0 trap: by the second start the initial offset has moved on (O2)."""
+    """The batch-0 trap: by the second start the initial offset has moved on (YO2)."""
     end = Offset({"q": 100}, {"q": 150})
     assert ranges(Offset.initial({"q": 500}), end) == {"q": (100, 150)}
     assert ranges(Offset.initial({"q": 100}), end) == {"q": (100, 150)}
@@ -34,7 +34,7 @@ def test_later_batches_begin_where_the_one_before_ended() -> None:
 
 
 def test_a_queue_made_again_begins_at_its_origin() -> None:
-    """The others go on; the range is in the end offset, so that it can be repeated (O2, O4)."""
+    """The others go on; the range is in the end offset, so that it can be repeated (YO2, YO4)."""
     start = Offset({"a": 10, "b": 0}, {"a": 50, "b": 60}, {"a": 1, "b": 2})
     now = Offset({"a": 40, "b": 7}, {"a": 70, "b": 90}, {"a": 1, "b": 3})
     assert start.remade(now) == ["b"]
@@ -52,7 +52,7 @@ def test_a_queue_made_again_begins_at_its_origin() -> None:
 
 
 def test_an_offset_of_an_older_checkpoint_is_taken_as_it_is() -> None:
-    """It does not know its queues; what follows it does (O4)."""
+    """It does not know its queues; what follows it does (YO4)."""
     old = Offset.from_json({"origin": {"q": 5}, "positions": {"q": 50}})
     assert old.to_json() == {"origin": {"q": 5}, "positions": {"q": 50}}
     now = Offset({"q": 0}, {"q": 90}, {"q": 7})
@@ -98,7 +98,7 @@ QUEUES = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 100), min_size
 
 @given(start=QUEUES, limit=st.integers(1, 300), more=st.integers(0, 10**6))
 def test_admission_is_exact_and_fair(start: dict[str, int], limit: int, more: int) -> None:
-    """Neither more than the limit nor less than possible, and something from each queue (O3)."""
+    """Neither more than the limit nor less than possible, and something from each queue (YO3)."""
     waiting = {queue: more * (1 + number) % 97 for number, queue in enumerate(start)}
     available = {queue: start[queue] + count for queue, count in waiting.items()}
     ends = admit(start, available, limit)

@@ -46,7 +46,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 10_000), st.integers(0, 100 << 20)), m
 def test_every_message_is_in_one_task_in_order(
     sizes: list[tuple[int, int]], minimum: int | None, cores: int
 ) -> None:
-    """Cut pieces follow each other in positions and places (P1, P2)."""
+    """Cut pieces follow each other in positions and places (YP1, YP2)."""
     made = partitions(pieces_of(sizes), minimum, cores)
     assert all(partition.pieces for partition in made)
     found = [item.piece for partition in made for item in partition.pieces]
@@ -157,7 +157,7 @@ def test_large_fragments_are_flushed_while_they_grow(
 
 
 def test_fragments_are_durable_when_they_are_named() -> None:
-    """Files of several queues survive a power failure, with one sync of their directory (F2)."""
+    """Files of several queues survive a power failure, with one sync of their directory (YF2)."""
     env = SimEnv()
     for path in ("/s", "/s/ltds"):
         env.make_directory(path)
