@@ -1,6 +1,9 @@
 """The queue manager: queues, transactions, subscriptions, space, recovery."""
 
-from .direct_read import PieceReader
+from quire.engine.reading.direct_read import PieceReader
+from quire.engine.transactions.message_id import MessageId, MessageIds
+from quire.engine.transactions.transaction import EmbeddedTransaction, TransactionState
+
 from .info import (
     CatalogItem,
     Lease,
@@ -12,10 +15,8 @@ from .info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from .message_id import MessageId, MessageIds
 from .options import Options
 from .store import EmbeddedStore
-from .transaction import EmbeddedTransaction, TransactionState
 
 __all__ = [
     "CatalogItem",

@@ -30,6 +30,28 @@ from quire.arguments import (
     check_transaction_id,
     check_xid,
 )
+from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.checkpoints.kept_back import KeptBack
+from quire.engine.checkpoints.opened import Opened, open_files
+from quire.engine.commits.adoptions import Adoptions
+from quire.engine.commits.committer import Committer
+from quire.engine.commits.definitions import Definitions
+from quire.engine.commits.overflow import Overflow
+from quire.engine.commits.sequencer import Sequencer
+from quire.engine.commits.two_phase import TwoPhase
+from quire.engine.pages.data_files import file_for
+from quire.engine.queues.state import State
+from quire.engine.reading.browse import browse
+from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.lease import Leases
+from quire.engine.records.catalog import TYPES
+from quire.engine.transactions.context import Context
+from quire.engine.transactions.registry import Registry
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.engine.upkeep.fragments import discard_unfinished
+from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.status import status
+from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
     DiskFull,
@@ -48,16 +70,6 @@ from quire.limits import (
 from quire.message import Messages
 from quire.writebuffer import WriteBuffers
 
-from .adoptions import Adoptions
-from .browse import browse
-from .catalog import TYPES
-from .checkpoint import Checkpointer
-from .committer import Committer
-from .context import Context
-from .data_files import file_for
-from .definitions import Definitions
-from .delivery import Delivery
-from .fragments import discard_unfinished
 from .info import (
     CatalogItem,
     Lease,
@@ -68,20 +80,8 @@ from .info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from .kept_back import KeptBack
 from .layout import Layout
-from .lease import Leases
-from .maintenance import Maintenance
-from .opened import Opened, open_files
 from .options import Options
-from .overflow import Overflow
-from .registry import Registry
-from .sequencer import Sequencer
-from .state import State
-from .status import status
-from .transaction import EmbeddedTransaction
-from .two_phase import TwoPhase
-from .verify import verify
 
 
 class EmbeddedStore:
@@ -601,7 +601,7 @@ def _not_open(transaction_id: int) -> TransactionNotFound:
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
     """Lock the store for this process. Raises what `Store.open` raises."""
-    from .opened import prepare_directory
+    from quire.engine.checkpoints.opened import prepare_directory
 
     try:
         prepare_directory(env, layout, create)

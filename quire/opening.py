@@ -103,8 +103,8 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """
+    from quire.engine.checkpoints.opened import prepare_directory
     from quire.engine.layout import Layout
-    from quire.engine.opened import prepare_directory
     from quire.remote import OwnerProcess, check_flight
 
     path = checked_path(path)

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "format.md"
 SOURCES = [
     ("Journal", "journal/format.py"),
-    ("Engine: journal records, record pages, checkpoints", "engine/format.py"),
-    ("Data file", "engine/data_file.py"),
+    ("Engine: journal records, record pages, checkpoints", "engine/records/format.py"),
+    ("Data file", "engine/pages/data_file.py"),
     ("Block", "quire/block/format.py"),
     ("Large transaction's file", "ltds/format.py"),
 ]

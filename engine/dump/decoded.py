@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from quire.engine import format
-from quire.engine.fold import Said, decode
+from quire.engine.records import format
+from quire.engine.records.fold import Said, decode
 from quire.journal import KIND_GENERATION, Group, Record
 
 KIND_NAMES: Final = {

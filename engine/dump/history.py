@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
-from quire.engine.durable_state import DurableState
-from quire.engine.fold import Fold
-from quire.engine.prepared_record import DecisionRecord
+from quire.engine.records.durable_state import DurableState
+from quire.engine.records.fold import Fold
+from quire.engine.records.prepared_record import DecisionRecord
 from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quire.engine import format
-from quire.engine.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.commit_record import CommitRecord
-from quire.engine.prepared_record import DecisionRecord, PrepareRecord
+from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
+from quire.engine.records.commit_record import CommitRecord
+from quire.engine.records.prepared_record import DecisionRecord, PrepareRecord
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .decoded import Decoded

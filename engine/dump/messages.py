@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from quire.block import Block
-from quire.engine import format
-from quire.engine.block_ref import BlockRef
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
 from quire.limits import PAYLOAD_START_BYTES
 from quire.ltds import LtdsReader
 from quire.message import MESSAGE_SCHEMA, Message

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quire.engine import format
-from quire.engine.block_ref import BlockRef
-from quire.engine.commit_record import Part
-from quire.engine.data_files import split_address, split_page
+from quire.engine.pages.data_files import split_address, split_page
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
 from quire.ltds import LtdsReader, list_ids
 

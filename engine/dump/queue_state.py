@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from quire.engine.block_ref import BlockRef
-from quire.engine.commit_record import Part, ReadRow
-from quire.engine.durable_state import LOST, DurableQueue, Made, PartsByQueue, QueueConfig
-from quire.engine.prepared_record import PrepareRecord
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Part, ReadRow
+from quire.engine.records.durable_state import LOST, DurableQueue, Made, PartsByQueue, QueueConfig
+from quire.engine.records.prepared_record import PrepareRecord
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
 

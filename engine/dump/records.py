@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from quire.engine import format
-from quire.engine.block_ref import BlockRef
-from quire.engine.durable_state import PageEntry
-from quire.engine.prepared_record import PrepareRecord
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.durable_state import PageEntry
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.ltds import LtdsReader
 
 from .items import Finding, QueueRecord

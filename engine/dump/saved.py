@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.engine.checkpoint_file import Checkpoint, list_checkpoints, path_of, read_checkpoint
-from quire.engine.durable_state import DurableState
-from quire.engine.fold import Fold
+from quire.engine.checkpoints.snapshot import load
+from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.layout import Layout
-from quire.engine.snapshot import load
-from quire.engine.space_maps import read_spaces
+from quire.engine.records.checkpoint_file import (
+    Checkpoint,
+    list_checkpoints,
+    path_of,
+    read_checkpoint,
+)
+from quire.engine.records.durable_state import DurableState
+from quire.engine.records.fold import Fold
 from quire.env import Env
 from quire.errors import QuireError, StoreCorrupt, StoreVersion
 from quire.intervals import IntervalSet

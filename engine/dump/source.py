@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from quire.block import Block
-from quire.engine import format
-from quire.engine.block_ref import KIND_NAMES, BlockRef
-from quire.engine.commit_record import Part
-from quire.engine.data_file import HEADER_BYTES, check_header
-from quire.engine.data_files import split_address, split_page
 from quire.engine.layout import Layout
-from quire.engine.record_page import unpack
+from quire.engine.pages.data_file import HEADER_BYTES, check_header
+from quire.engine.pages.data_files import split_address, split_page
+from quire.engine.pages.record_page import unpack
+from quire.engine.records import format
+from quire.engine.records.block_ref import KIND_NAMES, BlockRef
+from quire.engine.records.commit_record import Part
 from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Geometry, list_segments, read_at, segment_path

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from quire.engine.checkpoints.opened import open_files
 from quire.engine.layout import Layout
-from quire.engine.opened import open_files
 from quire.engine.options import Options
 from quire.errors import StoreNotFound
 from quire.intervals import IntervalSet

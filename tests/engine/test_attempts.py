@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.attempts import Attempts, Row
+from quire.engine.records.attempts import Attempts, Row
 
 
 def rows_of(model: dict[int, int]) -> list[Row]:

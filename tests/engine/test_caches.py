@@ -13,8 +13,8 @@ import pytest
 
 from quire.block import Block, encode_one
 from quire.engine import EmbeddedStore as Store
-from quire.engine.block_reader import BlockReader
-from quire.engine.bounded_cache import BoundedCache
+from quire.engine.pages.bounded_cache import BoundedCache
+from quire.engine.reading.block_reader import BlockReader
 from quire.limits import BLOCK_CACHE_BYTES
 from quire.message import Fields
 from quire.testing import SimEnv

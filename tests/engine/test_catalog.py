@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.engine import CatalogItem, format
+from quire.engine import CatalogItem
 from quire.engine import EmbeddedStore as Store
-from quire.engine.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.engine.dump import Finding
 from quire.engine.dump.items import JournalRecord
+from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.errors import InvalidArgument, QueueExists, StoreCorrupt, StoreVersion
 from quire.journal import pack_record
 from quire.limits import MAX_CATALOG_ENTRY_BYTES

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from quire.engine import checkpoint, checkpoint_file
-from quire.engine.fold import Fold
-from quire.engine.free_space import FreeSpace
+from quire.engine.checkpoints import checkpoint
 from quire.engine.options import FIXED
+from quire.engine.pages.free_space import FreeSpace
+from quire.engine.records import checkpoint_file
+from quire.engine.records.fold import Fold
 from quire.errors import StoreCorrupt, StoreNotFound
 from quire.testing import TALLY, SimEnv, SimFile, enumerate_crashes
 from tests.engine.page_guard import guard_pages
@@ -122,7 +123,7 @@ def test_power_failure_while_the_data_file_shrinks(
     seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with a data file that grows and is cut again by nearly every checkpoint."""
-    monkeypatch.setattr("quire.engine.io_manager.FILE_SLACK_BYTES", 4096)
+    monkeypatch.setattr("quire.engine.pages.io_manager.FILE_SLACK_BYTES", 4096)
     for n in range(max(1, rounds // 25)):
         crash_everywhere(seed + n, every=9, steps=60, grow_bytes=8192)
 
@@ -335,13 +336,14 @@ def test_canary_uses_released_pages_within_a_checkpoint(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint that takes pages that were released after its snapshot is caught."""
-    monkeypatch.setattr("quire.engine.places.Places.withhold", lambda places: None)
+    monkeypatch.setattr("quire.engine.pages.places.Places.withhold", lambda places: None)
     with pytest.raises(Exception):  # noqa: B017, PT011
         crash_several(range(seed, seed + 60), every=1000, rounds=0)
 
 
 @pytest.mark.parametrize(
-    "skipped", ["quire.journal.recovery._settle_last_group", "quire.engine.opened.settle"]
+    "skipped",
+    ["quire.journal.recovery._settle_last_group", "quire.engine.checkpoints.opened.settle"],
 )
 def test_canary_builds_on_what_may_be_gone(
     seed: int, monkeypatch: pytest.MonkeyPatch, skipped: str

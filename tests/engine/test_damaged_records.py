@@ -119,7 +119,7 @@ def test_promise_10_messages_that_were_got_come_back(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page was right when they were got, and had to be read again for the commit."""
-    monkeypatch.setattr("quire.engine.record_page.RECORD_CACHE_BYTES", 1)
+    monkeypatch.setattr("quire.engine.pages.record_page.RECORD_CACHE_BYTES", 1)
     env, store = furnish(seed)
     txn = store.transaction()
     txn.put("other", b"put")
@@ -203,7 +203,7 @@ def test_promise_10_a_page_at_hand_that_goes_for_others_is_read_as_well(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was damaged after it was read, and would have to be read again."""
-    monkeypatch.setattr("quire.engine.record_page.RECORD_CACHE_BYTES", 2 * CACHED_PAGE_BYTES)
+    monkeypatch.setattr("quire.engine.pages.record_page.RECORD_CACHE_BYTES", 2 * CACHED_PAGE_BYTES)
     env, store = furnish(seed)
     got = store.transaction()
     got.get_many("work", 190)

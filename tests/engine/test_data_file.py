@@ -13,8 +13,15 @@ from threading import Barrier
 import pytest
 
 from quire.checksum import checksum
-from quire.engine import data_file
-from quire.engine.data_file import CHECKSUM, HEADER_BYTES, HEADER_FIELDS, MAGIC, DataFile, Piece
+from quire.engine.pages import data_file
+from quire.engine.pages.data_file import (
+    CHECKSUM,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    MAGIC,
+    DataFile,
+    Piece,
+)
 from quire.env import Env, OsEnv
 from quire.errors import (
     DiskFull,

@@ -13,7 +13,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
-from quire.engine.data_files import file_for
+from quire.engine.pages.data_files import file_for
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
 from quire.limits import MAX_DATA_FILES
 from quire.testing import Call, SimEnv, SimulatedCrash
@@ -514,7 +514,7 @@ def test_a_burst_is_given_back_while_the_store_is_open(
     store_path: str, files: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 messages of 1 MB put and taken: the files are back to within 6 MB of the empty store."""
-    monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         for number in range(FILES):
             store.create_queue(NAMES[number], kind="work", data_file=number % files)

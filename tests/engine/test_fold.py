@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine import format
-from quire.engine.checkpoint_file import list_checkpoints, read_checkpoint
-from quire.engine.durable_state import DurableQueue, DurableState, PartsByQueue, Q
-from quire.engine.fold import Fold, decode
+from quire.engine.checkpoints.snapshot import load
 from quire.engine.layout import Layout
-from quire.engine.prepared_record import PrepareRecord
-from quire.engine.snapshot import load
+from quire.engine.records import format
+from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
+from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue, Q
+from quire.engine.records.fold import Fold, decode
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env, OsEnv
 from quire.errors import StoreCorrupt
 from quire.journal import KIND_GENERATION, Finding, geometry_of, scan

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quire.engine.free_space import FreeSpace
+from quire.engine.pages.free_space import FreeSpace
 from quire.errors import InvalidArgument, StoreCorrupt
 
 Extent = tuple[int, int]  # first page, pages

@@ -12,8 +12,8 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.commit import Commit
-from quire.engine.written import Written
+from quire.engine.commits.commit import Commit
+from quire.engine.commits.written import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
 from tests.engine.kit import WAIT, take

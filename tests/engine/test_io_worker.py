@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from quire.engine.io_worker import IoWorker, Job, Work
+from quire.engine.pages.io_worker import IoWorker, Job, Work
 from quire.errors import DiskFull, StoreFailed
 from tests.engine.kit import WAIT
 

@@ -9,9 +9,9 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
-from quire.engine.delivery import Delivery
-from quire.engine.pace import Pace
-from quire.engine.queue import Queue
+from quire.engine.checkpoints.pace import Pace
+from quire.engine.queues.queue import Queue
+from quire.engine.reading.delivery import Delivery
 from quire.errors import PositionLost, QueueNotFound
 from tests.engine.kit import take
 
@@ -21,7 +21,7 @@ SOME = 5  # pointers under one hold of the lock
 @pytest.fixture
 def in_steps(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Call the function given between the steps of a long read, once."""
-    monkeypatch.setattr("quire.engine.queue.POINTERS_AT_ONCE", SOME)
+    monkeypatch.setattr("quire.engine.queues.queue.POINTERS_AT_ONCE", SOME)
     original = Queue.pointers, Queue.deliverable
 
     def install(action: Any) -> None:

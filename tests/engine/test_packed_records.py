@@ -6,9 +6,9 @@ import gc
 import random
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.block_ref import BlockRef
-from quire.engine.format import PACKED_RECORD
-from quire.engine.packed_records import PackedRecords
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.format import PACKED_RECORD
+from quire.engine.records.packed_records import PackedRecords
 
 MOST = (1 << 64) - 1
 

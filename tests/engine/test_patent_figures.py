@@ -14,7 +14,7 @@ import pytest
 from quire.block import Block
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.queue_log import MESSAGES
+from quire.engine.queues.queue_log import MESSAGES
 from quire.testing import SimEnv
 
 

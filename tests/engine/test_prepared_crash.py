@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from quire.engine import snapshot
-from quire.engine.subscription import Subscription
+from quire.engine.checkpoints import snapshot
+from quire.engine.queues.subscription import Subscription
 from quire.errors import StoreCorrupt, StoreFailed, TransactionNotFound
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import (
@@ -170,7 +170,7 @@ def test_canary_checkpoints_without_them(seed: int, monkeypatch: pytest.MonkeyPa
 def test_canary_keeps_the_space(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback that keeps the queues' space."""
     monkeypatch.setattr(
-        "quire.engine.reservation.Space.rollback_prepared",
+        "quire.engine.queues.reservation.Space.rollback_prepared",
         lambda self, charge, messages: self._decided(charge, messages),
     )
     caught(seed)

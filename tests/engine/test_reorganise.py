@@ -1,7 +1,8 @@
 """Data files are reorganised: what is left of a burst at a file's end moves down, and it is cut.
 
-Invariants Z1 to Z6 of `engine/reorganise.py`. The small stores here have files that grow and
-are cut by a few pages at a time, so that the same happens in them as after a burst of 100 MB.
+Invariants Z1 to Z6 of `engine/checkpoints/reorganise.py`. The small stores here have files that
+grow and are cut by a few pages at a time, so that the same happens in them as after a burst of
+100 MB.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine import PieceReader, space_maps
-from quire.engine.io_manager import IoManager
-from quire.engine.places import Extent
-from quire.engine.reorganise import Reorganisation
+from quire.engine import PieceReader
+from quire.engine.checkpoints import space_maps
+from quire.engine.checkpoints.reorganise import Reorganisation
+from quire.engine.pages.io_manager import IoManager
+from quire.engine.pages.places import Extent
 from quire.env import Env
 from quire.errors import DiskFull, PositionLost, StoreCorrupt, StoreFailed
 from quire.testing import Call, SimEnv, enumerate_crashes
@@ -50,7 +52,7 @@ LEFT = 3  # messages of the burst's end that stay unread
 @pytest.fixture
 def small_slack(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are cut to a few pages more than what is in use."""
-    monkeypatch.setattr("quire.engine.io_manager.FILE_SLACK_BYTES", 8192)
+    monkeypatch.setattr("quire.engine.pages.io_manager.FILE_SLACK_BYTES", 8192)
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def test_a_burst_that_is_not_all_read(
 
     These are made by hand, or by the maintenance for this alone, which then has no more to do.
     """
-    monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
     with Store.open(store_path, background=False, data_files=files) as store:
         burst(store, files)
         before = store.status()
@@ -146,9 +148,9 @@ def test_each_checkpoint_moves_a_bounded_part(
 
     The maintenance makes so many, and comes to rest only when all is done, in every file.
     """
-    monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
-    monkeypatch.setattr("quire.engine.reorganise.REORGANISE_BYTES", 2 << 20)
-    monkeypatch.setattr("quire.engine.reorganise.REORGANISE_RECORD_PAGES", 1)
+    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("quire.engine.checkpoints.reorganise.REORGANISE_BYTES", 2 << 20)
+    monkeypatch.setattr("quire.engine.checkpoints.reorganise.REORGANISE_RECORD_PAGES", 1)
     with Store.open(store_path, background=False, data_files=files) as store:
         burst(store, files)
         moved = [0]
@@ -645,7 +647,7 @@ def test_promise_10_damage_is_not_copied(seed: int) -> None:
 @pytest.mark.usefixtures("small_slack")
 def test_what_cannot_move_is_not_tried_for_ever(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Z5: a prepared transaction's pages at the end stay; the maintenance comes to rest."""
-    monkeypatch.setattr("quire.engine.maintenance.TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("quire.engine.upkeep.maintenance.TRIM_SECONDS", 0.0)
     found = scenario(seed, prepare_at=15)
     store = found.store
     counts = []
@@ -705,7 +707,7 @@ def test_canary_old_places_are_forgotten(seed: int, monkeypatch: pytest.MonkeyPa
     def forgetful(snapshots: Any, taken: Any, freed: Any, page_size: int) -> Any:
         return spaces_after(snapshots, taken, [f for f in freed if f[1] == 1], page_size)
 
-    monkeypatch.setattr("quire.engine.checkpoint.spaces_after", forgetful)
+    monkeypatch.setattr("quire.engine.checkpoints.checkpoint.spaces_after", forgetful)
     found = scenario(seed)
     found.store.checkpoint()
     assert found.reorganised() > 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from quire.engine.sequencer import Sequencer
+from quire.engine.commits.sequencer import Sequencer
 from quire.errors import StoreFailed
 from tests.engine.kit import WAIT
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.definitions import Definitions
-from quire.engine.transaction import EmbeddedTransaction as Transaction
+from quire.engine.commits.definitions import Definitions
+from quire.engine.transactions.transaction import EmbeddedTransaction as Transaction
 from quire.errors import (
     DiskFull,
     InvalidArgument,

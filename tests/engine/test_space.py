@@ -1,4 +1,4 @@
-"""The space rules of a queue, to the byte (rules S1 to S3 of `engine/reservation.py`)."""
+"""The space rules of a queue, to the byte (rules S1 to S3 of `engine/queues/reservation.py`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.reservation import Space
+from quire.engine.queues.reservation import Space
 from quire.engine.strategies import RESERVE_MODE
 from quire.errors import QueueFull
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.committer import Committer
-from quire.engine.delivery import Delivery
+from quire.engine.commits.committer import Committer
+from quire.engine.reading.delivery import Delivery
 from quire.errors import (
     AlreadyCommitted,
     KeyHeld,

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.reservation import Space
+from quire.engine.queues.reservation import Space
 from quire.engine.strategies import Strategy, strategy_named
 from quire.errors import InvalidArgument, QueueFull
 from quire.limits import COMMIT_BYTES, MIN_CAPACITY_BYTES, OPEN_BYTES

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore
-from quire.engine.checkpoint_file import list_checkpoints, path_of
+from quire.engine.records.checkpoint_file import list_checkpoints, path_of
 from quire.errors import StoreFailed
 from quire.testing import SimEnv, SimulatedCrash
 from tests.engine.kit import WAIT, take

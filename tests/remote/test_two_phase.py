@@ -34,7 +34,7 @@ from tests.remote.test_processes import OWNER, SECONDS, join, own
 HANGING_OWNER = (
     """
 import sys, time
-from quire.engine.two_phase import TwoPhase
+from quire.engine.commits.two_phase import TwoPhase
 real = getattr(TwoPhase, sys.argv[2])
 def hanging(self, *arguments, **named):
     if sys.argv[3] == "after":

@@ -1,0 +1,278 @@
+"""Checkpoints: bound what recovery reads, and give the journal's segments back.
+
+- K3: the state is taken between two commits, at one LSN; everything else runs beside commits, and
+  no commit waits for it (promise: recovery's time depends on the journal since the last
+  checkpoint).
+- K4: until the checkpoint's file is durable under its name the store is what it was: what was
+  written for it is abandoned if there is no room for it. If it is not known whether it became
+  durable, the store has failed, and neither its pages nor those it replaces are used again.
+- K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
+  be used again (but for pinned ones). What the data files have no room for stays where it is: the
+  checkpoint holds its records itself, and keeps the segments that its blocks are in.
+- K7: where there is not even room for record pages, it moves nothing, and needs no more space than
+  what is kept back for it (`kept_back`): so it can be made on a full disk, as often as need be.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import TypeGuard
+
+from quire.engine.commits.sequencer import Sequencer
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.checkpoint_file import Numbers, write_checkpoint
+from quire.engine.records.durable_state import PageEntry
+from quire.errors import DiskFull, StoreFailed
+
+from .kept_back import KeptBack
+from .mover import Mover, Placed, consecutive
+from .opened import Opened
+from .pace import Pace
+from .reorganise import Reorganisation, Reorganiser
+from .snapshot import QueueSnapshot, Snapshot
+from .space_maps import spaces_after, spaces_document
+
+
+class Checkpointer:
+    """Makes checkpoints of one store, one at a time."""
+
+    def __init__(self, opened: Opened, sequencer: Sequencer, kept_back: KeptBack) -> None:
+        self._kept_back = kept_back
+        self._env = opened.env
+        self._directory = opened.layout.checkpoints
+        self._settings, self._store_id = opened.settings, opened.store_id
+        self._journal, self._sequencer = opened.journal, sequencer
+        self._state = opened.state
+        self._places, self._pages = opened.places, opened.pages
+        self._reader = opened.reader
+        self._reorganiser = Reorganiser(opened.places, opened.pages, opened.reader)
+        self._lock = threading.Lock()
+        self.last_lsn = opened.checkpoint_lsn
+        self.count = 0
+        self.moved_bytes = 0
+
+    def run(self) -> None:
+        """Make a checkpoint of the present state."""
+        with self._lock:
+            self._run()
+
+    def run_unless_running(self) -> None:
+        """The same, for who must not wait for one that is under way (or for `verify`)."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._run()
+            finally:
+                self._lock.release()
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether data files would probably get shorter by a checkpoint, much was put or not."""
+        return self._reorganiser.is_due(self._journal.end_lsn)
+
+    @property
+    def reorganised_bytes(self) -> int:
+        """What was moved within data files, record pages included."""
+        return self._reorganiser.moved_bytes
+
+    def _run(self) -> None:
+        try:
+            self._make(sparing=False)
+        except DiskFull:
+            self._make(sparing=True)
+
+    def _make(self, *, sparing: bool) -> None:
+        """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
+        taken: list[Snapshot] = []
+        self._sequencer.exclusive(lambda: taken.append(self._take()))
+        snapshot = taken[0]
+        mover = Mover(self._places, self._reader, Pace(self._env, self._sequencer))
+        try:
+            with self._sequencer.fail_stop("a checkpoint"):
+                reorganisation = self._reorganiser.begin(snapshot, mover, sparing=sparing)
+                if sparing:
+                    _keep_tails(snapshot)
+                else:
+                    self._move_all(snapshot, mover, reorganisation)
+                self._write(snapshot, mover)
+        except BaseException:
+            mover.cancel()
+            if self._sequencer.failure is None and not self._journal.failed:
+                mover.abandon()  # else it may be durable: what it names must stay (K4)
+                self._places.hand_back()
+            raise
+        self._switch(snapshot, mover)
+        self._places.hand_back()
+        self.last_lsn = snapshot.lsn
+        self.count += 1
+        self.moved_bytes += mover.moved_bytes
+        with self._sequencer.fail_stop("removing an old checkpoint"):
+            segment_bytes = self._settings["segment_bytes"]
+            keep = {n for q in snapshot.queues for n in q.kept_segments(segment_bytes)}
+            self._journal.release(snapshot.restart_lsn, keep)
+            self._places.trim()
+            self._kept_back.renew(snapshot.lsn)
+        self._reorganiser.end(reorganisation, snapshot.lsn)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No checkpoint happens meanwhile."""
+        with self._lock:
+            yield
+
+    def _take(self) -> Snapshot:
+        journal = self._journal
+        if self._sequencer.failure is not None or journal.failed:
+            raise StoreFailed("the store has failed: close it and open it again to recover")
+        self._places.withhold()
+        return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
+
+    def _move_all(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
+        """Move blocks and write record pages, as far as there is room."""
+        plans = []
+        for queue in snapshot.queues:
+            if queue.tail:
+                mover.file = queue.queue.data_file
+                plans.append((queue, self._plan(queue, mover, reorganisation)))
+        mover.flush()
+        pages: list[tuple[QueueSnapshot, list[tuple[Placed, list[BlockRef]]]]] = []
+        for queue, records in plans:
+            mover.file = queue.queue.data_file
+            stays = next((i for i, record in enumerate(records) if _is_refused(record)), None)
+            refs = [self._final(queue, record) for record in records[:stays]]
+            for record in records[len(refs) :]:
+                queue.kept += record.refs if _is_refused(record) else [self._final(queue, record)]
+            size = self._pages.capacity
+            chunks = [refs[i : i + size] for i in range(0, len(refs), size)]
+            written = [
+                (mover.write_page(self._pages.pack(queue.queue.queue_id, chunk)), chunk)
+                for chunk in chunks
+            ]
+            pages.append((queue, written))
+        reorganisation.rewrite()
+        mover.finish()
+        for queue, written in pages:
+            queue.entries = [
+                PageEntry(chunk[0].position, chunk[-1].end, placed.page, len(chunk))
+                for placed, chunk in written
+                if placed.page
+            ]
+            without = [chunk for _, chunk in written[len(queue.entries) :]]  # the last ones (M5)
+            queue.kept[:0] = chain.from_iterable(without)
+
+    def _write(self, snapshot: Snapshot, mover: Mover) -> None:
+        """Write the checkpoint's file."""
+        numbers = Numbers()
+        document = {
+            **self._settings,
+            **snapshot.document(numbers),
+            **self._space(snapshot, mover, numbers),
+        }
+        self._places.discarded.sync()
+        with self._kept_back.in_use():
+            write_checkpoint(
+                self._env, self._directory, self._store_id, snapshot.lsn, document, numbers
+            )
+
+    def _plan(
+        self, queue: QueueSnapshot, mover: Mover, reorganisation: Reorganisation
+    ) -> list[BlockRef | Placed]:
+        """The queue's records that go into new record pages, blocks of the journal moved (K5)."""
+        records = queue.queue.records
+        refs: list[BlockRef] = []
+        queue.replaced = queue.to_replace(self._pages.capacity)
+        if queue.replaced is not None:
+            refs = records.read_page(queue.replaced)
+        refs = [
+            ref
+            for ref in mover.pace.over(chain(refs, records.tail.between(0, queue.tail)))
+            if not queue.released.covers(ref.position, ref.end)
+        ]
+        plan: list[BlockRef | Placed] = []
+        run: list[BlockRef] = []
+        for ref in mover.pace.over(refs):
+            if ref.kind == format.INLINE and self._unread(queue, ref):
+                if queue.released.overlaps(ref.position, ref.end):  # partly read: not merged
+                    plan += self._move(run, mover)
+                    plan += mover.move([ref])
+                    run = []
+                else:
+                    run.append(ref)
+                continue
+            plan += self._move(run, mover)
+            run = []
+            plan.append(reorganisation.move(queue, ref))
+        plan += self._move(run, mover)
+        return plan
+
+    def _move(self, run: list[BlockRef], mover: Mover) -> list[Placed]:
+        return [placed for part in consecutive(run) for placed in mover.move(part)]
+
+    def _unread(self, queue: QueueSnapshot, ref: BlockRef) -> bool:
+        """Now, not at the snapshot: what was read meanwhile need not be moved (M1)."""
+        with queue.queue.lock:
+            return queue.queue.unreleased(ref)
+
+    def _final(self, queue: QueueSnapshot, record: BlockRef | Placed) -> BlockRef:
+        if isinstance(record, BlockRef):
+            return record
+        ref = record.ref(self._places.page_size)
+        queue.moved.append((record.refs, ref))
+        return ref
+
+    def _space(self, snapshot: Snapshot, mover: Mover, numbers: Numbers) -> dict[str, object]:
+        """The free-space maps as they are with this checkpoint."""
+        freed = [(page, 1) for page in snapshot.retired]
+        for queue in snapshot.queues:
+            if queue.replaced is not None:
+                freed.append((queue.replaced.page, 1))
+            freed += [(entry.page, 1) for entry in queue.rewritten]
+            for old, _ in queue.moved:
+                if old[0].kind == format.DATA:
+                    freed += [self._places.extent_of(ref) for ref in old]
+        spaces = spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
+        return spaces_document(spaces, numbers)
+
+    def _switch(self, snapshot: Snapshot, mover: Mover) -> None:
+        """The checkpoint counts: the live state takes its places."""
+        self._places.keep(mover.extents)
+        for queue in snapshot.queues:
+            live = queue.queue
+            logged = live.log_to_keep(queue.sealed_end)
+            with live.lock:
+                # Not `dropped`, which is set before the drop is durable.
+                if self._state.queues.get(live.queue_id) is not live:
+                    freed = [new for _, new in queue.moved]
+                    written = [*queue.entries, *queue.rewritten.values()]
+                    self._pages.retire(entry.page for entry in written)
+                else:
+                    freed = live.seal(
+                        queue.tail,
+                        queue.replaced,
+                        queue.entries,
+                        queue.rewritten,
+                        queue.moved,
+                        queue.kept,
+                        logged,
+                    )
+            self._places.free(freed)
+            for old, _ in mover.pace.over(queue.moved):
+                self._reader.forget(old)
+        del self._pages.retired[: len(snapshot.retired)]
+        for page in snapshot.retired:
+            self._places.free_page(page)
+
+
+def _is_refused(record: BlockRef | Placed) -> TypeGuard[Placed]:
+    """Whether it was to be moved and there was no room for it (M5)."""
+    return isinstance(record, Placed) and not record.page
+
+
+def _keep_tails(snapshot: Snapshot) -> None:
+    """All that is in no record page stays in the tails (K7)."""
+    for queue in snapshot.queues:
+        tail = queue.queue.records.tail.between(0, queue.tail)
+        queue.kept = [ref for ref in tail if not queue.released.covers(ref.position, ref.end)]

@@ -1,0 +1,162 @@
+"""The space that is kept back for checkpoints, so that one can be made on a full disk.
+
+What makes room on a full disk (reading, dropping, deciding) is written to journal segments that are
+kept back for it (see `quire.journal`), and these are used again after a checkpoint. A checkpoint
+that finds no other room is one file (K7 of `checkpoint`), written into one of some spares, which
+have their space already (K8). Here the spares grow with what a checkpoint would have to hold.
+
+- KB1: no group that adds anything is written unless each spare has the space that a checkpoint
+  after it can need.
+- KB2: nobody waits for a checkpoint that is being written: groups until then go by what was counted
+  before it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Final
+
+from quire.engine.pages.places import Places
+from quire.engine.queues.prepared import Prepared
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.state import State
+from quire.engine.records import format
+from quire.engine.records.checkpoint_file import remove_older
+from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
+from quire.env import Env
+from quire.errors import DiskFull
+
+# What things take in a checkpoint besides names and rows of numbers, in bytes, rounded up.
+_FIXED_BYTES: Final = 4096
+_QUEUE_BYTES: Final = 768
+_SUBSCRIPTION_BYTES: Final = 256
+_ENTRY_BYTES: Final = 32  # a ledger entry, a large transaction's file
+
+_INTERVAL_BYTES: Final = 16
+_ATTEMPTS_BYTES: Final = 24
+_DIRECTORY_BYTES: Final = 32
+
+# How much journal may come before it is counted anew: counting takes some microseconds a queue. A
+# byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
+_MOST_TIMES: Final = 4  # what is wanted; spares that are larger are cut
+_STEP_BYTES: Final = 64 << 10
+_STEP_BYTES_PER_QUEUE: Final = 1 << 10
+
+
+class KeptBack:
+    """See the module. Thread-safe."""
+
+    def __init__(self, env: Env, directory: str, state: State, places: Places) -> None:
+        self._env = env
+        self._directory = directory
+        self._state = state
+        self._places = places
+        self._lock = threading.Lock()
+        self._ledger_entries = 0  # those that were counted
+        self._ledger_bytes = 0
+        self.bytes = spare_bytes(env, directory)  # what each spare has
+
+    def admit(self) -> int:
+        """Keep enough space back for what comes next (KB1): how many bytes of the journal.
+
+        Raises DiskFull.
+        """
+        if not self._lock.acquire(blocking=False):
+            return self._step()
+        try:
+            return self._grow()
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a checkpoint is being written, perhaps into a spare."""
+        with self._lock:
+            yield
+
+    def renew(self, lsn: int) -> None:
+        """There is a checkpoint at the LSN: those before it go, or become spares."""
+        with self._lock:
+            remove_older(self._env, self._directory, lsn)
+            self.bytes = spare_bytes(self._env, self._directory)
+            with suppress(DiskFull):  # then nothing is admitted before there is room
+                self._grow()
+                wanted = 2 * (self.needed_bytes() + self._step())
+                if self.bytes > _MOST_TIMES * wanted:
+                    cut_spares(self._env, self._directory, wanted)
+                    self.bytes = wanted
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether KB1 holds, and so something may be added."""
+        return self.bytes >= self.needed_bytes()
+
+    @property
+    def total_bytes(self) -> int:
+        """What all spares have."""
+        return SPARES * self.bytes
+
+    def needed_bytes(self) -> int:
+        """The most that a checkpoint of the present state takes if it moves nothing."""
+        state, places = self._state, self._places
+        longest = 0
+        total = _FIXED_BYTES + self._count_ledger()
+        for queue in list(state.queues.values()):
+            name_bytes = _json_bytes(queue.name)
+            longest = max(longest, name_bytes)
+            total += name_bytes + _bytes_of(queue)
+        files = len(state.durable.ltds) + places.removable
+        total += files * (_ENTRY_BYTES + longest)
+        total += sum(m.space.fragments for m in places.managers) * _INTERVAL_BYTES
+        return total + sum(_prepared_bytes(prepared) for prepared in state.prepared)
+
+    def _grow(self) -> int:
+        needed, step = self.needed_bytes(), self._step()
+        wanted = needed + step
+        if self.bytes < wanted:
+            try:
+                self._keep(wanted + wanted // 2)  # so that this is seldom
+            except DiskFull:
+                self._keep(wanted)
+        return max(step, self.bytes - needed)
+
+    def _keep(self, size: int) -> None:
+        keep_spares(self._env, self._directory, size)
+        self.bytes = size
+
+    def _step(self) -> int:
+        return max(_STEP_BYTES, _STEP_BYTES_PER_QUEUE * len(self._state.queues))
+
+    def _count_ledger(self) -> int:
+        """Entries are never removed, and new ones come last."""
+        ledger = self._state.durable.ledger
+        new = len(ledger) - self._ledger_entries
+        self._ledger_entries += new
+        self._ledger_bytes += sum(
+            _json_bytes(key) + _ENTRY_BYTES for key in islice(reversed(ledger), new)
+        )
+        return self._ledger_bytes
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode())
+
+
+def _bytes_of(queue: Queue) -> int:
+    durable = queue.durable
+    total = _QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
+    total += len(durable.directory) * _DIRECTORY_BYTES + len(durable.released) * _INTERVAL_BYTES
+    for subscription in list(durable.subscriptions.values()):
+        total += _SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
+        total += len(subscription.attempts) * _ATTEMPTS_BYTES
+        if subscription.done is not durable.released:
+            total += len(subscription.done) * _INTERVAL_BYTES
+    return total
+
+
+def _prepared_bytes(prepared: Prepared) -> int:
+    return len(prepared.body()) * 4 // 3 + _ENTRY_BYTES

@@ -1,0 +1,230 @@
+"""The files of an open store: created, or recovered.
+
+- OD1: creation is crash-safe: until the first checkpoint has its name the directory holds no store,
+  and the next opening begins the creation anew; what it replaces there never held a record. The
+  directories that it finds are made anew: a name whose sync failed may never become durable.
+- OD3: recovery builds on nothing that may be gone after a power failure although it can be read:
+  what a failed write or sync left, or a process that died before its sync. Of what it finds
+  - the journal's last group is written again (`quire.journal.recovery`, JV2), with the ready and
+    spare segments' names (JV3); the groups before it are durable by JV2 too;
+  - the newest checkpoint is written again where its name is uncertain (`checkpoint_file`, K6),
+    before data files are cut or grown as it says, before any page it frees is written, and before
+    an older one is removed;
+  - pages and files of large transactions that a COMMIT, a PREPARE or a checkpoint names were
+    synced, and the files' names too, before its own write began, by calls that returned without
+    an error; one that fails refuses all commits and checkpoints of that process, those of other
+    threads included (`data_file` D4, `places` P7, `sequencer` C7). So what names them proves them;
+  - a removed file that must not come back, because it could be adopted anew, is removed again
+    where its name is not there any more (`discarded`, DI5);
+  - leases, addresses and locks end with their process: nothing is built on them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from quire.engine.layout import KNOWN_NAMES, Layout, no_store
+from quire.engine.options import FIXED, Options
+from quire.engine.pages.data_files import open_data_files
+from quire.engine.pages.free_space import FreeSpace
+from quire.engine.pages.places import Places
+from quire.engine.pages.record_page import RecordPages
+from quire.engine.queues.state import State
+from quire.engine.reading.block_reader import BlockReader
+from quire.engine.records.checkpoint_file import (
+    Numbers,
+    list_checkpoints,
+    read_checkpoint,
+    remove_older,
+    settle,
+    write_checkpoint,
+)
+from quire.engine.records.checkpoint_spares import keep_spares, spares
+from quire.engine.strategies import strategy_named
+from quire.env import Env
+from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
+from quire.journal import Journal
+from quire.limits import KEPT_BACK_SEGMENTS
+
+from .recovery import Recovered, replay, restore
+from .snapshot import Snapshot
+from .space_maps import spaces_document
+
+
+@dataclass(slots=True)
+class Opened:
+    """Everything that stands on the store's files."""
+
+    env: Env
+    layout: Layout
+    options: Options
+    settings: dict[str, int]
+    store_id: int
+    journal: Journal
+    state: State
+    places: Places
+    pages: RecordPages
+    reader: BlockReader
+    checkpoint_lsn: int
+    recovered: Recovered
+
+    def close(self) -> None:
+        with ExitStack() as closing:  # from the last to the first, whatever one raises
+            closing.callback(self.journal.close)
+            closing.callback(self.places.data.close)
+            closing.callback(self.places.stop)
+            closing.callback(self.reader.close)
+
+
+def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
+    """Make sure that the path can be a store's. Raises `StoreNotFound`, `InvalidArgument`."""
+    if not env.exists(layout.path):
+        if not create:
+            raise no_store(layout)
+        env.make_directory(layout.path)
+        return
+    try:
+        names = set(env.list_directory(layout.path))
+    except NotADirectoryError:
+        raise InvalidArgument(f"{layout.path} is a file: give a directory") from None
+    if "checkpoint" not in names:
+        if not create:
+            raise no_store(layout)
+        foreign = sorted(names - KNOWN_NAMES)
+        if foreign:
+            raise InvalidArgument(
+                f"{layout.path} holds other things ({foreign[0]!r}): give a new or empty directory"
+            )
+
+
+def open_files(env: Env, layout: Layout, options: Options, given: set[str], create: bool) -> Opened:
+    """Recover the store, or create it. The caller holds its lock."""
+    lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
+    if not lsns:
+        if not create:
+            raise no_store(layout)
+        _create(env, layout, options)
+        lsns = list_checkpoints(env, layout.checkpoints)
+    return _recover(env, layout, options, given, lsns[-1])
+
+
+def _create(env: Env, layout: Layout, options: Options) -> None:
+    """Make an empty store; its first checkpoint comes last (OD1)."""
+    if env.exists(layout.checkpoints):
+        remove_older(env, layout.checkpoints, 0)
+    for directory in (layout.checkpoints, layout.ltds, layout.run):
+        _make_anew(env, directory)
+    store_id = env.random_u64()
+    try:
+        journal = Journal.create(
+            env,
+            layout.journal,
+            store_id=store_id,
+            segment_bytes=options.segment_bytes,
+            page_size=options.page_size,
+            kept_back=KEPT_BACK_SEGMENTS,
+            direct=True,
+        )
+    except InvalidArgument as error:
+        if not env.exists(layout.journal) or not env.list_directory(layout.journal):
+            raise
+        raise StoreCorrupt(
+            f"{layout.path}: there is a journal but no checkpoint ({error}); restore the store "
+            "from a copy"
+        ) from error
+    if env.exists(layout.data):
+        for name in env.list_directory(layout.data):  # of a creation that was broken off
+            env.remove(f"{layout.data}/{name}")
+    _make_anew(env, layout.data)
+    data = open_data_files(env, layout, options, store_id, create=True)
+    for directory in (layout.data, layout.ltds, layout.path):
+        env.sync_directory(directory)
+    try:
+        env.sync_directory(layout.parent)
+    except OSError as error:
+        raise StoreFailed(
+            f"{layout.path}: it is not known whether its name is durable ({error!r}); remove this "
+            "directory, and make the store again"
+        ) from error
+    spaces = [FreeSpace(file.pages) for file in data]
+    places = Places(env, layout.ltds, data, spaces)
+    state = State(env, places, RecordPages(data), strategy_named(options.strategy))
+    numbers = Numbers()
+    document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn).document(numbers)
+    document |= {
+        "page_size": options.page_size,
+        "segment_bytes": options.segment_bytes,
+        "data_files": options.data_files,
+        "created_us": env.now_us(),
+        **spaces_document(spaces, numbers),
+    }
+    write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
+    remove_older(env, layout.checkpoints, journal.end_lsn)
+    data.close()
+    journal.close()
+
+
+def _make_anew(env: Env, directory: str) -> None:
+    """A directory whose name no failed sync has seen (OD1); one with something in it stays."""
+    if env.exists(directory) and not env.list_directory(directory):
+        env.remove(directory)
+    env.make_directory(directory)
+
+
+def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: int) -> Opened:
+    checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
+    document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
+    settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
+    for name in FIXED:
+        if name in given and getattr(options, name) != settings[name]:
+            raise InvalidArgument(
+                f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
+                "the option out"
+            )
+    options = Options(
+        **{
+            **{name: getattr(options, name) for name in Options.__slots__},
+            **{name: settings[name] for name in FIXED},
+        }
+    )
+    data = open_data_files(env, layout, options, checkpoint.store_id)
+    try:
+        recovered = Recovered()
+        state, places, pages = restore(
+            env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
+        )
+        journal = replay(env, layout.journal, checkpoint, state, recovered)
+    except BaseException:
+        data.close()
+        raise
+    try:
+        spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
+        settle(env, layout.checkpoints, checkpoint)
+        for manager in places.managers:
+            manager.match_file()
+        remove_older(env, layout.checkpoints, lsn)
+        if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
+            with suppress(DiskFull):
+                keep_spares(env, layout.checkpoints, spare_space)
+    except BaseException:
+        data.close()
+        journal.close()
+        raise
+    reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
+    places.before_removal = reader.forget_file
+    places.after_release = reader.forget
+    return Opened(
+        env=env,
+        layout=layout,
+        options=options,
+        settings=settings,
+        store_id=checkpoint.store_id,
+        journal=journal,
+        state=state,
+        places=places,
+        pages=pages,
+        reader=reader,
+        checkpoint_lsn=lsn,
+        recovered=recovered,
+    )

@@ -1,0 +1,89 @@
+"""Opening a store: the newest checkpoint, and the journal's records after it.
+
+- RV1: recovery changes no page that a checkpoint or an acknowledged commit needs: it may be broken
+  off and repeated as often as need be (promise 8).
+- RV2: its time depends on the journal since the checkpoint: no data page and no record page is read
+  but those that the journal's records touch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quire.engine.pages.data_files import DataFiles
+from quire.engine.pages.places import Places
+from quire.engine.pages.record_page import RecordPages
+from quire.engine.queues.state import State
+from quire.engine.records.checkpoint_file import Checkpoint
+from quire.engine.records.fold import decode
+from quire.engine.strategies import Strategy
+from quire.env import Env
+from quire.errors import StoreCorrupt
+from quire.journal import Journal, RecoveryReport
+from quire.limits import KEPT_BACK_SEGMENTS
+
+from .snapshot import load
+from .space_maps import read_spaces
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery read and what it dropped."""
+
+    records: int = 0
+    journal: RecoveryReport | None = None
+
+
+def restore(
+    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy
+) -> tuple[State, Places, RecordPages]:
+    """The state at the checkpoint's LSN."""
+    try:
+        places = Places(env, ltds_directory, data, read_spaces(checkpoint))
+        pages = RecordPages(data)
+        state = State(env, places, pages, strategy)
+        load(checkpoint, state.fold, state)
+        released = checkpoint.document.get("released", ())
+        places.remember_released(int(name, 16) for name in released)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
+    return state, places, pages
+
+
+def replay(
+    env: Env,
+    directory: str,
+    checkpoint: Checkpoint,
+    state: State,
+    recovered: Recovered,
+) -> Journal:
+    """Fold the journal's records after the checkpoint; the journal, open for writing.
+
+    No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
+    """
+
+    def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:
+        if address < checkpoint.lsn:
+            return
+        recovered.records += 1
+        where = f"{directory}: record at LSN {address:#x}"
+        state.fold.take(kind, sequence, address, decode(kind, body, where), where)
+
+    def report(found: RecoveryReport) -> None:
+        recovered.journal = found
+
+    journal = Journal.recover(
+        env,
+        directory,
+        store_id=checkpoint.store_id,
+        segment_bytes=checkpoint.document["segment_bytes"],
+        page_size=checkpoint.document["page_size"],
+        restart_lsn=checkpoint.document["restart_lsn"],
+        durable_lsn=checkpoint.lsn,
+        apply=apply,
+        report=report,
+        kept_back=KEPT_BACK_SEGMENTS,
+        direct=True,
+    )
+    state.prepared.resume_reading()
+    return journal

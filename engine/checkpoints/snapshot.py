@@ -1,0 +1,233 @@
+"""The durable state at one LSN, as a checkpoint holds it: taken between two commits, and loaded.
+
+It is small whatever the backlog. Lists that only grow at their end are noted by their length, the
+rest is copied.
+"""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quire.engine.pages.places import Places
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.state import State
+from quire.engine.records import format
+from quire.engine.records.attempts import Attempts, Row
+from quire.engine.records.block_ref import BlockRef, to_array
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, type_named
+from quire.engine.records.checkpoint_file import Checkpoint, Numbers
+from quire.engine.records.durable_state import (
+    CatalogEntry,
+    DurableQueue,
+    DurableState,
+    Effects,
+    PageEntry,
+    Q,
+    QueueConfig,
+)
+from quire.engine.records.fold import Fold
+from quire.engine.records.packed_records import PackedRecords
+from quire.engine.records.prepared_record import unpack_prepare
+from quire.intervals import IntervalSet
+
+from .space_maps import SpaceSnapshot
+
+# Of the durable state and of the document, by the same names.
+_COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
+
+
+@dataclass(slots=True)
+class QueueSnapshot:
+    """One queue. What the checkpoint makes of its records is filled in while it is written."""
+
+    queue: Queue
+    tail: int
+    end_position: int
+    used: int
+    released: IntervalSet
+    subscriptions: list[tuple[int, IntervalSet | None, list[Row]]]
+    directory: list[PageEntry]
+    # Filled by the checkpoint:
+    replaced: PageEntry | None = None
+    entries: list[PageEntry] = field(default_factory=list)
+    rewritten: dict[PageEntry, PageEntry] = field(default_factory=dict)
+    moved: list[tuple[list[BlockRef], BlockRef]] = field(default_factory=list)
+    kept: list[BlockRef] = field(default_factory=list)  # records that stay in the tail (L5)
+
+    @classmethod
+    def of(cls, queue: Queue) -> QueueSnapshot:
+        durable = queue.durable
+        with queue.lock:
+            released = durable.released.copy()
+            return cls(
+                queue=queue,
+                tail=len(durable.tail),
+                end_position=durable.end_position,
+                used=queue.space.used - queue.space.pending_bytes,
+                released=released,
+                subscriptions=[
+                    (
+                        s.subscription_id,
+                        None if s.done is durable.released else s.done.copy(),
+                        s.attempts.rows(),
+                    )
+                    for s in durable.subscriptions.values()
+                ],
+                directory=list(durable.directory),
+            )
+
+    @property
+    def sealed_end(self) -> int:
+        """The position behind the messages that are in record pages then."""
+        return self.kept[0].position if self.kept else self.end_position
+
+    def kept_segments(self, segment_bytes: int) -> set[int]:
+        """The journal's segments that hold unread blocks of the records that stay in the tail."""
+        return {
+            ref.address // segment_bytes
+            for ref in self.kept
+            if ref.kind == format.INLINE and not self.released.covers(ref.position, ref.end)
+        }
+
+    def to_replace(self, capacity: int) -> PageEntry | None:
+        """The last record page, if the checkpoint fills it up with the tail's first records."""
+        last = self.directory[-1] if self.directory and self.tail else None
+        return last if last is not None and last.records < capacity else None
+
+    def document(self, numbers: Numbers) -> dict[str, Any]:
+        kept = [
+            self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
+        ]
+        tail = {"tail": numbers.add(to_array(self.kept).view("<i8"))} if self.kept else {}
+        return tail | {
+            "queue_id": self.queue.queue_id,
+            "end_position": self.end_position,
+            "used": self.used,
+            "released": numbers.add(self.released.to_list()),
+            "directory": numbers.add([*kept, *self.entries]),
+            "subscriptions": [
+                {
+                    "subscription_id": subscription_id,
+                    "done": None if done is None else numbers.add(done.to_list()),
+                    "given_back": numbers.add(attempts),
+                }
+                for subscription_id, done, attempts in self.subscriptions
+            ],
+        }
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The whole store."""
+
+    lsn: int
+    restart_lsn: int
+    durable: dict[str, Any]  # what the document says of the store as a whole
+    catalog: dict[str, dict[int, CatalogEntry]]
+    ltds: dict[int, str]
+    prepared: list[bytes]  # PREPARE records' bodies
+    spaces: list[SpaceSnapshot]  # of each data file
+    retired: list[int]
+    queues: list[QueueSnapshot]
+
+    @classmethod
+    def of(cls, state: State, places: Places, lsn: int, restart_lsn: int) -> Snapshot:
+        """Called while nothing is committed (see `Sequencer.exclusive`)."""
+        durable = state.durable
+        return cls(
+            lsn=lsn,
+            restart_lsn=restart_lsn,
+            durable={
+                **{name: getattr(durable, name) for name in _COUNTERS},
+                "ledger": dict(durable.ledger),
+                "released": [f"{ltds_id:016x}" for ltds_id in places.released()],
+            },
+            catalog={name: dict(entries) for name, entries in durable.catalog.items()},
+            ltds=dict(durable.ltds),
+            prepared=[prepared.body() for prepared in state.prepared],
+            spaces=[manager.space.snapshot() for manager in places.managers],
+            retired=list(state.pages.retired),
+            queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
+        )
+
+    def document(self, numbers: Numbers) -> dict[str, Any]:
+        return {
+            "restart_lsn": self.restart_lsn,
+            **self.durable,
+            "catalog": [
+                [name, key, *entry]
+                for name, entries in self.catalog.items()
+                for key, entry in entries.items()
+            ],
+            "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
+            "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
+            "queues": [queue.document(numbers) for queue in self.queues],
+        }
+
+
+def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
+    """Take the state of the checkpoint, into an empty one.
+
+    Raises KeyError, TypeError, ValueError or StoreCorrupt where it contradicts itself.
+    """
+    document, state = checkpoint.document, fold.state
+    state.ledger |= {str(key): int(version) for key, version in document["ledger"].items()}
+    state.ltds |= {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
+    for name, key, version, body in document.get("catalog", ()):
+        type_named(name, checkpoint.path)
+        state.catalog[name][int(key)] = CatalogEntry(int(version), body)
+    for entry in document["queues"]:
+        if "catalog" not in document:
+            _define(state, entry)
+        _load_queue(checkpoint, state, effects, entry)
+    if len(state.queues) != len(state.catalog[QUEUE]):
+        raise ValueError("the catalog has other queues")
+    for body in document.get("prepared", ()):
+        record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
+        fold.prepare(record, checkpoint.path, counted=True)
+    for counter in _COUNTERS:
+        setattr(state, counter, int(document[counter]))
+
+
+def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
+    """The catalog's entries of a queue in a checkpoint that has no catalog (before version 3)."""
+    queue_id = int(entry["queue_id"])
+    body = {name: entry[name] for name in QueueConfig.__slots__[1:] if name in entry}
+    state.catalog[QUEUE][queue_id] = CatalogEntry(1, body)
+    for saved in entry["subscriptions"]:
+        if saved["done"] is not None:
+            body = {"queue_id": queue_id, "name": saved["name"], "start": 0}
+            state.catalog[SUBSCRIPTION][int(saved["subscription_id"])] = CatalogEntry(1, body)
+
+
+def _load_tail(checkpoint: Checkpoint, place: list[int]) -> PackedRecords:
+    """The records that are in no record page (L5 of `record_list`)."""
+    rows = checkpoint.rows(place, format.RECORD.itemsize // 8)
+    return PackedRecords.of(np.array(rows, dtype="<i8").tobytes())
+
+
+def _load_queue(
+    checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
+) -> None:
+    queue_id = int(entry["queue_id"])
+    config = queue_config(queue_id, state.catalog[QUEUE][queue_id].body)
+    queue = DurableQueue(config, state.ltds)
+    queue.end_position = int(entry["end_position"])
+    for lo, hi in checkpoint.rows(entry["released"], 2):
+        queue.released.add(lo, hi)
+    queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
+    queue.tail = _load_tail(checkpoint, entry.get("tail", [0, 0]))
+    for saved in entry["subscriptions"]:
+        subscription_id = int(saved["subscription_id"])
+        if saved["done"] is None:
+            subscription = queue.subscriptions[subscription_id]
+        else:
+            name = str(state.catalog[SUBSCRIPTION][subscription_id].body["name"])
+            done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
+            subscription = queue.join(subscription_id, name, done)
+        subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
+    add_queue(state, effects, queue, int(entry["used"]))

@@ -1,0 +1,59 @@
+"""The free-space maps of all data files as a checkpoint holds them.
+
+In the document, `"spaces"` has an object for each file: `total_pages`, and `extents`, which names a
+slice of the numbers: rows (first page, pages) of the file's free pages. Checkpoints written before
+there could be several files have the two keys in the document itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quire.engine.pages.data_files import split_page
+from quire.engine.pages.free_space import FreeSpace
+from quire.engine.records.checkpoint_file import Checkpoint, Numbers
+
+SpaceSnapshot = tuple[int, NDArray[np.int64]]  # see `FreeSpace.snapshot`
+
+
+def spaces_after(
+    snapshots: Sequence[SpaceSnapshot],
+    taken: Iterable[tuple[int, int]],
+    freed: Iterable[tuple[int, int]],
+    page_size: int,
+) -> list[FreeSpace]:
+    """The maps as they are when the first extents are in use and the others are not."""
+    spaces = [FreeSpace.from_extents(*snapshot) for snapshot in snapshots]
+    for page, pages in taken:
+        file, first = split_page(page, page_size)
+        spaces[file].claim_or_grow(first, pages)
+    for page, pages in freed:
+        file, first = split_page(page, page_size)
+        spaces[file].free(first, pages)
+    return spaces
+
+
+def spaces_document(spaces: Iterable[FreeSpace], numbers: Numbers) -> dict[str, Any]:
+    """What a checkpoint's document says of them."""
+    return {
+        "spaces": [
+            {"total_pages": space.total_pages, "extents": numbers.add(space.extents())}
+            for space in spaces
+        ]
+    }
+
+
+def read_spaces(checkpoint: Checkpoint) -> list[FreeSpace]:
+    """The maps of a checkpoint. Raises StoreCorrupt, or KeyError where it says nothing."""
+    document = checkpoint.document
+    return [
+        FreeSpace.from_extents(
+            entry["total_pages"],
+            np.array(checkpoint.rows(entry["extents"], 2), dtype=np.int64).reshape(-1, 2),
+        )
+        for entry in document.get("spaces", [document])
+    ]

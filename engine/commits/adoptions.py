@@ -1,0 +1,51 @@
+"""Files that other processes wrote, and the open transactions that adopt them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from quire.engine.pages.places import Places
+from quire.env import Env
+from quire.errors import PositionLost
+from quire.ltds import LtdsInfo, LtdsReader
+
+from .written import Written
+
+
+class Adoptions:
+    """Which file belongs to which transaction. Thread-safe."""
+
+    def __init__(self, env: Env, directory: str, store_id: int, places: Places) -> None:
+        self._env = env
+        self._directory = directory
+        self._store_id = store_id
+        self._places = places
+        self._held: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def inspect(self, ltds_id: int) -> LtdsInfo:
+        """What a file written by another process holds, as its trailer says."""
+        with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
+            return LtdsInfo(
+                ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes
+            )
+
+    def hold(self, ltds_id: int, transaction_id: int) -> None:
+        """Only one transaction can adopt a file. Raises PositionLost."""
+        with self._lock:
+            if ltds_id in self._held or self._places.knows(ltds_id):
+                raise PositionLost(
+                    f"file {ltds_id:016x} belongs to a committed or open transaction already"
+                )
+            self._held[ltds_id] = transaction_id
+
+    def let_go(self, ltds_id: int) -> None:
+        """The file could not be adopted."""
+        self._held.pop(ltds_id, None)
+
+    def release(self, written: Iterable[Written]) -> None:
+        """The transaction has ended: its files are the store's, or their writer's again."""
+        for part in written:
+            for ltds_id in part.adopted:
+                self._held.pop(ltds_id, None)

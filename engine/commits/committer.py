@@ -1,0 +1,251 @@
+"""Committing a transaction.
+
+The order of a commit (DESIGN: one write, one sync):
+
+1. encode: the messages become blocks; large transactions' files are finished (durable);
+2. reserve: each queue, one after another, goes into reserve mode and is checked for its commit
+   record (S3);
+3. place: blocks past the inline limit are written to pages of their queues' data files, in one
+   extent each, and synced, all files at the same time;
+4. write: the COMMIT record goes through the sequencer: one write, one sync for its group. This is
+   the atomic point. Failure before it undoes 2 and 3; after it nothing can fail for space (promise
+   5);
+5. apply: the record is applied to each queue under that queue's lock, which also leaves reserve
+   mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from typing import Protocol
+
+from quire.block import EncodedBlock, encode_one
+from quire.engine.pages.places import Extent, Places
+from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.state import State
+from quire.engine.reading.block_reader import BlockReader
+from quire.engine.records import format
+from quire.engine.records.commit_record import Entry, Part, Read
+from quire.errors import QueueNotFound
+from quire.journal import Journal
+from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
+
+from .adoptions import Adoptions
+from .commit import Commit
+from .sequencer import Change, Sequencer
+from .written import CONTROL_BYTES, Written
+
+Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
+
+
+class Committing(Protocol):
+    """The transaction that is committed."""
+
+    id: int
+    change: Commit | None  # what the journal was asked to hold
+
+
+class Committer:
+    """See the module. Thread-safe."""
+
+    def __init__(
+        self,
+        state: State,
+        reader: BlockReader,
+        places: Places,
+        journal: Journal,
+        sequencer: Sequencer,
+        adoptions: Adoptions,
+        inline_limit: int,
+    ) -> None:
+        self._state = state
+        self._reader = reader
+        self._places = places
+        self._journal = journal
+        self.sequencer = sequencer
+        self._adoptions = adoptions
+        self.inline_limit = inline_limit
+        self.after_commit: Callable[[], None] = lambda: None
+
+    @property
+    def failed(self) -> bool:
+        """Whether what was submitted may be in the journal though it was not applied."""
+        return self._journal.failed or self.sequencer.failure is not None
+
+    def submit(self, change: Change) -> None:
+        """Make a change durable and apply it (steps 4 and 5), and do what follows a commit."""
+        self.sequencer.submit(change)
+        self.after_commit()
+
+    def commit(
+        self,
+        transaction: Committing,
+        written: Collection[Written],
+        taken: Sequence[Taken],
+        passed: Sequence[Read],
+        entries: Sequence[Entry],
+        *,
+        light: bool,
+    ) -> None:
+        """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
+        state = self._state
+        if not state.strategy.locks_queues and self._at_hand(taken, passed):
+            self._commit(transaction, written, taken, passed, entries, light=light)
+            return
+        with ExitStack() as held:
+            self.lock_all(written, held)
+            held.enter_context(state.releasing([*taken, *passed]))
+            self._commit(transaction, written, taken, passed, entries, light=light)
+
+    def _at_hand(self, taken: Sequence[Taken], passed: Sequence[Read]) -> bool:
+        """Whether no record page needs to be read to tell what is released, as usual."""
+        for got in taken:
+            if got[6] is None or got[7] != got[4].epoch:
+                return self._state.at_hand([*taken, *passed])
+        return not passed or self._state.at_hand(passed)
+
+    def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
+        """Under a strategy that wants it: keep writers out of all the queues."""
+        if self._state.strategy.locks_queues:
+            for part in sorted(written, key=lambda part: part.queue.queue_id):
+                held.enter_context(part.queue.writers)
+
+    def _commit(
+        self,
+        transaction: Committing,
+        written: Collection[Written],
+        taken: Sequence[Taken],
+        passed: Sequence[Read],
+        entries: Sequence[Entry],
+        *,
+        light: bool,
+    ) -> None:
+        groups = self.encode(written)
+        reserved: list[Queue] = []
+        extents: Collection[Extent] = ()
+        try:
+            self.reserve(groups, reserved)
+            extents = self.place(groups, self.inline_limit)
+            transaction.change = change = Commit(
+                self._state, self._reader, transaction.id, groups, taken, passed, entries
+            )
+            self.sequencer.submit(change)
+        except BaseException:
+            if transaction.change is None or not transaction.change.applied:
+                self.undo(reserved, extents)
+            raise
+        if not light:
+            self.leave_unused(transaction.id, written)
+        self.after_commit()
+
+    def put(self, queue: Queue, payload: bytes) -> int:
+        """One plain message in a transaction of its own, which is never open to others: its id.
+
+        The same steps, with the queue's space taken and reserved under one hold of its lock.
+        """
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        block = EncodedBlock(encode_one(payload), 1, charge + CONTROL_BYTES, len(payload))
+        change = Commit(self._state, self._reader, 0, [(queue, [block])])
+        with queue.admission:
+            if queue.dropped:
+                raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
+            queue.space.whole(charge)
+        try:
+            self.sequencer.submit(change)
+        except BaseException:
+            if change.applied:
+                raise  # an interrupt: the message stands
+            with queue.lock:
+                queue.space.unreserve()
+                queue.space.abandon(charge, 1)
+            raise
+        self.after_commit()
+        return change.first_id
+
+    def encode(self, written: Collection[Written]) -> Pieces:
+        """Step 1: blocks and parts by queue; files are durable."""
+        groups: Pieces = []
+        unsynced: list[Written] = []
+        for part in written:
+            if part.payload is not None:
+                groups.append((part.queue, [part.only_block()]))
+            elif part.count:
+                with self.sequencer.writing_file():
+                    groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
+                if part.unsynced:
+                    unsynced.append(part)
+        if unsynced:  # the names of files that were completed: one sync, however many there are
+            with self.sequencer.writing_file():
+                self._places.sync_names()
+            for part in unsynced:
+                part.unsynced = False
+        return groups
+
+    def reserve(self, groups: Pieces, reserved: list[Queue]) -> None:
+        """Step 2; `reserved` grows queue by queue, for `undo`."""
+        for queue, _ in groups:
+            with queue.lock:
+                if queue.dropped:
+                    raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
+                queue.space.reserve()
+            reserved.append(queue)
+
+    def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
+        """The transaction's record is durable: let go of what it opened and did not use."""
+        for part in written:
+            if not part.count:  # nothing was put
+                with part.queue.lock:
+                    part.queue.leave(transaction_id)
+        self._adoptions.release(written)
+
+    def place(self, groups: Pieces, inline_limit: int) -> Collection[Extent]:
+        """Step 3; the extents, one in each file; none when the blocks travel in the record.
+
+        What was spilled before is durable then too. Blocks that are placed become parts.
+        """
+        size = spilled = 0
+        for _, pieces in groups:
+            for piece in pieces:
+                if type(piece) is EncodedBlock:
+                    size += len(piece.data)
+                else:
+                    spilled += 1
+        if spilled:
+            self._sync_spilled(groups)
+        if size <= inline_limit:
+            return ()
+        by_file: dict[int, list[bytes | bytearray]] = {}
+        for queue, pieces in groups:
+            own = by_file.setdefault(queue.data_file, [])
+            own += [piece.data for piece in pieces if isinstance(piece, EncodedBlock)]
+        places = self._places
+        with self.sequencer.fail_stop("writing blocks"):
+            extents = places.write_each({file: own for file, own in by_file.items() if own})
+        pages = {file: extent.first for file, extent in extents.items()}
+        for queue, pieces in groups:
+            for index, piece in enumerate(pieces):
+                if isinstance(piece, EncodedBlock):
+                    page = pages[queue.data_file]
+                    part = places.part_at(page, piece, queue.queue_id)
+                    pages[queue.data_file] = page + places.pages_for(part.length)
+                    pieces[index] = part
+        return extents.values()
+
+    def _sync_spilled(self, groups: Pieces) -> None:
+        files = {
+            queue.data_file
+            for queue, pieces in groups
+            if any(isinstance(p, Part) and p.kind == format.DATA for p in pieces)
+        }
+        if files:
+            with self.sequencer.fail_stop("writing blocks"):
+                self._places.sync(files)
+
+    def undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
+        """The record was not written: undo steps 2 and 3."""
+        for queue in reserved:
+            with queue.lock:
+                queue.space.unreserve()
+        if extents and not self.failed:
+            self._places.abandon(extents)

@@ -1,0 +1,202 @@
+"""Making, dropping and subscribing to queues: changes of the catalog, one record for each call.
+
+- DE1: what is to be defined is checked when its place in the order is known, and then applied as it
+  was checked: nobody defines anything meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from quire.arguments import NewQueue
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.state import State
+from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
+from quire.engine.records.durable_state import TOPIC, WORK
+from quire.env import Env
+from quire.errors import InvalidArgument, QueueExists, QueueInUse, SubscriptionExists
+from quire.journal import pack_record, padded_bytes
+from quire.limits import MAX_CATALOG_ENTRY_BYTES
+
+from .sequencer import Sequencer
+
+
+class Definition:
+    """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
+
+    `undo` takes back what `prepare` did besides looking.
+    """
+
+    __slots__ = ("_changes", "_most_bytes", "_prepare", "_state", "_undo", "applied", "record")
+
+    def __init__(
+        self,
+        state: State,
+        most_bytes: int,
+        count: int,
+        prepare: Callable[[], list[CatalogChange]],
+        undo: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._state = state
+        self._most_bytes = most_bytes
+        self._prepare = prepare
+        self._undo = undo
+        self._changes: list[CatalogChange] = []
+        self.record = bytes(MAX_CATALOG_ENTRY_BYTES * (count + 1))  # it takes less, once it is made
+        self.applied = False
+
+    def place(self) -> None:
+        self._changes = self._prepare()
+        record = pack_record(format.CATALOG, 0, pack(self._state.durable, self._changes))
+        if padded_bytes(record) > self._most_bytes:
+            raise InvalidArgument(
+                f"{len(self._changes)} definitions take {len(record)} bytes in the journal, where "
+                f"{self._most_bytes} is the most: define fewer at once"
+            )
+        self.record = record
+
+    def withdraw(self) -> None:
+        self._undo()
+
+    def apply(self, address: int) -> None:
+        self._state.define(self._changes)
+
+
+class Definitions:
+    """See the module. Thread-safe."""
+
+    def __init__(self, env: Env, state: State, sequencer: Sequencer, most_bytes: int) -> None:
+        self._env = env
+        self._state = state
+        self._sequencer = sequencer
+        self._most_bytes = most_bytes  # of a group in the journal
+        self._one_at_a_time = threading.Lock()
+
+    def _submit(
+        self,
+        count: int,
+        prepare: Callable[[], list[CatalogChange]],
+        undo: Callable[[], None] = lambda: None,
+    ) -> None:
+        with self._one_at_a_time:
+            self._sequencer.submit(Definition(self._state, self._most_bytes, count, prepare, undo))
+
+    def create(self, queues: Sequence[NewQueue]) -> None:
+        """Make them all, each in the data file named; or raise QueueExists, and make none."""
+        state, durable = self._state, self._state.durable
+
+        def prepare() -> list[CatalogChange]:
+            queue_id, subscription_id = durable.next_queue_id, durable.next_subscription_id
+            now, names = self._env.now_us(), set(state.names)
+            changes = []
+            for queue in queues:
+                if queue.name in names:
+                    raise QueueExists(
+                        f"queue {queue.name!r} is there already: use it, or drop_queue it first"
+                    )
+                names.add(queue.name)
+                built_in = subscription_id if queue.kind == WORK else 0
+                body = {**queue._asdict(), "created_us": now, "subscription_id": built_in}
+                changes.append(CatalogChange(QUEUE, queue_id, body))
+                queue_id += 1
+                subscription_id += queue.kind == WORK
+            return changes
+
+        self._submit(len(queues), prepare)
+
+    def drop(self, name: str) -> int:
+        """Remove a queue; the id that it had. Raises as `Store.drop_queue`."""
+        state = self._state
+        state.queue(name).check_records()
+        marked: list[Queue] = []
+
+        def prepare() -> list[CatalogChange]:
+            queue = state.queue(name)
+            with queue.lock:
+                _check_unused(queue)
+                queue.dropped = True
+            marked.append(queue)
+            return [CatalogChange(QUEUE, queue.queue_id, None)]
+
+        def undo() -> None:
+            for queue in marked:
+                queue.dropped = False
+
+        self._submit(1, prepare, undo)
+        return marked[0].queue_id
+
+    def subscribe(self, queue: str, subscription: str, start: str | int) -> None:
+        """Make a subscription; if there is one of the name, it stays as it is."""
+        state = self._state
+        target = state.queue(queue)
+        _check_topic(target)
+        if start != "earliest" and subscription not in target.named:
+            target.check_beginning(target.end_position if start == "latest" else int(start))
+
+        def prepare() -> list[CatalogChange]:
+            found = state.queue(queue)
+            _check_topic(found)
+            if subscription in found.named:
+                raise SubscriptionExists(
+                    f"subscription {subscription!r} of {queue!r} is there already"
+                )
+            position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
+            if position > found.end_position:
+                raise InvalidArgument(
+                    f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
+                )
+            body = {"queue_id": found.queue_id, "name": subscription, "start": position}
+            return [CatalogChange(SUBSCRIPTION, state.durable.next_subscription_id, body)]
+
+        with suppress(SubscriptionExists):
+            self._submit(1, prepare)
+
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        """Remove a subscription. Raises as `Store.unsubscribe`."""
+        state = self._state
+        target = state.queue(queue)
+
+        def prepare() -> list[CatalogChange]:
+            subscription_id = state.queue(queue).subscription(subscription).subscription_id
+            xid = state.prepared.reader_of(subscription_id)
+            if xid is not None:
+                raise QueueInUse(
+                    f"the prepared transaction {xid!r} has got messages of "
+                    f"{queue}/{subscription}: decide it first"
+                )
+            return [CatalogChange(SUBSCRIPTION, subscription_id, None)]
+
+        with target.leaving(target.subscription(subscription)):
+            self._submit(1, prepare)
+
+
+def _check_unused(queue: Queue) -> None:
+    """Raises QueueInUse; under the queue's lock."""
+    name, space = queue.name, queue.space
+    if space.open_transactions:
+        raise QueueInUse(
+            f"queue {name!r} has {space.open_transactions} open transactions: end them first "
+            "(transactions() lists them)"
+        )
+    if space.prepared:
+        raise QueueInUse(
+            f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
+            "(recover() lists them)"
+        )
+    in_flight = sum(s.delivered for s in queue.subscriptions.values())
+    if in_flight:
+        raise QueueInUse(
+            f"{in_flight} messages of queue {name!r} are in flight: end the transactions that got "
+            "them first, the prepared ones too (see recover())"
+        )
+
+
+def _check_topic(queue: Queue) -> None:
+    if queue.config.kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is a work queue, whose messages go to one reader each: read it "
+            f"as {queue.name!r}"
+        )

@@ -1,0 +1,79 @@
+"""The write buffer is full: the oldest transaction's messages go to the queue, or to files.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0042, 0043, 0051-0053.
+
+- OV1: the oldest transaction leaves first; one that somebody uses at this moment is passed over,
+  but who asks for room leaves the buffer itself when its turn comes.
+- OV2: what is spilled is written to pages that nobody else has, and that no checkpoint names before
+  the commit: after a crash they are free. The commit syncs them, and its record names them.
+- OV3: a spill that fails for want of room (DiskFull) leaves the messages in the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from quire.block import EncodedBlock
+from quire.engine.pages.places import Places
+from quire.engine.queues.queue import Queue
+from quire.engine.records.commit_record import Part
+from quire.limits import MAX_DATA_BLOCK_BYTES
+from quire.writebuffer import WriteBuffer
+
+from .sequencer import Sequencer
+from .written import Written
+
+
+class Overflow:
+    """See the module."""
+
+    def __init__(self, places: Places, sequencer: Sequencer) -> None:
+        self._places = places
+        self._sequencer = sequencer
+        self.after_discard: Callable[[], None] = lambda: None
+
+    def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
+        """Have transactions leave the buffer until there is room (OV1).
+
+        `leave` has one leave; whether anything of it left.
+        """
+        index = 0
+        while buffer.full:
+            holder = buffer.holder(index)
+            if holder is None:
+                return
+            if not leave(holder):
+                index += 1
+
+    def spill(self, transaction_id: int, written: Written) -> None:
+        """A transaction's messages for one queue leave the buffer."""
+        parts = written.spill(self._place, MAX_DATA_BLOCK_BYTES)
+        if parts:
+            queue = written.queue
+            with queue.lock:
+                queue.log.spilled(transaction_id, queue.end_position, parts)
+
+    def discard(self, transaction_id: int, written: Collection[Written]) -> None:
+        """The transaction is rolled back: its pages are free, its files are to be removed."""
+        files: list[int] = []
+        for part in written:
+            self._places.abandon(self._places.extent_of(spilled) for spilled in part.spilled())
+            queue = part.queue
+            with queue.lock:
+                queue.log.rollback(transaction_id, queue.end_position)
+            files += part.discard()
+        for ltds_id in files:
+            self._places.discarded.add(ltds_id)
+        if files:
+            self.after_discard()
+
+    def _place(self, queue: Queue, blocks: list[EncodedBlock]) -> list[Part]:
+        """Write blocks to the queue's pages (OV2)."""
+        places = self._places
+        with self._sequencer.fail_stop("writing blocks"):
+            page, _ = places.write(queue.data_file, [block.data for block in blocks])
+        parts: list[Part] = []
+        for block in blocks:
+            parts.append(places.part_at(page, block, queue.queue_id))
+            page += places.pages_for(len(block.data))
+        return parts

@@ -1,0 +1,175 @@
+"""What an open transaction has written to one queue, and how it becomes parts of a commit.
+
+It waits in the write buffer; what had to leave it is in blocks of the queue (`spill`), or, once the
+transaction is large, in files (`flush`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from quire.block import EncodedBlock, encode_one
+from quire.engine.queues.queue import Queue
+from quire.engine.records import format
+from quire.engine.records.commit_record import Part
+from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.ltds import LtdsInfo, LtdsWriter
+from quire.message import Fields
+from quire.writebuffer import QueueBuffer
+
+CONTROL_BYTES: Final = OPEN_BYTES + COMMIT_BYTES
+
+Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
+
+
+class Written:
+    """A transaction's messages for one queue.
+
+    `charge` and `count` are what the queue's space holds for it. A lone small message stands here
+    by itself, as `payload` and `fields`, until `fill` puts it into the write buffer. `placed` are
+    those that have left the buffer, in order; a file that this transaction was given (`adopt`) is
+    not removed by a rollback. `unsynced`: a file was completed, and its name is not durable yet.
+    """
+
+    __slots__ = ("_buffer", "_new_file", "_writer", "adopted", "charge", "count", "fields",
+                 "first_id", "payload", "placed", "queue", "unsynced")  # fmt: skip
+
+    def __init__(
+        self, queue: Queue, charge: int, count: int, payload: bytes | None, fields: Fields | None
+    ) -> None:
+        self.queue = queue
+        self.charge = charge
+        self.count = count
+        self.payload = payload
+        self.fields = fields
+        self.first_id = 0  # of its first message, once committed
+        self._buffer: QueueBuffer | None = None
+
+    def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:
+        """Use the write buffer from now on; the lone message moves there."""
+        self._buffer = buffer
+        self._new_file = new_file
+        self._writer: LtdsWriter | None = None
+        self.placed: list[Piece] = []  # what follows is in the buffer
+        self.adopted: frozenset[int] = frozenset()
+        self.unsynced = False
+        if self.payload is not None:
+            buffer.builder.append(self.payload, self.fields, self.charge)
+            buffer.account.grow(self.charge, self.count)
+            self.payload = self.fields = None
+
+    @property
+    def buffer(self) -> QueueBuffer:
+        """What waits in the write buffer."""
+        assert self._buffer is not None
+        return self._buffer
+
+    def only_block(self) -> EncodedBlock:
+        """The lone message, ready to be committed; it bears the control records."""
+        assert self.payload is not None
+        data = encode_one(self.payload, self.fields)
+        return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
+
+    def spill(
+        self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
+    ) -> list[Part]:
+        """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
+        blocks = self.buffer.encode(max_block_bytes)
+        if not blocks:
+            return []
+        parts = place(self.queue, blocks)
+        self._drained(self.buffer.drain(max_block_bytes))
+        self.placed += parts
+        return parts
+
+    def flush(self, max_block_bytes: int) -> None:
+        """The transaction is large: move what is collected to its file."""
+        blocks = self.buffer.drain(max_block_bytes)
+        if blocks:
+            self._drained(blocks)
+            if self._writer is None:
+                self._writer = self._new_file()
+            self._writer.append(blocks)
+
+    def _drained(self, blocks: list[EncodedBlock]) -> None:
+        self.buffer.account.shrink(
+            sum(block.charge_bytes for block in blocks), sum(block.count for block in blocks)
+        )
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the file that is being written holds in memory."""
+        return self._writer.waiting_bytes if self._writer is not None else 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether that file could not be written: part of the messages is lost."""
+        return self._buffer is not None and self._writer is not None and self._writer.failed
+
+    def write_out(self, *, close: bool) -> None:
+        """Hold nothing of that file in memory; with `close` do not even hold it open."""
+        if self._writer is not None:
+            self._writer.write_out(close=close)
+
+    def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
+        """A finished file of another process follows what was written so far."""
+        self.finish(max_block_bytes)
+        self.placed += self.buffer.drain(max_block_bytes)
+        self.placed.append(info)
+        self.adopted |= {info.id}
+
+    def finish(self, max_block_bytes: int) -> None:
+        """Complete the file that is being written, with what is still in the buffer."""
+        if self._writer is not None:
+            self.flush(max_block_bytes)
+            self.unsynced = True
+            self.placed.append(self._writer.finish(sync_name=False))
+            self._writer = None
+
+    def pieces(self, max_block_bytes: int) -> list[EncodedBlock | Part]:
+        """All in put order, ready to be committed: blocks, and parts for what has its place.
+
+        The last one bears the control records. May be called again.
+        """
+        self.finish(max_block_bytes)
+        if not self.buffer.empty:
+            self.placed += self.buffer.drain(max_block_bytes)
+        queue_id = self.queue.queue_id
+        pieces = [_indirect(p, queue_id) if isinstance(p, LtdsInfo) else p for p in self.placed]
+        if pieces:
+            pieces[-1] = _with_control(pieces[-1])
+        return pieces
+
+    def discard(self) -> list[int]:
+        """The transaction is rolled back; the files that it leaves behind, which nobody knows."""
+        files = [
+            piece.id
+            for piece in self.placed
+            if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
+        ]
+        writer, self._writer = self._writer, None
+        if writer is not None and writer.leave():
+            files.append(writer.id)
+        return files
+
+    def spilled(self) -> list[Part]:
+        """Blocks that are in the queue already."""
+        if self._buffer is None:
+            return []
+        return [piece for piece in self.placed if isinstance(piece, Part)]
+
+
+def _indirect(info: LtdsInfo, queue_id: int) -> Part:
+    return Part(
+        info.id, info.charge_bytes, 0, queue_id, 0, info.count, format.LTDS,
+        payload_bytes=info.payload_bytes,
+    )  # fmt: skip
+
+
+def _with_control(piece: EncodedBlock | Part) -> EncodedBlock | Part:
+    if isinstance(piece, Part):
+        return piece._replace(charge=piece.charge + CONTROL_BYTES)
+    return EncodedBlock(
+        piece.data, piece.count, piece.charge_bytes + CONTROL_BYTES, piece.payload_bytes
+    )

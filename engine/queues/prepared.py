@@ -1,0 +1,285 @@
+"""Prepared transactions: durable, undecided, and kept until somebody decides (two-phase commit).
+
+What can fail fails when a transaction is prepared; the decision then only has to be recorded. Its
+commit records in particular have their space from then on: "Managing message queues" (JP
+2008-547130), paragraph 0062, says what goes wrong when a promised commit finds none.
+
+- H1: a prepared transaction holds its queues' space, its commit records included, the pages and
+  files of its messages, the messages that it has got, and its ledger keys. So its commit lacks
+  nothing, and its rollback gives back exactly that.
+- H2: it belongs to the store, not to who prepared it: nothing but a decision ends it (promise 7),
+  and checkpoints and the journal tell recovery all of it.
+- H3: it is decided once: a second decision, and one that comes while another is being written,
+  finds nothing. It is found by its xid, and by the object where one is given: a late decision
+  never reaches a later transaction of the same xid.
+- H4: everything here is changed in the journal's order, by one thread at a time; others look at
+  single values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Protocol
+
+from quire.engine.info import PreparedInfo
+from quire.engine.pages.places import Places
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Entry, Part, Read
+from quire.engine.records.durable_state import PartsByQueue
+from quire.engine.records.prepared_record import PrepareRecord, pack_prepare
+from quire.errors import KeyHeld, TransactionNotFound, XidExists
+from quire.journal import RECORD_HEADER_BYTES
+from quire.ltds import is_foreign
+
+from .queue import Queue
+from .subscription import Subscription
+
+
+class Phase(Enum):
+    """PLACED -> PREPARED <-> DECIDING, which stays once the decision is durable."""
+
+    PLACED = "placed"  # the PREPARE record is being written
+    PREPARED = "prepared"  # it is durable
+    DECIDING = "deciding"  # a decision is being written
+
+
+class Participant(Protocol):
+    """The transaction object that was prepared, as long as its process lives."""
+
+    def turn_prepared(self) -> None:
+        """The PREPARE record is durable."""
+
+    def turn_decided(self, first_id: int | None) -> None:
+        """It is committed, its messages' ids begin there; None: it is rolled back."""
+
+    def abandon(self, reason: str) -> None:
+        """The object cannot be used any more."""
+
+
+class Prepared:
+    """One of them. `groups` are its parts by queue; a queue that it has written to stays."""
+
+    __slots__ = ("groups", "participant", "phase", "record", "transaction_id")
+
+    def __init__(
+        self,
+        record: PrepareRecord,
+        groups: PartsByQueue[Queue],
+        participant: Participant | None = None,
+        transaction_id: int = 0,
+    ) -> None:
+        self.transaction_id = transaction_id  # by which the queues' logs know it; 0 after recovery
+        self.record = record
+        self.groups = groups
+        self.participant = participant
+        self.phase = Phase.PLACED
+
+    @property
+    def stands(self) -> bool:
+        """Whether it was prepared, durably; also when it is decided by now."""
+        return self.phase is not Phase.PLACED
+
+    @property
+    def messages(self) -> int:
+        return sum(part.count for part in self.record.parts)
+
+    def body(self) -> bytes:
+        """The PREPARE record's body, which is what checkpoints keep."""
+        return pack_prepare(0, self.record)[RECORD_HEADER_BYTES:]
+
+
+class PreparedTransactions:
+    """All of a store. See the module."""
+
+    def __init__(self, queues: dict[int, Queue], places: Places) -> None:
+        self._queues = queues
+        self._places = places
+        self._by_xid: dict[str, Prepared] = {}
+        self._keys: dict[str, str] = {}  # ledger keys that are held, and the xid that holds each
+
+    def __iter__(self) -> Iterator[Prepared]:
+        """Those that are durable and not decided, in the order in which they were prepared."""
+        return (p for p in list(self._by_xid.values()) if p.stands)
+
+    # Looking
+
+    def check_entries(self, entries: Sequence[Entry]) -> None:
+        """Raise `KeyHeld` if a ledger entry must wait for a decision (H1)."""
+        for entry in entries:
+            holder = self._keys.get(entry.key)
+            if holder is not None:
+                raise KeyHeld(
+                    f"the ledger key {entry.key!r} is held by the prepared transaction {holder!r}: "
+                    "try again when it is decided (commit_prepared, rollback_prepared)"
+                )
+
+    def reader_of(self, subscription_id: int) -> str | None:
+        """The xid of a prepared transaction that has got messages of the subscription."""
+        for prepared in list(self._by_xid.values()):
+            for read in prepared.record.reads[: prepared.record.taken]:
+                if read.subscription_id == subscription_id:
+                    return prepared.record.xid
+        return None
+
+    def info(self, now_us: int) -> list[PreparedInfo]:
+        return [self._info(prepared, now_us) for prepared in self]
+
+    def _info(self, prepared: Prepared, now_us: int) -> PreparedInfo:
+        record = prepared.record
+        names = {queue.name for queue, _ in prepared.groups}
+        read = (self._queues.get(r.queue_id) for r in record.reads)
+        return PreparedInfo(
+            xid=record.xid,
+            prepared_us=record.prepared_us,
+            age_seconds=max(0, now_us - record.prepared_us) / 1_000_000,
+            queues=tuple(sorted(names | {queue.name for queue in read if queue is not None})),
+            messages=prepared.messages,
+            bytes=sum(part.charge for part in record.parts),
+        )
+
+    def held(self, queue: Queue) -> tuple[int, int, int]:
+        """What they hold of a queue (H1): how many they are, charge, messages; for checks."""
+        own = [_sums(parts) for prepared in self for q, parts in prepared.groups if q is queue]
+        return len(own), sum(charge for charge, _ in own), sum(messages for _, messages in own)
+
+    # Preparing
+
+    def place(self, prepared: Prepared) -> None:
+        """A PREPARE record takes its place in the order. Raises `XidExists`."""
+        record = prepared.record
+        if record.xid in self._by_xid:
+            raise XidExists(
+                f"there is a prepared transaction {record.xid!r} already: decide it "
+                "(commit_prepared, rollback_prepared), or prepare under another xid"
+            )
+        self._by_xid[record.xid] = prepared
+        for entry in record.entries:
+            self._keys[entry.key] = record.xid
+
+    def withdraw(self, prepared: Prepared) -> None:
+        """The record was not written."""
+        self._forget(prepared)
+
+    def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+        """The PREPARE record is durable: see `Effects.held`."""
+        prepared = self._by_xid.get(record.xid)
+        live = prepared is not None  # an open transaction held all of it until now
+        if prepared is None:
+            prepared = Prepared(record, groups)
+            self.place(prepared)
+        for queue, parts in groups:
+            charge, messages = _sums(parts)
+            with queue.lock:
+                if live:
+                    queue.space.prepare(charge, messages)
+                elif counted:
+                    queue.space.keep_prepared(charge, messages)
+                else:
+                    queue.space.recovered_prepared(charge, messages)
+            for part in parts:
+                if part.kind == format.DATA and not counted:
+                    self._places.commit(part, live)
+        if not live:
+            for _, subscription, start, end in self._taken(prepared):
+                subscription.delivered += end - start
+        prepared.phase = Phase.PREPARED
+        if prepared.participant is not None:
+            prepared.participant.turn_prepared()
+
+    # Deciding
+
+    def decide(self, xid: str, expected: Prepared | None) -> Prepared:
+        """A decision takes its place in the order (H3). Raises `TransactionNotFound`."""
+        prepared = self._by_xid.get(xid)
+        if (
+            prepared is None
+            or prepared.phase is not Phase.PREPARED
+            or expected not in (None, prepared)
+        ):
+            raise TransactionNotFound(
+                f"there is no prepared transaction {xid!r} (any more): recover() lists them"
+            )
+        prepared.phase = Phase.DECIDING
+        return prepared
+
+    def reads_of(self, xid: str) -> Sequence[Read]:
+        """What it reads when it is committed."""
+        prepared = self._by_xid.get(xid)
+        return () if prepared is None else prepared.record.reads
+
+    def undecide(self, prepared: Prepared) -> None:
+        """The decision was not written."""
+        prepared.phase = Phase.PREPARED
+
+    def end(self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None) -> None:
+        """The decision is durable: see `Effects.ended`."""
+        prepared = self._by_xid[record.xid]
+        if first_id is None:
+            self._give_back(prepared, groups)
+        for reader, subscription, start, end in self._taken(prepared):
+            with reader.lock:
+                if first_id is None:
+                    subscription.give_back(start, end, counted=True)
+                    reader.wake()
+                else:
+                    subscription.delivered -= end - start
+        self._forget(prepared)
+        if prepared.participant is not None:
+            prepared.participant.turn_decided(first_id)
+            prepared.participant = None
+
+    def _give_back(self, prepared: Prepared, groups: PartsByQueue[Queue]) -> None:
+        """What a transaction that is rolled back holds of its queues, and their pages and files."""
+        for queue, parts in groups:
+            with queue.lock:
+                queue.space.rollback_prepared(*_sums(parts))
+                queue.log.rollback(prepared.transaction_id, queue.end_position)
+            for part in parts:
+                # A file that another process wrote is its writer's again.
+                if part.kind != format.LTDS or not is_foreign(part.address):
+                    self._places.free([ref_of(part)])
+
+    def _forget(self, prepared: Prepared) -> None:
+        del self._by_xid[prepared.record.xid]
+        for entry in prepared.record.entries:
+            del self._keys[entry.key]
+
+    # Messages in flight
+
+    def _taken(self, prepared: Prepared) -> Iterator[tuple[Queue, Subscription, int, int]]:
+        """What it has got; without what an unsubscribe that came before has ended."""
+        for read in prepared.record.reads[: prepared.record.taken]:
+            queue = self._queues.get(read.queue_id)
+            if queue is not None and read.subscription_id in queue.subscriptions:
+                yield queue, queue.subscriptions[read.subscription_id], read.start, read.end
+
+    def resume_reading(self) -> None:
+        """At the end of recovery: what is not in flight is delivered again, in order."""
+        in_flight: dict[Subscription, list[tuple[int, int]]] = {}
+        for prepared in self:
+            for _, subscription, start, end in self._taken(prepared):
+                in_flight.setdefault(subscription, []).append((start, end))
+        for queue in self._queues.values():
+            for subscription in queue.subscriptions.values():
+                subscription.resume(in_flight.get(subscription, []))
+
+    # For the end of the process
+
+    def abandon(self, reason: str) -> None:
+        """The objects cannot decide any more; the store that is opened next can (H2)."""
+        for prepared in self:
+            if prepared.participant is not None:
+                prepared.participant.abandon(reason)
+
+
+def ref_of(part: Part) -> BlockRef:
+    """The part as it would stand in a queue's records."""
+    return BlockRef(
+        0, 0, 0, part.address, part.charge, part.checksum, part.length, part.count, part.kind
+    )
+
+
+def _sums(parts: Sequence[Part]) -> tuple[int, int]:
+    return sum(part.charge for part in parts), sum(part.count for part in parts)

@@ -1,0 +1,463 @@
+"""A queue: its records, its space, its subscriptions, under one lock.
+
+- Q1: no thread holds the locks of two queues.
+- Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
+  releases nothing. A block all of whose messages are released is given back at once, wherever it
+  is.
+- Q3: `space.used` is a function of the records and of `released` plus what open and prepared
+  transactions hold, so that recovery arrives at the same number.
+- Q4: what a change releases is looked up in record pages. They are read before its journal record
+  is written (`releasing`): damage refuses the change, and the store goes on. Found later it
+  would leave a record that nobody can apply, recovery neither. What other changes on their way
+  read counts as read, as they may be applied first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from typing import Any
+
+from quire.engine.info import QueueInfo, QueueRecord, SubscriptionInfo
+from quire.engine.pages.places import Places
+from quire.engine.pages.record_page import RecordPages
+from quire.engine.records import format
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.durable_state import (
+    TOPIC,
+    WORK,
+    DurableQueue,
+    DurableSubscription,
+    Made,
+    PageEntry,
+    Ranges,
+)
+from quire.engine.strategies import Strategy
+from quire.errors import SubscriptionNotFound
+from quire.intervals import IntervalSet
+from quire.limits import POINTERS_AT_ONCE
+
+from .queue_log import QueueLog, Sealing
+from .read_structure import Pointer, ReadStructure
+from .record_list import RecordList
+from .reservation import Space
+from .subscription import Subscription
+
+Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
+
+# What a transaction has got: the ids of queue and subscription, the positions from and to, both
+# themselves, and of a block's only message the record, as it was in the queue's epoch.
+Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRef | None, int]
+
+
+class Queue:
+    """See the module."""
+
+    def __init__(
+        self,
+        durable: DurableQueue,
+        pages: RecordPages,
+        places: Places,
+        strategy: Strategy,
+        used: int = 0,
+    ) -> None:
+        """Around a durable queue; `used`: what its records charge that are not released."""
+        self.durable = durable
+        self.config = config = durable.config
+        self.queue_id = config.queue_id
+        self.name = config.name
+        self.data_file = config.data_file
+        self.lock = threading.Lock()
+        self._arrived: threading.Condition | None = None  # made by the first that waits
+        # Who takes space enters `admission`: the lock, and before it, under a strategy whose
+        # commits lock all, the one that such a commit holds.
+        self.writers = threading.Lock()
+        self.admission: AbstractContextManager[Any] = (
+            _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
+        )
+        self.released = durable.released
+        self.space = Space(config.name, config.capacity, config.max_messages, strategy)
+        self.space.recovered(used, durable.end_position - self.released.total)
+        self.records = RecordList(durable, pages)
+        self.log = QueueLog()
+        self._places = places
+        self.subscriptions: dict[int, Subscription] = {}
+        self.named: dict[str, Subscription] = {}
+        self._leaving: list[Reading] = []  # of changes on their way (Q4)
+        self.dropped = False
+        self.epoch = 0  # records that were looked up before it was raised may have moved
+        for subscription in durable.subscriptions.values():
+            self._join(subscription)
+
+    @property
+    def end_position(self) -> int:
+        """The next message committed gets it."""
+        return self.durable.end_position
+
+    # Subscriptions
+
+    def _join(self, durable: DurableSubscription) -> None:
+        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
+        self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
+
+    def subscription(self, name: str | None) -> Subscription:
+        """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
+        if self.config.kind == WORK and name is None:
+            return self.subscriptions[self.config.subscription_id]
+        subscription = self.named.get(name) if name is not None else None
+        if subscription is not None and self.config.kind == TOPIC:
+            return subscription
+        if name is None:
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a topic: read it through a subscription, as "
+                f'"{self.name}/NAME" (make one with subscribe({self.name!r}, NAME))'
+            )
+        if self.config.kind == WORK:
+            raise SubscriptionNotFound(
+                f"queue {self.name!r} is a work queue: it has no subscriptions, read it as "
+                f"{self.name!r}"
+            )
+        raise SubscriptionNotFound(
+            f"queue {self.name!r} has no subscription {name!r}: make it with "
+            f"subscribe({self.name!r}, {name!r})"
+        )
+
+    # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
+
+    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+        _, _, live, transaction_id, prepared = made
+        durable = self.durable
+        with self.lock:
+            start = durable.end_position
+            charge, kinds = durable.append(parts, first_id, made)
+            end = durable.end_position
+            messages = end - start
+            if live:
+                self.space.commit(charge, messages)
+            elif prepared:
+                self.space.commit_prepared(charge, messages)
+            else:
+                self.space.recovered(charge, messages)
+            if transaction_id:
+                self.log.commit(transaction_id, start, end)
+            if self._arrived is not None:
+                self._arrived.notify_all()
+        if kinds & format.DATA and not prepared:
+            for part in parts:
+                if part.kind == format.DATA:
+                    self._places.commit(part, live)
+        return messages
+
+    def acknowledge(self, read: Read | Taken) -> None:
+        """It is a `Taken` where an open transaction has the messages in flight until now."""
+        with self.lock:
+            freed: Sequence[BlockRef] = ()
+            if len(read) == 4:
+                freed = self._read(read)
+            else:
+                _, _, start, end, _, subscription, row, epoch = read
+                subscription.delivered -= end - start
+                if (
+                    row is None
+                    or epoch != self.epoch
+                    or subscription.removed
+                    or subscription.returned.total
+                    or subscription.attempts.starts
+                ):
+                    freed = self._read(read)
+                elif self.durable.read_one(subscription.done, start):
+                    self.space.release(row[4], 1)
+                    freed = (row,)
+        if freed:
+            self._places.free(freed)
+
+    def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
+        """The blocks that are free by that."""
+        subscription = self.subscriptions.get(read[1])
+        if subscription is not None and subscription.returned and read[2] < read[3]:
+            subscription.returned.remove(read[2], read[3])
+        released = self.durable.acknowledge(read)
+        return self._free(released) if released else ()
+
+    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
+        with self.lock:
+            released = self.durable.subscribe(subscription_id, name, start)
+            self._join(self.durable.subscriptions[subscription_id])
+            freed = self._free(released)
+        self._places.free(freed)
+
+    def unsubscribe(self, subscription_id: int) -> None:
+        with self.lock:
+            subscription = self.subscriptions.pop(subscription_id)
+            subscription.removed = True
+            del self.named[subscription.name]
+            freed = self._free(self.durable.unsubscribe(subscription_id))
+            self.wake()
+        self._places.free(freed)
+
+    def drop(self) -> None:
+        with self.lock:
+            self.dropped = True
+            kept = [ref for ref in self.records if self.unreleased(ref)]
+            self.records.retire()
+            self.wake_all()
+        self._places.free(kept)
+
+    def _free(self, released: Ranges) -> list[BlockRef]:
+        """Give back the space of what was released just now; the blocks that are free by that."""
+        freed: list[BlockRef] = []
+        charge = messages = 0
+        last = -1
+        for index, (start, end) in enumerate(released):
+            messages += end - start
+            for ref in self.records.overlapping(start, end):
+                position, count = ref.position, ref.count
+                if position == last:
+                    continue  # counted with the range before
+                last, stop = position, position + count
+                if start <= position and stop <= end:
+                    now = after = count
+                else:
+                    now = _overlap(released, index, position, stop)
+                    after = now if now == count else _covered(self.released, position, stop)
+                charge += ref.charge * after // count - ref.charge * (after - now) // count
+                if after == count:
+                    freed.append(ref)
+        self.space.release(charge, messages)
+        for start, end in released:
+            self.records.drop_pages(start, end, self.released)
+        return freed
+
+    # Before a change is made
+
+    def leave(self, transaction_id: int) -> None:
+        """A transaction that opened the queue and put nothing has ended."""
+        self.space.abandon(0, 0)
+        self.log.rollback(transaction_id, self.end_position)
+
+    @contextmanager
+    def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
+        """While a change is made by which these are read (Q4). Raises StoreCorrupt."""
+        with self.lock:
+            self._leaving += reads
+        try:
+            with self.lock:
+                self._check_release([(start, end) for _, start, end in reads])
+            yield
+        finally:
+            with self.lock:
+                for read in reads:
+                    self._leaving.remove(read)
+
+    def leaving(self, subscription: Subscription) -> AbstractContextManager[None]:
+        """The same for a change that removes a subscription: it holds nothing back then."""
+        whole = (subscription.subscription_id, 0, self.end_position)
+        return self.releasing([whole] if len(self.subscriptions) > 1 else [])
+
+    def check_beginning(self, position: int) -> None:
+        """The same for a new subscription that passes over what came before the position."""
+        with self.lock:
+            self._check_release([(0, position)])
+
+    def _check_release(self, ranges: list[tuple[int, int]]) -> None:
+        """Read the record pages of what all have read there, with what is on its way."""
+        parts = [part for lo, hi in ranges if lo < hi for part in self.released.gaps(lo, hi)]
+        if not any(self.records.missing(lo, hi) for lo, hi in parts):
+            return
+        for subscription in self.durable.ring:
+            uid = subscription.subscription_id
+            going = IntervalSet.from_list(
+                (lo, hi) for i, lo, hi in self._leaving if i == uid and lo < hi
+            )
+            parts = IntervalSet.from_list(
+                part
+                for lo, hi in parts
+                for read in (subscription.done, going)
+                for part in read.intersection(lo, hi)
+            ).to_list()
+        self.records.check(parts)
+
+    def check_records(self) -> None:
+        """The same for all that the queue holds."""
+        for entry in list(self.records.directory):
+            with self.lock:  # for one page: nobody waits for the others
+                self.records.check([(entry.position, entry.end)])
+
+    def unreleased(self, ref: BlockRef) -> bool:
+        """Whether any message of the block is still to be read."""
+        return not self.released.covers(ref.position, ref.position + ref.count)
+
+    def seal(
+        self,
+        count: int,
+        replaced: PageEntry | None,
+        entries: list[PageEntry],
+        rewritten: dict[PageEntry, PageEntry],
+        moved: list[tuple[list[BlockRef], BlockRef]],
+        kept: list[BlockRef],
+        logged: Sealing,
+    ) -> list[BlockRef]:
+        """A checkpoint sealed the first `count` records of the tail into new record pages.
+
+        `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
+        old records with the one in their stead; `kept` are those of the records that stay in the
+        tail (L5); `logged`: what goes from the log. Returns the
+        blocks that are free by that: old ones, and the new ones that were released meanwhile, as
+        the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
+        """
+        freed: list[BlockRef] = []
+        for old, new in moved:
+            if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
+                freed.append(old[0] if self.unreleased(new) else new)
+                continue
+            if not self.released.overlaps(new.position, new.end):
+                continue
+            before = sum(
+                ref.released_charge(_covered(self.released, ref.position, ref.end)) for ref in old
+            )
+            covered = _covered(self.released, new.position, new.end)
+            self.space.correct(before - new.released_charge(covered))
+            if covered == new.count:
+                freed.append(new)
+        self.epoch += 1
+        self.records.seal(count, replaced, entries, rewritten, kept, self.released)
+        self.log.drop(logged)
+        for subscription in self.subscriptions.values():
+            subscription.read_structure.reset()
+        return freed
+
+    def log_to_keep(self, position: int) -> Sealing:
+        """For `seal`: how the log looks without what ended below the position."""
+        with self.lock:
+            there = self.log.begin_sealing()
+        return self.log.to_seal(*there, position)
+
+    def listing(self, start: int = 0, limit: int | None = None) -> list[QueueRecord]:
+        """The queue's records that no checkpoint has sealed, in queue order: so many of them."""
+        with self.lock:  # for no longer than a copy takes
+            log, committed = self.log.copy(), self.records.tail.copy()
+        stop = None if limit is None else start + limit
+        return list(log.records(committed.between(0, len(committed))))[start:stop]
+
+    # Reading
+
+    def take(self, subscription: Subscription, limit: int) -> tuple[int, int, int] | None:
+        """The next positions for the subscription and how often they are delivered now."""
+        run = subscription.take(limit, self.end_position)
+        if run is None:
+            return None
+        return *run, subscription.deliveries(run[0])
+
+    def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
+        """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.
+
+        What somebody's read_to or unsubscribe has released since it was taken is gone.
+        """
+        result: list[Pointer] = []
+        for lo, hi in self.released.gaps(start, end):
+            room = POINTERS_AT_ONCE - len(result)
+            if not room:
+                break
+            result += subscription.read_structure.pointers(lo, hi, room)
+        return result
+
+    def pointers(self, start: int, end: int) -> list[Pointer]:
+        """Pointers to the first committed messages of [start, end), as far as they are kept."""
+        kept = (ref for ref in self.records.overlapping(start, end) if self.unreleased(ref))
+        return [
+            Pointer(ref, max(start - ref.position, 0), min(end - ref.position, ref.count))
+            for ref in islice(kept, POINTERS_AT_ONCE)
+        ]
+
+    def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
+        """Wait under the lock until the queue changes and `ready`, or the time is over."""
+        if self._arrived is None:
+            self._arrived = threading.Condition(self.lock)
+        self._arrived.wait_for(ready, timeout)
+
+    def wait_for_room(self, timeout: float, wanted: Callable[[], bool]) -> bool:
+        """Wait until a commit would find space, or it is not `wanted`; False: the time is over."""
+        with self.lock:
+            space = self.space
+            if space.room is None:
+                space.room = threading.Condition(self.lock)
+            return space.room.wait_for(
+                lambda: space.may_commit() or self.dropped or not wanted(), timeout
+            )
+
+    def wake_all(self) -> None:
+        """Who waits for messages or for space shall look again; called under the lock."""
+        self.wake()
+        if self.space.room is not None:
+            self.space.room.notify_all()
+
+    def wake(self) -> None:
+        """Something arrived, was returned, or the queue is gone; called under the lock."""
+        if self._arrived is not None:
+            self._arrived.notify_all()
+
+    def info(self) -> QueueInfo:
+        with self.lock:
+            space = self.space
+            return QueueInfo(
+                name=self.name,
+                kind=self.config.kind,
+                capacity_bytes=space.capacity,
+                max_messages=space.max_messages,
+                used_bytes=space.used,
+                messages=space.live_messages,
+                first_position=self.released.first_gap(0),
+                end_position=self.end_position,
+                subscriptions=tuple(s.name for s in self.subscriptions.values() if s.name),
+                open_transactions=space.open_transactions,
+                reserving=space.reserving,
+                created_us=self.config.created_us,
+                data_file=self.data_file,
+                prepared=space.prepared,
+            )
+
+    def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:
+        with self.lock:
+            return SubscriptionInfo(
+                queue=self.name,
+                name=subscription.name,
+                position=subscription.position,
+                delivered=subscription.delivered,
+                pending=self.end_position - subscription.done.total,
+            )
+
+
+class _Both:
+    """Two locks, held one inside the other."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: threading.Lock, inner: threading.Lock) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        self._outer.acquire()
+        self._inner.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._inner.release()
+        self._outer.release()
+
+
+def _overlap(ranges: Ranges, first: int, start: int, end: int) -> int:
+    """How many of [start, end) the ranges from the first one on hold."""
+    total = 0
+    for index in range(first, len(ranges)):
+        lo, hi = ranges[index]
+        if lo >= end:
+            break
+        total += min(hi, end) - max(lo, start)
+    return total
+
+
+def _covered(released: IntervalSet, start: int, end: int) -> int:
+    return sum(hi - lo for lo, hi in released.intersection(start, end))

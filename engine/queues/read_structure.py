@@ -1,0 +1,84 @@
+"""The read structure of a subscription: pointers to what is to be delivered next.
+
+Source: "Managing message queues" (JP 2008-547130), paragraphs 0054-0057: the queue's records are
+scanned in order, headers only, and pointers to the messages of each write transaction are collected
+in a FIFO sublist, which is delivered once the transaction's commit record was met. Here a
+transaction's records enter the record list together, when it commits, so a scanned run is complete
+as it is; what is scanned is one record for a block of messages, never a payload.
+
+- RS1: the FIFO is bounded by `SCAN_AHEAD` records whatever the backlog (promise 9).
+- RS2: pointers may be outdated by a checkpoint that moved blocks; `reset` drops them and the next
+  delivery scans anew from its position.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+from quire.engine.records.block_ref import BlockRef
+from quire.limits import SCAN_AHEAD
+
+from .record_list import RecordList
+
+
+class Pointer(NamedTuple):
+    """Messages [start, stop), counted within the record, to deliver."""
+
+    ref: BlockRef
+    start: int
+    stop: int
+
+    @property
+    def end_position(self) -> int:
+        """Of the queue, behind the last of them."""
+        return self.ref.position + self.stop
+
+
+class ReadStructure:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = ("_fifo", "_records", "scanned_records")
+
+    def __init__(self, records: RecordList) -> None:
+        self._records = records
+        self._fifo: deque[BlockRef] = deque()
+        self.scanned_records = 0
+
+    def pointers(self, start: int, end: int, limit: int) -> list[Pointer]:
+        """At most so many pointers to messages at positions [start, end), all of which exist."""
+        result: list[Pointer] = []
+        while start < end and len(result) < limit:
+            ref = self._at(start)
+            stop = min(end, ref.position + ref.count)
+            result.append(Pointer(ref, start - ref.position, stop - ref.position))
+            start = stop
+        return result
+
+    def _at(self, position: int) -> BlockRef:
+        fifo = self._fifo
+        while fifo:
+            ref = fifo[0]
+            if position < ref.position:
+                break
+            if position < ref.position + ref.count:
+                return ref
+            fifo.popleft()
+        self._scan(position)
+        ref = fifo[0]
+        assert ref.position <= position < ref.position + ref.count, (
+            "a released position was asked for"
+        )
+        return ref
+
+    def _scan(self, position: int) -> None:
+        """Fill the FIFO with the next records from the one that holds the position."""
+        self._fifo.clear()
+        self._fifo += islice(self._records.overlapping(position, sys.maxsize), SCAN_AHEAD)
+        self.scanned_records += len(self._fifo)
+
+    def reset(self) -> None:
+        """Blocks have been moved (RS2)."""
+        self._fifo.clear()

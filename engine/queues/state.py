@@ -1,0 +1,150 @@
+"""The state of an open store: the durable one, and what stands beside its fold.
+
+- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
+- SA2: each queue is changed under its own lock; no two locks at a time.
+- SA3: what a change sets free is handed to `Places`, which gives pages and files back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from quire.arguments import check_name, split_source
+from quire.engine.pages.places import Places
+from quire.engine.pages.record_page import RecordPages
+from quire.engine.records.catalog import CatalogChange
+from quire.engine.records.commit_record import Entry, Part, Read
+from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
+from quire.engine.records.fold import Fold
+from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.strategies import Strategy
+from quire.env import Env
+from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
+
+from .prepared import PreparedTransactions
+from .queue import Queue, Reading, Taken
+from .subscription import Subscription
+
+QueueParts = list[tuple[Queue, list[Part]]]
+
+
+class State:
+    """See the module."""
+
+    def __init__(self, env: Env, places: Places, pages: RecordPages, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.places = places
+        self.pages = pages
+        self._env = env
+        self._sources: dict[str, tuple[Queue, Subscription]] = {}
+        self.durable = durable = DurableState[Queue]()
+        self.fold = Fold(durable, self)
+        self.queues = durable.queues
+        self.names = durable.names
+        self.ledger = durable.ledger
+        places.ltds = durable.ltds
+        self.prepared = PreparedTransactions(self.queues, places)
+        self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
+
+    # Look-ups
+
+    def queue(self, name: str) -> Queue:
+        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
+        try:
+            return self.names[name]
+        except (KeyError, TypeError):
+            check_name(name, "queue")  # "queue/subscription", bytes, a list, ...
+            raise QueueNotFound(
+                f"there is no queue {name!r}: create it with create_queue({name!r})"
+            ) from None
+
+    def source(self, source: str) -> tuple[Queue, Subscription]:
+        """The queue and subscription that "queue" or "queue/subscription" names."""
+        known = self._sources.get(source) if isinstance(source, str) else None
+        if known is None or known[0].dropped or known[1].removed:
+            queue_name, subscription_name = split_source(source)
+            queue = self.queue(queue_name)
+            known = self._sources[source] = queue, queue.subscription(subscription_name)
+        return known
+
+    def take_ids(self, messages: int) -> tuple[int, int]:
+        """The first of so many new ids, and the commit time; called in commit order only."""
+        durable = self.durable
+        first = durable.next_id
+        durable.next_id = first + messages
+        now = self._env.now_us()
+        if now > durable.last_time_us:
+            durable.last_time_us = now
+        return first, durable.last_time_us
+
+    def check_entries(self, entries: Sequence[Entry]) -> None:
+        """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
+        for entry in entries:
+            last = max(self.ledger.get(entry.key, -1), self.placed.get(entry.key, -1))
+            if entry.version <= last:
+                raise AlreadyCommitted(
+                    f"the ledger holds {entry.key!r} at version {last}: version {entry.version} "
+                    "has been committed before; roll back, its effect is there"
+                )
+        self.prepared.check_entries(entries)
+
+    def at_hand(self, reads: Sequence[Read | Taken]) -> bool:
+        """Whether no record page needs to be read to tell what is released, as usual."""
+        queues = self.queues
+        for read in reads:
+            reader = queues.get(read[0])
+            if reader is not None and not reader.records.at_hand(read[2], read[3]):
+                return False
+        return True
+
+    def place_entries(self, entries: Sequence[Entry]) -> None:
+        """The same for entries of a commit that takes its place in the order."""
+        self.check_entries(entries)
+        for entry in entries:
+            self.placed[entry.key] = entry.version
+
+    def unplace_entries(self, entries: Sequence[Entry]) -> None:
+        """It is applied, or withdrawn."""
+        for entry in entries:
+            self.placed.pop(entry.key, None)
+
+    @contextmanager
+    def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
+        """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
+        by_queue: dict[int, list[Reading]] = {}
+        if not self.at_hand(reads):
+            for read in reads:
+                by_queue.setdefault(read[0], []).append((read[1], read[2], read[3]))
+        with ExitStack() as held:
+            for queue_id, own in by_queue.items():
+                reader = self.queues.get(queue_id)
+                if reader is not None:
+                    held.enter_context(reader.releasing(own))
+            yield
+
+    # Changes
+
+    def define(self, changes: Sequence[CatalogChange]) -> None:
+        """These changes of the catalog are durable."""
+        self.fold.define(changes, "the catalog")
+        self._sources.clear()
+
+    # Beside the fold (see `Effects`)
+
+    def made(self, queue: DurableQueue, used: int) -> Queue:
+        number = queue.config.data_file
+        if not 0 <= number < len(self.places.managers):
+            raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
+        return Queue(queue, self.pages, self.places, self.strategy, used)
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+        self.prepared.hold(record, groups, counted=counted)
+
+    def ended(
+        self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None
+    ) -> None:
+        self.prepared.end(record, groups, first_id)
+
+    def fault(self, where: str, text: str) -> None:
+        raise StoreCorrupt(f"{where}: {text}")

@@ -1,0 +1,223 @@
+"""Reading blocks wherever they are: verified, from memory of our own, a few of them cached.
+
+- B1: a block is copied out of its file before it is verified, so that what is handed out cannot
+  change any more, whatever becomes of its place (promise 10).
+- B2: a block that does not carry the checksum its record names is `BlockMoved`: the caller looks
+  the record up anew, and takes the same answer again for damage.
+- B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
+  objects included, `LTDS_READERS` open files. A block that is released or moved leaves it at once.
+  Blocks of one message are not kept: nobody takes a second message from them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from quire.block import Block, payload_of_one
+from quire.engine.pages.bounded_cache import BoundedCache
+from quire.engine.pages.data_files import DataFiles
+from quire.engine.queues.read_structure import Pointer
+from quire.engine.records import format
+from quire.engine.records.block_ref import KIND_NAMES, BlockRef
+from quire.env import Env
+from quire.errors import PositionLost, StoreCorrupt
+from quire.journal import Journal
+from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES, LTDS_READERS
+from quire.ltds import LtdsReader
+from quire.message import Delivered
+
+# What an entry of the caches takes besides its bytes, measured (see `tests/engine/test_caches.py`).
+_FRESH_ENTRY_BYTES: Final = 192
+_BLOCK_ENTRY_BYTES: Final = 262
+
+_Key = tuple[int, int, int]  # kind, address and checksum; or -1 - number, id of the file and 0
+
+
+class BlockMoved(Exception):
+    """The block is not at the place that the record names (any more)."""
+
+
+class BlockReader:
+    """See the module. Thread-safe."""
+
+    def __init__(
+        self, env: Env, ltds_directory: str, store_id: int, journal: Journal, data: DataFiles
+    ) -> None:
+        self._env = env
+        self._ltds_directory = ltds_directory
+        self._store_id = store_id
+        self._journal = journal
+        self._data = data
+        self._ltds_lock = threading.Lock()
+        self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
+            INLINE_CACHE_BYTES, _fresh_bytes
+        )
+        self._blocks: BoundedCache[_Key, tuple[Block, int]] = BoundedCache(
+            BLOCK_CACHE_BYTES, _block_bytes
+        )
+        self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
+
+    # What is known of blocks beforehand
+
+    def remember(self, address: int, blocks: Iterable[tuple[int, bytes | bytearray]]) -> None:
+        """Blocks just committed inside the journal, by where they are in the record there."""
+        for offset, data in blocks:
+            self._fresh.add(address + offset, data)
+
+    def forget(self, refs: Sequence[BlockRef]) -> None:
+        """Blocks that were released or moved. Those of files go with the file."""
+        for ref in refs:
+            if ref.kind == format.INLINE:
+                self._fresh.forget(ref.address)
+            if ref.count > 1 and ref.kind != format.LTDS:
+                self._blocks.forget((ref.kind, ref.address, ref.checksum))
+
+    def forget_file(self, ltds_id: int) -> None:
+        """A large transaction's file goes: an open one would keep its space."""
+        with self._ltds_lock:
+            reader = self._readers.pop(ltds_id, None)
+            if reader is not None:
+                reader.close()
+        for key in self._blocks.list_keys():
+            if key[0] < 0 and key[1] == ltds_id:
+                self._blocks.forget(key)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the blocks in memory take."""
+        return self._fresh.size_bytes + self._blocks.size_bytes
+
+    # Reading
+
+    def deliver(self, pointer: Pointer, delivery_count: int) -> list[Delivered]:
+        """The messages that a pointer names. Raises `BlockMoved` or `StoreCorrupt`."""
+        ref, start, stop = pointer
+        if ref.kind != format.LTDS:
+            return [
+                Delivered(self.block(ref), start, stop, ref.first_id, ref.time_us, delivery_count)
+            ]
+        parts = []
+        while start < stop:
+            block, first = self._ltds_block(ref, start)
+            end = min(stop, first + block.count)
+            parts.append(
+                Delivered(
+                    block,
+                    start - first,
+                    end - first,
+                    ref.first_id + first,
+                    ref.time_us,
+                    delivery_count,
+                )
+            )
+            start = end
+        return parts
+
+    def only_payload(self, ref: BlockRef) -> bytes | None:
+        """The payload of a journal block's only message, verified; None: it takes `deliver`."""
+        try:
+            return payload_of_one(self.raw(ref), ref[5])
+        except PositionLost:
+            return None
+
+    def block(self, ref: BlockRef) -> Block:
+        """A block of the journal or the data file, verified (B1, B2)."""
+        key = (ref.kind, ref.address, ref.checksum)
+        cached = self._blocks.get(key)
+        if cached is not None:
+            return cached[0]
+        block = self.read(ref)
+        self._keep(key, block, 0)
+        return block
+
+    def read(self, ref: BlockRef) -> Block:
+        """The same past the cache: what is in the files now."""
+        return self._verified(ref)[0]
+
+    def verified(self, ref: BlockRef) -> bytes | bytearray:
+        """The block's bytes, a copy, verified. Raises `BlockMoved`."""
+        return self._verified(ref)[1]
+
+    def _verified(self, ref: BlockRef) -> tuple[Block, bytes | bytearray]:
+        where = self.where(ref)
+        try:
+            data = self.raw(ref)
+            block = Block.parse(data, where)
+        except PositionLost as error:
+            raise BlockMoved(where) from error
+        except StoreCorrupt as error:
+            raise BlockMoved(str(error)) from error
+        if block.checksum != ref.checksum or block.count != ref.count:
+            raise BlockMoved(f"{where}: another block is at this place")
+        return block, data
+
+    def raw(self, ref: BlockRef) -> bytes | bytearray:
+        """The block's bytes, a copy, not verified."""
+        if ref.kind == format.INLINE:
+            fresh = self._fresh.get(ref.address)
+            return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
+        return bytes(self._data.read(ref.address, ref.length))
+
+    def ltds(self, ref: BlockRef) -> LtdsReader:
+        """A large transaction's file, of the caller's own; past the cache."""
+        return LtdsReader(self._env, self._ltds_directory, ref.address, self._store_id)
+
+    def where(self, ref: BlockRef) -> str:
+        """The place in words, for messages."""
+        if ref.kind == format.DATA:
+            return self._data.where(ref.address)
+        return f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+
+    def close(self) -> None:
+        with self._ltds_lock:
+            for reader in self._readers.values():
+                reader.close()
+            self._readers.clear()
+        self._blocks.clear()
+        self._fresh.clear()
+
+    def _keep(self, key: _Key, block: Block, first: int) -> None:
+        if block.count > 1 and block.length <= BLOCK_CACHE_BYTES // 4:
+            self._blocks.add(key, (block, first))
+
+    def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
+        """The block of a large transaction's file that holds the message, and its first index."""
+        with self._ltds_lock:
+            reader = self._readers.get(ref.address)
+            if reader is None:
+                reader = self._open_ltds(ref)
+            else:
+                self._readers.move_to_end(ref.address)
+            number = reader.locate(index)
+            key = (-1 - number, ref.address, 0)
+            cached = self._blocks.get(key)
+            if cached is not None:
+                return cached
+            stored = reader.stored(number)
+        # Other threads need not wait for this, and may close the reader meanwhile.
+        block, first = reader.parse(number, stored)
+        self._keep(key, block, first)
+        return block, first
+
+    def _open_ltds(self, ref: BlockRef) -> LtdsReader:
+        reader = self.ltds(ref)
+        if reader.count != ref.count:
+            reader.close()
+            raise StoreCorrupt(
+                f"{reader.path}: holds {reader.count} messages, its record says {ref.count}"
+            )
+        self._readers[ref.address] = reader
+        if len(self._readers) > LTDS_READERS:
+            self._readers.popitem(last=False)[1].close()
+        return reader
+
+
+def _fresh_bytes(data: bytes | bytearray) -> int:
+    return len(data) + _FRESH_ENTRY_BYTES
+
+
+def _block_bytes(entry: tuple[Block, int]) -> int:
+    return entry[0].memory_bytes + _BLOCK_ENTRY_BYTES

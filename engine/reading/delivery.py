@@ -1,0 +1,126 @@
+"""Taking positions and delivering their messages: what all readers of a store share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.read_structure import Pointer
+from quire.engine.queues.subscription import Subscription
+from quire.errors import QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.message import Delivered
+
+from .block_reader import BlockMoved, BlockReader
+
+Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
+
+
+class Delivery:
+    """See the module. Thread-safe."""
+
+    def __init__(self, reader: BlockReader) -> None:
+        self._reader = reader
+
+    def take(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        limit: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> Runs:
+        """The next positions for the subscription, up to `limit`, now in flight.
+
+        Waits up to `timeout` seconds for the first, while `wanted()`.
+        """
+        runs: Runs = []
+        with queue.lock:
+            check_there(queue, subscription)
+            run = queue.take(subscription, limit)
+            if run is None:
+                if timeout <= 0 or not wanted():
+                    return runs
+                run = self._wait(queue, subscription, limit, timeout, wanted)
+            while run is not None:
+                runs.append(run)
+                limit -= run[1] - run[0]
+                run = queue.take(subscription, limit) if limit else None
+        return runs
+
+    def _wait(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        limit: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> tuple[int, int, int] | None:
+        found: list[tuple[int, int, int]] = []
+
+        def ready() -> bool:
+            if queue.dropped or not wanted() or subscription.removed:
+                return True
+            run = queue.take(subscription, limit)
+            if run is not None:
+                found.append(run)
+            return run is not None
+
+        queue.wait(timeout, ready)
+        check_there(queue, subscription)
+        return found[0] if found else None
+
+    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
+        """The messages at positions in flight."""
+        parts: list[Delivered] = []
+        for start, end, deliveries in runs:
+            while start < end:
+                with queue.lock:
+                    pointers = queue.deliverable(subscription, start, end)
+                for pointer in pointers:
+                    parts += self.fetch(queue, pointer, deliveries)
+                start = pointers[-1].end_position if pointers else end
+        return parts
+
+    def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:
+        """One pointer's messages; a block that is not there is looked up anew.
+
+        A checkpoint may have moved it, and the next one again; or it was released: then there is
+        nothing. The same place as before is damage.
+        """
+        try:
+            return self._reader.deliver(pointer, deliveries)
+        except (BlockMoved, StoreCorrupt) as moved:
+            start = pointer.ref.position + pointer.start
+            end = pointer.end_position
+            with queue.lock:
+                again = [] if queue.dropped else queue.pointers(start, end)
+            if [p.ref for p in again] == [pointer.ref]:
+                raise StoreCorrupt(
+                    f"queue {queue.name!r}, positions {start} to {end}: {moved}; run verify, and "
+                    "restore the store from a copy"
+                ) from moved
+            return [part for p in again for part in self.fetch(queue, p, deliveries)]
+
+    def give_back(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        runs: list[tuple[int, int]],
+        *,
+        counted: bool,
+    ) -> None:
+        """Positions in flight are available again."""
+        with queue.lock:
+            for start, end in runs:
+                subscription.give_back(start, end, counted=counted)
+            queue.wake()
+
+
+def check_there(queue: Queue, subscription: Subscription) -> None:
+    """Raises QueueNotFound, SubscriptionNotFound."""
+    if queue.dropped:
+        raise QueueNotFound(f"queue {queue.name!r} was dropped")
+    if subscription.removed:
+        raise SubscriptionNotFound(
+            f"subscription {subscription.name!r} of {queue.name!r} was removed"
+        )

@@ -1,0 +1,137 @@
+"""Reading leased pieces from a store's files, in any process, without owning the store.
+
+- R1: every block is verified, and must carry the checksum that its piece names: a place that was
+  used again is an error, never wrong messages. So it does not matter which file a handle leads to.
+- R2: memory is bounded by the rows of a batch and one block.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from quire.block import Block, slices_to_arrow
+from quire.engine.info import Piece
+from quire.engine.layout import Layout, no_store
+from quire.engine.pages.data_files import split_address
+from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
+from quire.env import Env, File, OsEnv
+from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
+from quire.journal import segment_path
+from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
+from quire.ltds import LtdsReader, path_of
+from quire.message import Delivered
+
+
+class PieceReader:
+    """Reads pieces of one store. For one thread; close it at the end."""
+
+    def __init__(self, path: str, *, env: Env | None = None) -> None:
+        self._env = env if env is not None else OsEnv()
+        self._layout = Layout(path)
+        checkpoint = self._newest_checkpoint()
+        self._store_id = checkpoint.store_id
+        self._segment_bytes = int(checkpoint.document["segment_bytes"])
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
+        """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
+
+        Raises `PositionLost` when the lease has ended and the messages are gone, `StoreCorrupt` for
+        damage.
+        """
+        return self.read_all([piece], queue)
+
+    def read_all(self, pieces: Iterable[Piece], queue: str = "") -> Iterator[pa.RecordBatch]:
+        """All pieces' messages in order; in batches of up to `BATCH_ROWS`, small ones joined."""
+        slices: list[Delivered] = []
+        rows = size = 0
+        for part in (part for piece in pieces for part in self._slices(piece)):
+            count = part.stop - part.start
+            length = int(part.block.offsets[part.stop] - part.block.offsets[part.start])
+            if slices and (rows + count > BATCH_ROWS or size + length > BATCH_BYTES):
+                yield slices_to_arrow(slices, queue=queue)
+                slices, rows, size = [], 0, 0
+            slices.append(part)
+            rows += count
+            size += length
+        if slices:
+            yield slices_to_arrow(slices, queue=queue)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _slices(self, piece: Piece) -> Iterator[Delivered]:
+        if piece.kind != "ltds":
+            yield Delivered(
+                self._block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
+            )
+            return
+        path = path_of(self._layout.ltds, piece.address)
+        try:
+            yield from self._ltds_slices(piece)
+        except StoreCorrupt as error:
+            if self._env.exists(path):
+                raise
+            raise PositionLost(
+                f"{path}: the file is not there any more: the lease may have ended; plan the read "
+                "anew"
+            ) from error
+
+    def _ltds_slices(self, piece: Piece) -> Iterator[Delivered]:
+        with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as reader:
+            start = piece.start
+            while start < piece.stop:
+                block, first = reader.block_at(reader.locate(start))
+                stop = min(piece.stop, first + block.count)
+                yield Delivered(
+                    block, start - first, stop - first, piece.first_id + first, piece.time_us, 1
+                )
+                start = stop
+
+    def _block(self, piece: Piece) -> Block:
+        where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
+        if piece.kind == "journal":
+            number, offset = divmod(piece.address, self._segment_bytes)
+            path = segment_path(self._layout.journal, number)
+        else:
+            number, offset = split_address(piece.address)
+            path = self._layout.data_file(number)
+        try:
+            data = self._file(path).read(offset, piece.length)
+            block = Block.parse(data, where)
+        except (FileNotFoundError, StoreCorrupt) as error:
+            raise PositionLost(
+                f"{where}: the messages are not there any more ({error}): the lease may have "
+                "ended; plan the read anew, and run verify if it happens again"
+            ) from error
+        if block.checksum != piece.checksum or block.count < piece.stop:
+            raise PositionLost(f"{where}: the place was used again since the lease ended")
+        return block
+
+    def _newest_checkpoint(self) -> Checkpoint:
+        tries = 0
+        while True:
+            try:
+                newest = list_checkpoints(self._env, self._layout.checkpoints)
+                if not newest:
+                    raise no_store(self._layout)
+                return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
+            except StoreNotFound:
+                raise
+            except FileNotFoundError:  # the owner has made a newer one meanwhile
+                tries += 1
+                if tries == CHECKPOINT_TRIES:
+                    raise no_store(self._layout) from None
+
+    def _file(self, path: str) -> File:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._env.open_file(path, read_only=True)
+            if len(self._files) > LTDS_READERS:
+                self._files.popitem(last=False)[1].close()
+        return file

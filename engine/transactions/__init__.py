@@ -1,0 +1,3 @@
+"""Open transactions: what they have put and got, and who may end them."""
+
+__all__: list[str] = []

@@ -1,0 +1,73 @@
+"""What the transactions of one store use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from quire.engine.commits.adoptions import Adoptions
+from quire.engine.commits.committer import Committer
+from quire.engine.commits.overflow import Overflow
+from quire.engine.commits.sequencer import Sequencer
+from quire.engine.commits.two_phase import TwoPhase
+from quire.engine.options import Options
+from quire.engine.pages.places import Places
+from quire.engine.queues.state import State
+from quire.engine.reading.block_reader import BlockReader
+from quire.engine.reading.delivery import Delivery
+from quire.env import Env
+from quire.journal import Journal
+from quire.ltds import LtdsWriter, codec_named, new_id
+from quire.writebuffer import WriteBuffer, WriteBuffers
+
+from .registry import Registry
+
+
+class Leaving(Protocol):
+    """What a transaction has put, as far as the write buffer is concerned."""
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Leave the buffer; whether there was anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """See the module. Everything in it is thread-safe.
+
+    A transaction with less than `light_bytes` and `light_messages` need not tell the write buffer.
+    """
+
+    env: Env
+    options: Options
+    store_id: int
+    ltds_directory: str
+    journal: Journal
+    state: State
+    places: Places
+    reader: BlockReader
+    sequencer: Sequencer
+    overflow: Overflow
+    write_buffers: WriteBuffers
+    adoptions: Adoptions
+    committer: Committer
+    delivery: Delivery
+    two_phase: TwoPhase
+    registry: Registry
+    transaction_timeout: float  # seconds, by default
+    light_bytes: int
+    light_messages: int
+
+    def new_file(self) -> LtdsWriter:
+        """For a large transaction's messages in one queue."""
+        codec = codec_named(self.options.ltds_compression)
+        return LtdsWriter(self.env, self.ltds_directory, self.store_id, new_id(self.env), codec)
+
+    def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
+        """The write buffer is full: the oldest transactions leave it, the asking one too."""
+
+        def leaves(transaction_id: int) -> bool:
+            if transaction_id == asking:
+                return own.leave(buffer)
+            return self.registry.leave(transaction_id, buffer)
+
+        self.overflow.relieve(buffer, leaves)

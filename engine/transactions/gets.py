@@ -1,0 +1,196 @@
+"""What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
+
+- GE1: what it has got is in flight: no other reader of the subscription gets it, until the commit's
+  record reads it for good or `give_back` makes it available again at its place in the order.
+"""
+
+from __future__ import annotations
+
+from quire.arguments import check_position
+from quire.block import Block
+from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.block_reader import BlockMoved
+from quire.engine.reading.delivery import Runs, check_there
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Read
+from quire.engine.records.format import INLINE
+from quire.errors import InvalidArgument
+from quire.message import Delivered, Message
+
+from .context import Context
+
+
+class _Reading:
+    """The block that messages are got from one by one, as long as it stays where it is."""
+
+    __slots__ = ("block", "end", "epoch", "first", "first_id", "queue", "time_us")
+
+    def __init__(self, queue: Queue, epoch: int, record: BlockRef, block: Block) -> None:
+        self.queue = queue
+        self.epoch = epoch
+        self.block = block
+        self.first = record.position
+        self.end = record.end
+        self.first_id = record.first_id
+        self.time_us = record.time_us
+
+
+class Gets:
+    """See the module."""
+
+    __slots__ = ("_block", "_context", "_passed", "taken")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.taken: list[Taken] = []
+        self._passed: list[tuple[Queue, Subscription, int]] = []
+        self._block: _Reading | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.taken or self._passed)
+
+    def one(self, source: str) -> Message | None:
+        """The next message, if there is one."""
+        context = self._context
+        queue, subscription = context.state.source(source)
+        reading = self._block
+        record = None
+        with queue.lock:
+            if queue.dropped or subscription.removed:
+                check_there(queue, subscription)
+            position = subscription.take_one(queue.end_position)
+            if position < 0:
+                return None
+            epoch = queue.epoch
+            attempts = subscription.attempts
+            deliveries = attempts.of(position) + 1 if attempts.starts else 1
+            if reading is not None and (
+                reading.queue is not queue
+                or reading.epoch != epoch
+                or not reading.first <= position < reading.end
+            ):
+                self._block = reading = None
+            if reading is None:
+                record = queue.records.tail.at(position)
+        try:
+            if reading is None and record is not None and record[8] == INLINE:
+                if record[7] == 1:
+                    payload = context.reader.only_payload(record)
+                    if payload is not None:
+                        self._note(queue, subscription, position, position + 1, record, epoch)
+                        return Message(
+                            record[1],
+                            queue.name,
+                            payload,
+                            time=record[2],
+                            delivery_count=deliveries,
+                        )
+                else:
+                    self._block = reading = self._open(queue, record, epoch)
+            if reading is None:
+                runs = [(position, position + 1, deliveries)]
+                parts = context.delivery.deliver(queue, subscription, runs)
+                message = message_of(queue.name, parts)
+            else:
+                message = reading.block.message(
+                    position - reading.first,
+                    queue=queue.name,
+                    first_id=reading.first_id,
+                    time_us=reading.time_us,
+                    delivery_count=deliveries,
+                )
+        except BaseException:
+            context.delivery.give_back(
+                queue, subscription, [(position, position + 1)], counted=False
+            )
+            raise
+        self._note(queue, subscription, position, position + 1, None, 0)
+        return message
+
+    def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
+        """A block of several messages, which are probably got one after another."""
+        try:
+            return _Reading(queue, epoch, record, self._context.reader.block(record))
+        except BlockMoved:
+            return None
+
+    def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
+        """The messages of positions that were just taken; if that fails they are given back.
+
+        None at all, when somebody's read_to or unsubscribe has released them in between.
+        """
+        delivery = self._context.delivery
+        try:
+            parts = delivery.deliver(queue, subscription, runs)
+        except BaseException:
+            delivery.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+            raise
+        for lo, hi, _ in runs:
+            self._note(queue, subscription, lo, hi, None, 0)
+        return parts
+
+    def _note(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        lo: int,
+        hi: int,
+        record: BlockRef | None,
+        epoch: int,
+    ) -> None:
+        taken = self.taken
+        if taken:
+            last = taken[-1]
+            if last[5] is subscription and last[3] == lo:
+                taken[-1] = (*last[:3], hi, queue, subscription, None, 0)
+                return
+        ids = queue.queue_id, subscription.subscription_id
+        taken.append((*ids, lo, hi, queue, subscription, record, epoch))
+
+    def read_to(self, source: str, position: int) -> None:
+        """Count everything below the position as read."""
+        queue, subscription = self._context.state.source(source)
+        if check_position(position) > queue.end_position:
+            raise InvalidArgument(
+                f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
+            )
+        self._passed.append((queue, subscription, position))
+
+    def passed(self) -> list[Read]:
+        """What else counts as read, as the commit's record names it."""
+        records: list[Read] = []
+        for queue, subscription, position in self._passed:
+            with queue.lock:
+                records += [
+                    Read(queue.queue_id, subscription.subscription_id, lo, hi)
+                    for lo, hi in subscription.unread_below(position)
+                ]
+        return records
+
+    @property
+    def messages(self) -> int:
+        """How many messages are in flight."""
+        return sum(taken[3] - taken[2] for taken in list(self.taken))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where they are from, by name."""
+        names = sorted({(taken[4].name, taken[5].name) for taken in list(self.taken)})
+        return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
+
+    def give_back(self) -> None:
+        """The transaction is rolled back; may be called again after an interrupt."""
+        while self.taken:
+            _, _, lo, hi, queue, subscription, _, _ = self.taken.pop()
+            self._context.delivery.give_back(queue, subscription, [(lo, hi)], counted=True)
+
+
+def message_of(queue: str, parts: list[Delivered]) -> Message | None:
+    """The one message that was delivered, if it still is there."""
+    if not parts:
+        return None
+    block, start, _, first_id, time_us, deliveries = parts[0]
+    return block.message(
+        start, queue=queue, first_id=first_id, time_us=time_us, delivery_count=deliveries
+    )

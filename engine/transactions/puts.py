@@ -1,0 +1,351 @@
+"""What a transaction has put, queue by queue, until it ends. Its lock covers all of this.
+
+It begins light: one small message for each of a few queues, held by itself. With a second message
+for a queue, a batch, a file, or more than `light_bytes` it takes its full form, in which messages
+wait in the write buffer, and leave it.
+
+- PU1: a put takes its queue's space first (rules S1, S2 of `reservation`); what is refused leaves
+  everything as it was, and a queue that nothing was put to as if it had not been opened.
+- PU2: before a message is added, room is made in the write buffer (see `overflow`); past the limits
+  of a large transaction its messages go to files. What is light is less than what a transaction
+  may hold before it tells the buffer.
+- PU3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
+  back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from quire.arguments import Bytes, check_name
+from quire.block import EncodedBlock, check_block
+from quire.engine.commits.written import Written
+from quire.errors import QueueFull, QueueNotFound, QuireError
+from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
+from quire.ltds import check_foreign
+from quire.message import Fields
+from quire.writebuffer import TransactionBuffer, WriteBuffer
+
+from .arrow_slices import measure, slices_of
+from .context import Context
+from .message_id import MessageId, MessageIds
+
+
+class Puts:
+    """See the module."""
+
+    __slots__ = (
+        "_buffer", "_charge", "_context", "_messages", "_transaction_id", "by_queue", "is_light",
+        "large", "lost",
+    )  # fmt: skip
+
+    def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
+        self.large = large
+        self.by_queue: dict[str, Written] = {}
+        self.lost = False  # part of the messages (PU3)
+        self._context = context
+        self._transaction_id = transaction_id
+        self.is_light = True  # nothing waits in the write buffer, or has left it
+        self._buffer: TransactionBuffer | None = None
+        self._charge = self._messages = 0  # of all that was put
+        if large:
+            self.fill()
+
+    def __bool__(self) -> bool:
+        return bool(self.by_queue)
+
+    @property
+    def written(self) -> Collection[Written]:
+        """Of each queue that was put to."""
+        return self.by_queue.values()
+
+    def fill(self) -> TransactionBuffer:
+        """Take the full form."""
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = self._context.write_buffers.open(self._transaction_id)
+            self.is_light = False
+            for written in self.by_queue.values():
+                written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
+        return buffer
+
+    # Putting
+
+    def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
+        context = self._context
+        if self.is_light:
+            target = context.state.names.get(queue) if type(queue) is str else None
+            if (
+                target is not None
+                and queue not in self.by_queue
+                and self._charge + charge < context.light_bytes
+                and self._messages + 1 < context.light_messages
+                and not context.write_buffers.full
+            ):
+                with target.admission:
+                    if target.dropped:
+                        raise _just_dropped(queue)
+                    target.space.open(charge, 1)
+                    target.log.open(self._transaction_id, target.end_position)
+                written = self.by_queue[queue] = Written(target, charge, 1, content, fields)
+                self._charge += charge
+                self._messages += 1
+                return MessageId(written, 0)
+            self.fill()
+        written = self._claim(queue, charge, 1)
+        written.buffer.builder.append(content, fields, charge)
+        index = written.count
+        self._note(written, charge, 1)
+        return MessageId(written, index)
+
+    def many(self, queue: str, payloads: Any) -> MessageIds:
+        """All of them or, with an error, none."""
+        is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
+        if is_arrow and len(parts := slices_of(payloads)) > 1:
+            return self._slices(queue, parts)
+        written = self._written(queue)
+        self._make_room(written)
+        builder = written.buffer.builder
+        mark = builder.mark()
+        before = builder.charge_bytes
+        try:
+            count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
+        except BaseException:
+            self._leave_untouched(queue)
+            raise
+        charge = builder.charge_bytes - before
+        try:
+            self._take_space(written, charge, count)
+        except BaseException:
+            builder.undo(mark)
+            raise
+        index = written.count
+        if count:
+            self._note(written, charge, count)
+        return MessageIds(written, index, count)
+
+    def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
+        """All are checked, and the queue's space is taken for all, before the first is put."""
+        self._written(queue)
+        try:
+            sizes = [measure(part) for part in parts]
+        except BaseException:
+            self._leave_untouched(queue)
+            raise
+        charge, count = (sum(size) for size in zip(*sizes, strict=True))
+        written = self._claim(queue, charge, count)
+        index = written.count
+        written.charge += charge
+        written.count += count
+        try:
+            for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
+                self._make_room(written)
+                written.buffer.builder.add_arrow(part)
+                written.charge -= own_charge  # which is noted now
+                written.count -= own_count
+                self._note(written, own_charge, own_count)
+        except BaseException:
+            self.lost = True  # all of them or none
+            raise
+        return MessageIds(written, index, count)
+
+    def block(self, queue: str, data: Bytes) -> MessageIds:
+        """The messages of one encoded block, verified first."""
+        block = check_block(data)
+        charge = block.charge_bytes
+        encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
+        written = self._claim(queue, charge, block.count)
+        written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+        index = written.count
+        self._note(written, charge, block.count)
+        return MessageIds(written, index, block.count)
+
+    def file(self, queue: str, ltds_id: int) -> MessageIds:
+        """The messages of a file that another process wrote."""
+        check_name(queue, "queue")
+        check_foreign(ltds_id)
+        context = self._context
+        context.adoptions.hold(ltds_id, self._transaction_id)
+        try:
+            info = context.adoptions.inspect(ltds_id)
+            written = self._claim(queue, info.charge_bytes, info.count)
+            index = written.count
+            written.count += info.count
+            written.charge += info.charge_bytes
+            with context.sequencer.writing_file():
+                written.adopt(info, MAX_DATA_BLOCK_BYTES)
+        except BaseException:
+            context.adoptions.let_go(ltds_id)
+            self.lost = self.lost or self.broken
+            raise
+        return MessageIds(written, index, info.count)
+
+    # Space (PU1)
+
+    def _written(self, queue: str) -> Written:
+        """What was put to the queue, which is opened if it was not."""
+        buffer = self.fill()
+        try:
+            written = self.by_queue.get(queue)
+        except TypeError:
+            check_name(queue, "queue")  # what cannot be looked up is none
+            raise
+        if written is None:
+            target = self._context.state.queue(queue)
+            with target.admission:
+                if target.dropped:
+                    raise _just_dropped(queue)
+                target.space.open()
+                target.log.open(self._transaction_id, target.end_position)
+            written = self.by_queue[queue] = Written(target, 0, 0, None, None)
+            written.fill(buffer.queue(target.queue_id), self._context.new_file)
+        elif written.queue.dropped:
+            raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
+        return written
+
+    def _claim(self, queue: str, charge: int, messages: int) -> Written:
+        written = self._written(queue)
+        if written.buffer.account.shared.full:
+            self._make_room(written)
+        self._take_space(written, charge, messages)
+        return written
+
+    def _take_space(self, written: Written, charge: int, messages: int) -> None:
+        queue = written.queue
+        try:
+            with queue.admission:
+                queue.space.write(charge, messages)
+        except QueueFull:
+            self._leave_untouched(queue.name)
+            raise
+
+    def _leave_untouched(self, queue: str) -> None:
+        written = self.by_queue[queue]
+        if not written.count:
+            del self.by_queue[queue]
+            with written.queue.lock:
+                written.queue.leave(self._transaction_id)
+
+    # Memory (PU2)
+
+    def _make_room(self, written: Written) -> None:
+        buffer = written.buffer.account.shared
+        if buffer.full:
+            try:
+                self._context.relieve(buffer, self._transaction_id, self)
+            except QuireError:
+                self._leave_untouched(written.queue.name)
+                raise
+
+    def _note(self, written: Written, charge: int, messages: int) -> None:
+        written.charge += charge
+        written.count += messages
+        self._charge += charge
+        self._messages += messages
+        account = written.buffer.account
+        account.grow(charge, messages)
+        options = self._context.options
+        if self.large:
+            full = account.bytes >= options.large_flush_bytes
+        else:
+            full = (
+                self._charge > options.large_limit_bytes
+                or self._messages > options.large_limit_messages
+            )
+        if full:
+            self._to_files(options.large_flush_bytes)
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Leave a write buffer (None: all of them); whether there was anything."""
+        self.fill()
+        leaving = [
+            written
+            for written in self.by_queue.values()
+            if not written.buffer.empty and buffer in (None, written.buffer.account.shared)
+        ]
+        if self.large or self._context.options.when_full == "large":
+            if leaving:
+                self._to_files(0)
+        else:
+            for written in leaving:
+                self._spill(written)
+        return bool(leaving)
+
+    def _spill(self, written: Written) -> None:
+        try:
+            self._context.overflow.spill(self._transaction_id, written)
+        except QuireError:  # nothing has left
+            raise
+        except BaseException:  # an interrupt: what has left is not known
+            self.lost = True
+            raise
+
+    def _to_files(self, may_wait_bytes: int) -> None:
+        """Move what waits to files (PU3). So much of all files together may wait for a write."""
+        self.large = True
+        written = self.by_queue.values()
+        try:
+            with self._context.sequencer.writing_file():
+                many = len(written) > LTDS_WRITERS
+                for part in written:
+                    part.flush(MAX_DATA_BLOCK_BYTES)
+                    if many:
+                        part.write_out(close=True)
+                if sum(part.waiting_bytes for part in written) > may_wait_bytes:
+                    for part in written:
+                        part.write_out(close=False)
+        except BaseException:
+            self.lost = True
+            raise
+
+    # Looking, ending
+
+    @property
+    def broken(self) -> bool:
+        """Whether part of the messages is lost, or a file could not be completed (PU3)."""
+        return self.lost or any(written.broken for written in self.by_queue.values())
+
+    @property
+    def buffered_bytes(self) -> int:
+        """In memory, as charged."""
+        return self._charge if self._buffer is None else self._buffer.bytes
+
+    def drop(self) -> None:
+        """The transaction is rolled back: give its queues' space, pages and files back.
+
+        Files go later, as that takes long; until then, and if they cannot be removed, the next
+        opening finds them.
+        """
+        transaction_id = self._transaction_id
+        if self._buffer is None:
+            for written in self.by_queue.values():
+                queue = written.queue
+                with queue.lock:
+                    queue.space.abandon(written.charge, 1)
+                    queue.log.rollback(transaction_id, queue.end_position)
+            return
+        for written in self.by_queue.values():
+            with written.queue.lock:
+                written.queue.space.abandon(written.charge, written.count)
+        self._context.overflow.discard(transaction_id, self.by_queue.values())
+        self._context.adoptions.release(self.by_queue.values())
+
+    def give_ids(self, first_id: int) -> None:
+        """The transaction is committed: ids count up in part order."""
+        for written in self.by_queue.values():
+            written.first_id = first_id
+            first_id += written.count
+
+    def close(self) -> None:
+        """The transaction has ended, or was prepared: nothing waits in memory."""
+        if self._buffer is not None:
+            for written in self.by_queue.values():
+                written.placed = []
+            self._buffer.close()
+
+
+def _just_dropped(queue: str) -> QueueNotFound:
+    return QueueNotFound(f"there is no queue {queue!r}: it was just dropped")

@@ -1,0 +1,130 @@
+"""The open transactions of a store: what is told of them, and what others do to them.
+
+- RG1: a transaction is here from its beginning to its end, or until it is prepared. Its user alone
+  holds it: one that is dropped open is handed to `drop` by its finaliser, and rolled back by the
+  next call of `reap`. A finaliser runs anywhere, also under any lock: it does no more than that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol
+from weakref import ref
+
+from quire.engine.info import TransactionInfo
+from quire.errors import QuireError
+from quire.writebuffer import WriteBuffer
+
+
+class OpenTransaction(Protocol):
+    """A transaction, as far as others have to do with it."""
+
+    id: int
+    opened_us: int
+    deadline: float
+
+    @property
+    def state(self) -> str:
+        """ "open", or how it ended."""
+
+    def info(self) -> TransactionInfo:
+        """What the store tells of it."""
+
+    def expire(self) -> bool:
+        """Its time is over."""
+
+    def abort(self) -> bool:
+        """Roll back on somebody else's demand."""
+
+    def give_up(self) -> None:
+        """Roll back, if it is open."""
+
+    def close(self, reason: str) -> None:
+        """The store is closed."""
+
+    def abandon(self, reason: str) -> None:
+        """In the child of a fork."""
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Let others have the room in the write buffer."""
+
+
+class Registry:
+    """See the module. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, ref[OpenTransaction]] = {}
+        self.new_id = itertools.count(1).__next__
+        self.dropped: deque[OpenTransaction] = deque()
+
+    def __iter__(self) -> Iterator[OpenTransaction]:
+        """The open transactions, the oldest first."""
+        for reference in list(self.open.values()):
+            transaction = reference()
+            if transaction is not None:
+                yield transaction
+
+    def drop(self, transaction: OpenTransaction) -> None:
+        """Nobody holds the open transaction any more (RG1)."""
+        self.dropped.append(transaction)
+
+    @property
+    def held(self) -> bool:
+        """Whether anybody holds an open transaction."""
+        return len(self.open) > len(self.dropped)
+
+    def reap(self) -> bool:
+        """Roll back those that were dropped; whether there were any."""
+        found = False
+        while self.dropped:
+            try:
+                transaction = self.dropped.popleft()
+            except IndexError:  # another thread was faster
+                break
+            transaction.give_up()
+            found = True
+        return found
+
+    def get(self, transaction_id: int) -> OpenTransaction | None:
+        """By its number."""
+        reference = self.open.get(transaction_id)
+        return None if reference is None else reference()
+
+    def expire(self, now: float) -> int:
+        """Roll back the transactions whose time is over; how many."""
+        self.reap()
+        return sum(transaction.expire() for transaction in self if transaction.deadline <= now)
+
+    def infos(self) -> list[TransactionInfo]:
+        """Of all, the oldest first."""
+        self.reap()
+        return [transaction.info() for transaction in self]
+
+    def info(self, transaction_id: int) -> TransactionInfo | None:
+        """What is to be told of a transaction; None if it is not open (any more)."""
+        transaction = self.get(transaction_id)
+        if transaction is None:
+            return None
+        info = transaction.info()
+        return info if transaction.state == "open" else None  # else it ended meanwhile
+
+    def abort(self, transaction_id: int) -> bool:
+        """Roll back somebody's transaction; False if it is not open (any more)."""
+        transaction = self.get(transaction_id)
+        return transaction is not None and transaction.abort()
+
+    def leave_buffer(self, before_us: int) -> None:
+        """Have transactions that were begun before leave the write buffer."""
+        for transaction in self:
+            if transaction.opened_us < before_us:
+                transaction.leave(None)
+
+    def leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:
+        """Have a transaction leave a write buffer; whether anything left."""
+        transaction = self.get(transaction_id)
+        with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see
+            return transaction is not None and transaction.leave(buffer)
+        return False

@@ -1,0 +1,666 @@
+"""A transaction: puts to and gets from any number of queues, committed as one or not at all.
+
+States (`TransactionState`):
+
+    OPEN -> COMMITTED      commit() returned
+    OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
+                           the store's close
+    OPEN -> OPEN           commit() raised for a reason that can go away (QueueFull, DiskFull)
+    OPEN -> ROLLED_BACK    commit() or prepare() found no room for a large transaction's file (X3)
+    OPEN -> IN_DOUBT       the journal's write failed or was interrupted: reopening the store tells
+    OPEN -> PREPARED       prepare() returned: only commit() or rollback() can follow, from this
+                           object or by the xid (store.commit_prepared, rollback_prepared)
+    OPEN -> OPEN           prepare() raised for such a reason (also XidExists, KeyHeld)
+    PREPARED -> COMMITTED, ROLLED_BACK     somebody decided, this object or another
+    PREPARED -> PREPARED   the decision could not be written; a time-out, an exception in the with
+                           block and the store's close do nothing to it (promise 7)
+
+- X1: nothing of the transaction is visible to others, or durable, before its journal record is.
+- X2: what it has got is in flight: hidden from others until it ends, read for good by its commit,
+  available again at its place in the order by its rollback.
+- X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
+  a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
+  from then on, also at the end of its with block: that may have been another thread's doing.
+- X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
+  of its queues' capacity and of the write buffer, and its time.
+- X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
+- X6: one that is dropped while it is open is rolled back, with a ResourceWarning (see `registry`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from enum import Enum
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import ref
+
+from quire.arguments import (
+    Bytes,
+    check_key,
+    check_max_messages,
+    check_timeout,
+    check_version,
+    check_xid,
+)
+from quire.engine.commits.commit import Commit
+from quire.engine.commits.written import Written
+from quire.engine.info import TransactionInfo
+from quire.engine.queues.prepared import Prepared
+from quire.engine.queues.queue import Queue, Taken
+from quire.engine.records.commit_record import Entry, Read
+from quire.errors import (
+    AlreadyCommitted,
+    QueueFull,
+    QuireError,
+    StoreClosed,
+    StoreFailed,
+    TransactionAborted,
+    TransactionClosed,
+    TransactionNotFound,
+    TransactionTimeout,
+)
+from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.message import Delivered, Fields, Message, Messages, check_payload
+from quire.writebuffer import WriteBuffer
+
+from .context import Context
+from .gets import Gets, message_of
+from .message_id import MessageId, MessageIds
+from .puts import Puts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TransactionState(Enum):
+    """See the module."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"
+
+
+_OPEN: Final = TransactionState.OPEN
+_new_lock = threading.Lock
+
+
+class EmbeddedTransaction:
+    """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
+
+    __slots__ = (
+        "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
+        "_shall_end", "_state", "_waits_for", "change", "deadline", "id", "opened_us", "owner",
+        "prepared",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: Context, timeout: float | None, large: bool, owner: str | None
+    ) -> None:
+        env, registry = context.env, context.registry
+        if registry.dropped:
+            registry.reap()
+        self.id = transaction_id = registry.new_id()
+        self.opened_us = env.now_us()
+        seconds = context.transaction_timeout if timeout is None else timeout
+        self.deadline = env.monotonic() + seconds
+        self.owner = owner or threading.get_ident()
+        self._context = context
+        self._lock = _new_lock()
+        self._state = _OPEN
+        self._large = large
+        self._puts: Puts | None = None
+        self._gets: Gets | None = None
+        self._entries: dict[str, int] | None = None
+        self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
+        self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
+        self._waits_for: Queue | None = None
+        self.change: Commit | None = None  # what the journal was asked to hold
+        self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
+        registry.open[transaction_id] = ref(self)
+
+    def __del__(self) -> None:
+        if self._state is _OPEN:
+            self._context.registry.drop(self)
+            warnings.warn(
+                f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
+                "in a with block, or end it by commit() or rollback()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    @property
+    def stands(self) -> bool:
+        """Whether the commit is durable, whatever was raised since."""
+        return self.change is not None and self.change.applied
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it was prepared, durably, whatever became of it since."""
+        return self.prepared is not None and self.prepared.stands
+
+    @property
+    def state(self) -> str:
+        """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
+        return self._state.value
+
+    @property
+    def large(self) -> bool:
+        """Whether its messages go to files as they arrive."""
+        return self._large if self._puts is None else self._puts.large
+
+    # Writing
+
+    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> MessageId:
+        """Put one message; its id is known after the commit.
+
+        `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
+        deliver_at (microseconds since the epoch) and attributes. Raises QueueNotFound, QueueFull,
+        InvalidArgument, TransactionClosed.
+        """
+        if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+            payload = check_payload(payload)
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        checked = None
+        if fields:
+            checked = Fields.of(**fields)
+            if checked is not None:
+                charge += checked.extra_bytes
+        with self._lock:
+            if self._state is not _OPEN:
+                self._check_open()
+            puts = self._puts
+            if puts is None:
+                puts = self._puts = Puts(self._context, self.id, self._large)
+            try:
+                return puts.one(queue, payload, checked, charge)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
+
+    def put_many(self, queue: str, payloads: Any) -> MessageIds:
+        """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
+
+        All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
+        columns of `quire.MESSAGE_SCHEMA` that a put may set.
+        """
+        return self._put(lambda puts: puts.many(queue, payloads))
+
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        """Put the messages of one encoded block (see `quire.block`), verified first."""
+        return self._put(lambda puts: puts.block(queue, data))
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        """Put the messages of a finished large transaction's file that another process wrote.
+
+        The file is the store's once the commit has returned; a rollback leaves it to its writer.
+        Raises InvalidArgument unless the id is one for such files, StoreCorrupt if it is damaged.
+        """
+        return self._put(lambda puts: puts.file(queue, ltds_id))
+
+    def _put(self, action: Callable[[Puts], MessageIds]) -> MessageIds:
+        with self._lock:
+            self._check_open()
+            puts = self._puts
+            if puts is None:
+                puts = self._puts = Puts(self._context, self.id, self._large)
+            try:
+                return action(puts)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
+
+    # Reading
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        """The next message of "queue" or "queue/subscription"; None: none came in `timeout` s."""
+        if timeout != 0.0:
+            taken = self._take(source, 1, timeout)
+            return message_of(*taken) if taken else None
+        message = self._get(source)
+        if message is None and self._context.registry.reap():  # what it has given back may be next
+            message = self._get(source)
+        return message
+
+    def _get(self, source: str) -> Message | None:
+        with self._lock:
+            if self._state is not _OPEN:
+                self._check_open()
+            gets = self._gets
+            if gets is None:
+                gets = self._gets = Gets(self._context)
+            return gets.one(source)
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
+        taken = self._take(source, max_messages, timeout)
+        if not taken:
+            return Messages(source.partition("/")[0])
+        return Messages(*taken)
+
+    def get_arrow(
+        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+    ) -> pa.RecordBatch:
+        """The same as a batch of `quire.MESSAGE_SCHEMA`, possibly of no rows."""
+        return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def read_to(self, source: str, position: int) -> None:
+        """Count everything below the position as read, when this transaction commits."""
+        with self._lock:
+            self._check_open()
+            self._reading().read_to(source, position)
+
+    def record(self, key: str, version: int) -> None:
+        """Enter key and version into the store's ledger, with the commit.
+
+        The commit raises `AlreadyCommitted` when the ledger holds the key with this or a later
+        version: a client that repeats a commit whose outcome it does not know does it once.
+        """
+        check_key(key)
+        check_version(version)
+        with self._lock:
+            self._check_open()
+            if self._entries is None:
+                self._entries = {}
+            self._entries[key] = version
+
+    # Ending
+
+    def commit(self, timeout: float | None = None) -> None:
+        """Make everything durable and visible at once.
+
+        `timeout`: seconds to wait when a queue has no room for the commit's record (paragraph
+        0062); by default the store's `commit_timeout`. Raises QueueFull, DiskFull, KeyHeld (the
+        transaction stays open: try again or roll back), StoreCorrupt (likewise: what it has got
+        cannot be released for damage), AlreadyCommitted (rolled back), StoreFailed (in doubt:
+        reopen the store).
+        """
+        if timeout is not None:
+            timeout = check_timeout(timeout)
+        with self._lock:
+            if self._state is not _OPEN:
+                if self._state is TransactionState.PREPARED:
+                    self._decide(commit=True)
+                    return
+                self._check_open()
+            if not (self._puts or self._gets or self._entries):
+                self._settle()
+                return
+            try:
+                try:
+                    self._commit()
+                except QueueFull as full:
+                    self._when_there_is_room(full, self._commit, timeout)
+            except AlreadyCommitted:
+                self._undo()
+                raise
+            except StoreFailed:
+                self._end(TransactionState.IN_DOUBT)
+                raise
+            except BaseException:
+                if self.stands:
+                    self._settle()
+                elif self._context.committer.failed:  # an interrupt, in the journal's write
+                    self._end(TransactionState.IN_DOUBT)
+                elif self._puts is not None and self._puts.broken:
+                    self._lose()
+                raise
+            self._settle()
+
+    def rollback(self) -> None:
+        """Drop what was put, give back what was got; nothing happens if it has ended already."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._undo()
+            elif self._state is TransactionState.PREPARED:
+                self._decide(commit=False)
+
+    def give_up(self) -> None:
+        """Roll back, but not what is prepared: that waits for a decision."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._undo()
+
+    def close(self, reason: str) -> None:
+        """Roll back because the store is closed; a commit that waits for space gives up."""
+        self._end_by(StoreClosed, reason, wait=True)
+
+    def prepare(self, xid: str, timeout: float | None = None) -> None:
+        """Make everything durable and leave it undecided, under a name: two-phase commit.
+
+        What can fail fails here; `commit` and `rollback`, or the store's `commit_prepared` and
+        `rollback_prepared` with the xid, also after a crash, decide it. Until then nothing of it is
+        visible, and nothing ends it. `timeout`: as for `commit`. Raises QueueFull, DiskFull,
+        XidExists, KeyHeld, StoreCorrupt (the transaction stays open), AlreadyCommitted (rolled
+        back), StoreFailed (in doubt: reopen the store, and look at `recover`), InvalidArgument.
+        """
+        check_xid(xid)
+        if timeout is not None:
+            timeout = check_timeout(timeout)
+        with self._lock:
+            self._check_open()
+            action = partial(self._prepare, xid)
+            try:
+                try:
+                    action()
+                except QueueFull as full:
+                    self._when_there_is_room(full, action, timeout)
+            except AlreadyCommitted:
+                self._undo()
+                raise
+            except BaseException:
+                if self._context.committer.failed and not self.is_prepared:
+                    self._end(TransactionState.IN_DOUBT)
+                elif self._puts is not None and self._puts.broken:
+                    self._lose()
+                raise
+            finally:
+                if self.is_prepared:
+                    self._let_go()  # and it may be decided already: nothing of it is here any more
+
+    def expire(self) -> bool:
+        """Roll back because the time is over; False if not, as when somebody is using it."""
+        return self._end_by(
+            TransactionTimeout,
+            "the transaction was open for too long and has been rolled back: begin anew, "
+            "or give transaction(timeout=...) more seconds",
+            wait=False,
+        )
+
+    def abort(self) -> bool:
+        """Roll back on somebody else's demand; False if it has ended already."""
+        return self._end_by(
+            TransactionAborted,
+            "the transaction was aborted on demand (store.abort) and has been rolled back: begin "
+            "anew",
+            wait=True,
+        )
+
+    def _demand_end(self, kind: type[QuireError], text: str) -> None:
+        """Of a commit that waits for space, as it holds the lock meanwhile."""
+        self._shall_end = kind, text
+        queue = self._waits_for  # looked at after that: who begins to wait now will see it
+        if queue is not None:
+            with queue.lock:
+                queue.wake_all()
+
+    def _end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        if wait or self._waits_for is not None:
+            self._demand_end(kind, text)
+        if not self._lock.acquire(blocking=wait):
+            return False
+        try:
+            if self._state is _OPEN:
+                self._ended_by = kind, text
+                self._undo()
+            return self._ended_by == (kind, text)
+        finally:
+            self._lock.release()
+
+    def abandon(self, reason: str) -> None:
+        """In the child of a fork: no lock is taken, nothing is undone, it cannot be used.
+
+        Also a prepared one whose store is closed.
+        """
+        if self._state is not TransactionState.PREPARED:
+            self._state = TransactionState.ROLLED_BACK
+        self._ended_by = StoreClosed, reason
+        self._lock = _new_lock()
+
+    def leave(self, buffer: WriteBuffer | None) -> bool:
+        """Another transaction needs room in the write buffer, or the time there is over.
+
+        False when nothing left it, as when somebody is using this transaction right now.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            puts = self._puts
+            if self._state is not _OPEN or puts is None:
+                return False
+            try:
+                return puts.leave(buffer)
+            except BaseException:
+                if puts.lost:
+                    self._lose()
+                raise
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.give_up()
+        elif self._state is _OPEN or (
+            self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
+        ):
+            try:
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
+
+    def info(self) -> TransactionInfo:
+        """What the store tells of an open transaction."""
+        puts, gets = self._puts, self._gets
+        parts = [] if puts is None else list(puts.written)
+        spilled = sum(part.charge for written in parts for part in written.spilled())
+        total = sum(written.charge for written in parts)
+        buffered = 0 if puts is None else puts.buffered_bytes
+        env = self._context.env
+        left = self.deadline - env.monotonic()
+        return TransactionInfo(
+            id=self.id,
+            state=self.state,
+            owner=self._owner_name(),
+            opened_us=self.opened_us,
+            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
+            seconds_left=None if left == math.inf else max(0.0, left),
+            large=self.large,
+            bytes=total,
+            messages=sum(written.count for written in parts),
+            buffered_bytes=buffered,
+            spilled_bytes=spilled,
+            file_bytes=max(0, total - buffered - spilled),
+            queues=tuple(sorted(written.queue.name for written in parts)),
+            in_flight=0 if gets is None else gets.messages,
+            sources=() if gets is None else gets.sources,
+        )
+
+    def _owner_name(self) -> str:
+        if isinstance(self.owner, str):
+            return self.owner
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        return f"thread {names.get(self.owner, self.owner)} of the store's process"
+
+    # Inside; the transaction's lock is held
+
+    def _check_open(self) -> None:
+        if self._state is not _OPEN:
+            if self._ended_by is not None:
+                kind, text = self._ended_by
+                raise kind(text)
+            if self._state is TransactionState.PREPARED and self.prepared is not None:
+                raise TransactionClosed(
+                    f"the transaction is prepared as {self.prepared.record.xid!r}: only commit() "
+                    "and rollback() can follow"
+                )
+            raise TransactionClosed(
+                f"the transaction is {self._state.value}: begin a new one with store.transaction()"
+            )
+
+    def _reading(self) -> Gets:
+        if self._gets is None:
+            self._gets = Gets(self._context)
+        return self._gets
+
+    def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
+        """Messages, for which it may wait without holding the lock."""
+        check_max_messages(limit)
+        if timeout != 0.0:
+            timeout = check_timeout(timeout)
+        if self._state is not _OPEN:
+            self._check_open()
+        context = self._context
+        queue, subscription = context.state.source(source)
+        if timeout:
+            self._waits_for = queue
+        try:
+            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open)
+        finally:
+            self._waits_for = None
+        if not runs:
+            self._check_open()
+            return None
+        with self._lock:
+            try:
+                self._check_open()
+            except BaseException:
+                context.delivery.give_back(
+                    queue, subscription, [run[:2] for run in runs], counted=False
+                )
+                raise
+            parts = self._reading().deliver(queue, subscription, runs)
+        return (queue.name, parts) if parts else None
+
+    def _commit(self) -> None:
+        puts, gets, entries = self._puts, self._gets, self._entries
+        written: Collection[Written] = ()
+        light = True
+        taken: Sequence[Taken] = ()
+        passed: Sequence[Read] = ()
+        if puts is not None:
+            written, light = puts.by_queue.values(), puts.is_light
+        if gets is not None:
+            taken, passed = gets.taken, gets.passed()
+        self._context.committer.commit(
+            self, written, taken, passed, self._entry_records() if entries else (), light=light
+        )
+
+    def _prepare(self, xid: str) -> None:
+        puts, gets = self._puts, self._gets
+        if puts is not None:
+            puts.fill()
+        self._context.two_phase.prepare(
+            self,
+            xid,
+            () if puts is None else puts.written,
+            () if gets is None else gets.taken,
+            () if gets is None else gets.passed(),
+            self._entry_records(),
+        )
+
+    def _when_there_is_room(
+        self, full: QueueFull, action: Callable[[], None], timeout: float | None
+    ) -> None:
+        """A queue lacks space for the action: wait, and do it again."""
+        context = self._context
+        seconds = context.options.commit_timeout if timeout is None else timeout
+        deadline = context.env.monotonic() + check_timeout(seconds)
+        while True:
+            left = deadline - context.env.monotonic()
+            if left <= 0 or full.queue is None:
+                raise full
+            self._waits_for = queue = context.state.queue(full.queue)
+            try:
+                if not queue.wait_for_room(left, lambda: self._shall_end is None):
+                    raise full
+            finally:
+                self._waits_for = None
+            if self._shall_end is not None:
+                self._ended_by = self._shall_end
+                self._undo()
+                self._check_open()
+            try:
+                action()
+                return
+            except QueueFull as again:
+                full = again
+
+    def _is_open(self) -> bool:
+        return self._state is _OPEN
+
+    def _entry_records(self) -> list[Entry]:
+        return [Entry(key, version) for key, version in (self._entries or {}).items()]
+
+    # Prepared
+
+    def turn_prepared(self) -> None:
+        """The PREPARE record is durable. Called in the journal's order, without this one's lock."""
+        self._state = TransactionState.PREPARED
+
+    def turn_decided(self, first_id: int | None) -> None:
+        """Somebody has decided it; called likewise."""
+        if first_id is not None and self._puts is not None:
+            self._puts.give_ids(first_id)
+        self._state = (
+            TransactionState.ROLLED_BACK if first_id is None else TransactionState.COMMITTED
+        )
+
+    def _decide(self, *, commit: bool) -> None:
+        """The transaction's lock is held."""
+        if self._ended_by is not None:
+            self._check_open()
+        assert self.prepared is not None
+        try:
+            self._context.two_phase.decide(
+                self.prepared.record.xid, commit=commit, expected=self.prepared
+            )
+        except TransactionNotFound:
+            if commit:  # somebody else was faster
+                self._check_open()
+
+    def _settle(self) -> None:
+        """The commit stands."""
+        self._state = TransactionState.COMMITTED
+        if self.change is not None and self._puts is not None:
+            self._puts.give_ids(self.change.first_id)
+        self._let_go()
+
+    def _lose(self) -> None:
+        """Part of what was put is lost, perhaps while another thread made room in the buffer."""
+        text = "part of what was put was lost on its way to the disk; it has been rolled back"
+        self._ended_by = TransactionClosed, f"{text}: begin a new transaction"
+        self._undo()
+
+    def _undo(self) -> None:
+        if self.stands:  # an interrupt came between the commit and its end
+            self._settle()
+            return
+        if self._gets is not None:
+            self._gets.give_back()
+        if self._puts is not None:
+            self._puts.drop()
+        self._end(TransactionState.ROLLED_BACK)
+
+    def _end(self, state: TransactionState) -> None:
+        self._state = state
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of what it had put and got: that is the store's, or it is gone."""
+        if self._puts is not None and not self._puts.is_light:
+            self._puts.close()
+        if self._gets is not None:
+            self._gets.taken = []
+        self._context.registry.open.pop(self.id, None)
+        queue = self._waits_for
+        if queue is not None:  # another thread is in a get of this transaction
+            with queue.lock:
+                queue.wake()

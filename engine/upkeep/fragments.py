@@ -1,0 +1,40 @@
+"""Files of large transactions that no commit points to."""
+
+from __future__ import annotations
+
+from quire.engine.transactions.context import Context
+from quire.env import Env
+from quire.errors import PositionLost
+from quire.ltds import is_foreign, list_ids, modified_us, remove
+
+
+def sweep_fragments(env: Env, context: Context) -> int:
+    """Remove files of other processes that no commit adopted within `fragment_age`; how many.
+
+    A writer that is that late gets an error when it commits: its file is gone, nothing is half
+    there. If a power failure brings the file back, it is as if it had not been removed yet.
+    """
+    limit_us = env.now_us() - int(context.options.fragment_age * 1_000_000)
+    removed = 0
+    for ltds_id in list_ids(env, context.ltds_directory):
+        if not is_foreign(ltds_id):
+            continue
+        try:
+            if modified_us(env, context.ltds_directory, ltds_id) >= limit_us:
+                continue
+            context.adoptions.hold(ltds_id, 0)  # so that no transaction adopts it meanwhile
+        except (FileNotFoundError, PositionLost):
+            continue
+        try:
+            with context.sequencer.fail_stop("removing a file"):
+                removed += remove(env, context.ltds_directory, ltds_id)
+        finally:
+            context.adoptions.let_go(ltds_id)
+    return removed
+
+
+def discard_unfinished(env: Env, context: Context) -> None:
+    """At opening: the files of transactions that did not commit are to be removed."""
+    for ltds_id in list_ids(env, context.ltds_directory):
+        if not is_foreign(ltds_id) and ltds_id not in context.places.ltds:
+            context.places.discarded.add(ltds_id)

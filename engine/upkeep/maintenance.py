@@ -1,0 +1,217 @@
+"""What a store does besides its callers: time-outs, leases, checkpoints, space in advance and back.
+
+Free space at the data files' ends is given back now and then, and where something is in the way
+that could move, a checkpoint is made for it, the next one soon after (see `reorganise`).
+
+With `background` a thread does it; without (simulation, tests) `step` runs after commits, in the
+committing thread.
+"""
+
+from __future__ import annotations
+
+import _thread
+import math
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.reading.lease import Leases
+from quire.engine.transactions.context import Context
+from quire.env import Env
+from quire.errors import DiskFull, QuireError, StoreFailed
+from quire.journal import Journal
+from quire.limits import (
+    INTERVAL_SECONDS,
+    REMOVAL_PAUSE_SECONDS,
+    REORGANISE_SECONDS,
+    TRIM_SECONDS,
+)
+
+from .fragments import sweep_fragments
+
+
+class Maintenance:
+    """See the module."""
+
+    def __init__(
+        self,
+        env: Env,
+        context: Context,
+        journal: Journal,
+        checkpointer: Checkpointer,
+        leases: Leases,
+    ) -> None:
+        self._env = env
+        self._context = context
+        self._journal = journal
+        self._checkpointer = checkpointer
+        self._leases = leases
+        self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._last: Callable[[], bool] | None = None
+        self._due = 0
+        self._swept = 0.0
+        self._trim_at = env.monotonic() + TRIM_SECONDS
+        self.last_error: str | None = None
+
+    def start(self) -> None:
+        """Run in a thread of its own until `stop`."""
+        self._thread = threading.Thread(target=self._run, name="quire-maintenance", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._thread is not None:
+            self._wake.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def end_by(self, last: Callable[[], bool]) -> None:
+        """Nobody holds the store any more; may be called from a finaliser.
+
+        What is given is done by the thread, now and then, until it says that it is done. Without a
+        thread it is done at once, and only if that is not enough by one.
+        """
+        self._last = last
+        if self._thread is not None:
+            self._wake.put(None)
+        elif last():
+            self._last = None
+        else:
+            _thread.start_new_thread(self._do_last, ())  # unlike a `Thread`, it needs no lock
+
+    def _do_last(self) -> None:
+        while self._last is not None and not self._last():
+            self._wait(INTERVAL_SECONDS)
+        self._last = None
+
+    def after_commit(self) -> None:
+        """Called by each commit: cheap, as long as nothing is due.
+
+        Does not raise, as the commit stands: what goes wrong is shown by `status`, and where it is
+        an I/O error the next commit is refused.
+        """
+        if self._journal.end_lsn < self._due:
+            if self._thread is None and self._context.registry.open:
+                self._expire()
+            return
+        if self._thread is not None:
+            self._due = self._journal.end_lsn + self._pace_bytes
+            self._wake.put(None)
+        else:
+            self._try()
+
+    def after_discard(self) -> None:
+        """Called by a rollback that leaves files behind: does not raise, as that is done."""
+        if self._thread is not None:
+            self._wake.put(None)
+            return
+        with (
+            suppress(StoreFailed, DiskFull),
+            self._context.sequencer.fail_stop("removing a file"),
+        ):
+            self._context.places.discarded.remove_all()
+
+    def step(self) -> None:
+        """Do what is due."""
+        options = self._context.options
+        self._expire()
+        self._leases.expire()
+        with self._context.sequencer.fail_stop("removing a file"):
+            self._context.places.sweep(sliced=self._thread is not None)
+        full = self._prepare_journal()
+        since = self._journal.bytes_since(self._checkpointer.last_lsn)
+        # On a full disk a checkpoint gives back what was read, as far as that is.
+        if since >= (self._journal.segment_space >> 1 if full else options.checkpoint_bytes):
+            self._checkpointer.run_unless_running()
+        if self._env.monotonic() >= self._trim_at:
+            self._give_space_back()
+        if full is not None:
+            raise full
+        self._empty_buffers()  # takes space, which may fail: after all that gives it back
+        self._due = min(
+            self._journal.end_lsn
+            + options.checkpoint_bytes
+            - self._journal.bytes_since(self._checkpointer.last_lsn),
+            self._journal.end_lsn + self._pace_bytes,
+        )
+
+    def _prepare_journal(self) -> DiskFull | None:
+        """Have the next segment before it is needed; what there is no room for."""
+        if self._journal.next_is_ready or not self._journal.nearly_full:
+            return None
+        try:
+            self._journal.prepare_next()
+        except DiskFull as error:
+            return error
+        return None
+
+    def _expire(self) -> None:
+        self._context.registry.expire(self._env.monotonic())
+
+    def _empty_buffers(self) -> None:
+        """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
+        seconds = self._context.options.write_buffer_seconds
+        if seconds < math.inf:
+            self._context.registry.leave_buffer(self._env.now_us() - int(seconds * 1e6))
+
+    def _give_space_back(self) -> None:
+        self._trim_at = self._env.monotonic() + TRIM_SECONDS
+        with self._context.sequencer.fail_stop("giving space back"):
+            self._context.places.trim()
+        checkpointer = self._checkpointer
+        if checkpointer.is_worthwhile:
+            before = checkpointer.reorganised_bytes
+            checkpointer.run_unless_running()
+            if checkpointer.reorganised_bytes > before:  # there may be more
+                self._trim_at = self._env.monotonic() + min(REORGANISE_SECONDS, TRIM_SECONDS)
+
+    def _try(self) -> bool:
+        """A step; what goes wrong is noted. Without room commits go on while the journal can."""
+        try:
+            self.step()
+        except (QuireError, OSError) as error:
+            self.last_error = str(error)
+            self._due = self._journal.end_lsn + self._pace_bytes
+            return False
+        self.last_error = None
+        return True
+
+    @property
+    def _pace_bytes(self) -> int:
+        """How much journal may pass between two steps: a quarter of a segment."""
+        return self._journal.segment_space >> 2
+
+    def _run(self) -> None:
+        while not self._stopping:
+            failed = self._journal.failed or self._context.sequencer.failure is not None
+            try:
+                if (
+                    not failed
+                    and self._try()
+                    and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60
+                ):
+                    sweep_fragments(self._env, self._context)
+                    self._swept = self._env.monotonic()
+            except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
+                self.last_error = f"{type(error).__name__}: {error}"
+            if self._last is not None and self._last():
+                self._last = None
+                return
+            more = len(self._context.places.discarded)
+            self._wait(REMOVAL_PAUSE_SECONDS if more and not failed else INTERVAL_SECONDS)
+
+    def _sweep_fragments(self) -> None:
+        if self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
+            sweep_fragments(self._env, self._context)
+            self._swept = self._env.monotonic()
+
+    def _wait(self, seconds: float) -> None:
+        """Until somebody wakes the thread, or for so long."""
+        with suppress(Empty):
+            self._wake.get(timeout=seconds)
+            while True:
+                self._wake.get_nowait()

@@ -1,0 +1,73 @@
+"""The numbers that `status` shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.checkpoints.kept_back import KeptBack
+from quire.engine.reading.lease import Leases
+from quire.engine.transactions.context import Context
+
+from .maintenance import Maintenance
+
+
+def status(
+    context: Context,
+    checkpointer: Checkpointer,
+    maintenance: Maintenance,
+    leases: Leases,
+    kept_back: KeptBack,
+) -> dict[str, Any]:
+    """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
+    journal = context.journal.status()
+    places = context.places
+    page_size = places.page_size
+    return {
+        "queues": [asdict(queue.info()) for _, queue in sorted(context.state.names.items())],
+        "transactions": [
+            {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
+            for info in context.registry.infos()
+        ],
+        "prepared": [asdict(p) for p in context.state.prepared.info(context.env.now_us())],
+        "write_buffer_bytes": context.write_buffers.total_bytes,
+        "commits": context.sequencer.changes,
+        "groups": context.sequencer.groups,
+        "journal": {
+            "end_lsn": journal.end_lsn,
+            "generation": journal.generation,
+            "segments": len(journal.segments),
+            "pinned_segments": len(journal.pinned),
+            "spare_segments": journal.spares + journal.ready,
+            "bytes": journal.bytes,
+            "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
+        },
+        "data": {
+            "page_size": page_size,
+            "bytes": sum(m.space.total_pages for m in places.managers) * page_size,
+            "free_bytes": sum(m.space.free_pages for m in places.managers) * page_size,
+            "files": [
+                {
+                    "bytes": manager.space.total_pages * page_size,
+                    "free_bytes": manager.space.free_pages * page_size,
+                }
+                for manager in places.managers
+            ],
+        },
+        "large_transactions": {"files": len(places.ltds), "removable": places.removable},
+        "checkpoints": {
+            "count": checkpointer.count,
+            "last_lsn": checkpointer.last_lsn,
+            "moved_bytes": checkpointer.moved_bytes,
+            "reorganised_bytes": checkpointer.reorganised_bytes,
+        },
+        "kept_back": {  # for a full disk
+            "whole": not context.journal.lacks_room and kept_back.is_enough,
+            "journal_bytes": journal.kept_back_bytes,
+            "checkpoint_bytes": kept_back.total_bytes,
+        },
+        "leases": len(leases),
+        "ledger_entries": len(context.state.ledger),
+        "maintenance_error": maintenance.last_error,
+    }
