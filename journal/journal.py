@@ -243,7 +243,8 @@ class Journal:
             self._refuse()
         end = GROUP_HEADER_BYTES
         for record in records:
-            end += padded_bytes(record)
+            whole = isinstance(record, bytearray)
+            end += (len(record) + 7) & -8 if whole else padded_bytes(record)
         if end > self._room or end == GROUP_HEADER_BYTES:
             buffer = self._make_room(end)
         else:

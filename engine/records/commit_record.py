@@ -123,7 +123,8 @@ def pack(
             head.append(_pack_part(*piece))
             messages += piece[5]
             parts += 1
-    head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
+    if reads:
+        head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
     head[0] = _pack_head(
         offset, format.COMMIT, 0, transaction_id, 0, 0, parts, len(reads), len(entries), messages
