@@ -694,7 +694,7 @@ class TestEnumeration:
         cases = enumerate_crashes(
             lambda env, done: append_log(env, done, early=False), check_log, Acknowledged, rounds=3
         )
-        assert cases == 27 * 5 + 24
+        assert cases == 27 * 5 + 24 * 2
 
     def test_canary_acknowledges_before_the_sync(self) -> None:
         """The enumeration catches it, and says at which call and how."""

@@ -47,9 +47,9 @@ def enumerate_crashes(
     `workload(env, oracle)` notes in the oracle what was acknowledged to it. After each crash
     `check(env, oracle)` sees the machine that came up again: with all that was not durable lost,
     with all of it kept, and with `rounds` seeded mixtures. After each I/O error it sees the machine
-    that goes on; there it should itself work on what it finds, and lose the power. It raises
-    AssertionError if something acknowledged is missing; a note then tells call, seed and fate.
-    `every` thins the points out.
+    that goes on (where it may work on what it finds, and lose the power), and one that has lost the
+    power right then. It raises AssertionError if something acknowledged is missing; a note then
+    tells call, seed and fate. `every` thins the points out.
 
     `resume(env, oracle)` takes up the work on a machine that goes on after an error. It is crashed
     at each of its calls after one error in each kind of call on each kind of file; what the oracle
@@ -74,9 +74,13 @@ def enumerate_crashes(
             cases += _check_fates(env, oracle, check, rounds, where)
     for call in _failing(calls, every):
         env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
+        goes_on = env.kill()
         with _Noting(f"seed {seed}, error in {call}; the process was killed"):
-            check(env.kill(), oracle)
-        cases += 1
+            check(goes_on, oracle)
+        after = env.crash(seed=call.number)
+        with _Noting(f"seed {seed}, error in {call}, then no power: {list(after.survivals)}"):
+            check(after, oracle)
+        cases += 2
     if resume is not None:
         for call in _one_of_each(calls, seed):
             env, oracle = _failed(workload, new_env(seed), new_oracle(), call)

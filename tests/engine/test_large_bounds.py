@@ -305,6 +305,13 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         done.append("second")
         store.close()
 
+    def open_again(env: SimEnv, done: list[str]) -> None:
+        if "created" in done:
+            with Store.open("/disk/s", env=env, background=False) as store:
+                if store.queue("a").messages:
+                    done.append("first")
+                store.checkpoint()
+
     def check(env: SimEnv, done: list[str]) -> None:
         if "created" not in done:
             return
@@ -326,6 +333,7 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         rounds=max(1, rounds // 12),
         every=max(1, 100 // rounds),
         new_env=lambda number: SimEnv(number, direct=direct),
+        resume=open_again,
     )
     assert cases > 30
 

@@ -14,7 +14,7 @@ from quire.engine.pages.places import Places
 from quire.errors import PositionLost, StoreCorrupt, StoreFailed
 from quire.ltds import LtdsWriter, is_foreign, list_ids, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
-from tests.engine.workload import PATH, new_machine, open_store
+from tests.engine.workload import PATH, make_room, new_machine, open_store
 
 pytestmark = pytest.mark.crash
 
@@ -225,9 +225,22 @@ def check(env: SimEnv, noted: Noted) -> None:
     assert list_ids(env, LTDS) == []
 
 
+def open_and_remove(env: SimEnv, noted: Noted) -> None:
+    """A new process after an error: removal, and checkpoints that forget what is gone."""
+    make_room(env)
+    store = open_store(env)
+    remove_slices(store)
+    store.checkpoint()
+    store.checkpoint()
+    store.close()
+
+
 def test_a_file_is_delivered_once_whenever_the_power_fails(seed: int, rounds: int) -> None:
     """At every call: whether the removal survives, and which checkpoint, is left to chance."""
-    assert enumerate_crashes(work, check, Noted, seed=seed, rounds=max(2, rounds // 5)) > 300
+    cases = enumerate_crashes(
+        work, check, Noted, seed=seed, rounds=max(2, rounds // 5), resume=open_and_remove
+    )
+    assert cases > 300
 
 
 @pytest.mark.parametrize("forgets", [(DiscardedFiles, "sync"), (Places, "remember_released")])

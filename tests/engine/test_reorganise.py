@@ -38,6 +38,7 @@ from tests.engine.workload import (
     check_space,
     check_store,
     drain,
+    gone_on,
     new_machine,
     open_store,
 )
@@ -542,6 +543,7 @@ def test_promise_1_2_3_power_failure_of_mixed_workloads(seed: int, rounds: int) 
             seed=seed + n,
             rounds=2,
             every=7,
+            resume=gone_on(seed + n, **SMALL),
         )
         assert cases > 100
 
