@@ -167,6 +167,20 @@ SEARCH_CHUNK_BYTES = 4 << 20
 # What an opening writes to the journal itself; no reason for a checkpoint when it is closed.
 IDLE_JOURNAL_BYTES = 64 << 10
 
+# What things take in a checkpoint besides names and the records of messages, in bytes, rounded up:
+# by these is counted what spare files have to be kept back for it.
+CHECKPOINT_FIXED_BYTES = 4096
+CHECKPOINT_QUEUE_BYTES = 768
+CHECKPOINT_SUBSCRIPTION_BYTES = 256
+CHECKPOINT_ENTRY_BYTES = 32  # of the ledger, or a large transaction's file
+CHECKPOINT_INTERVAL_BYTES = 16
+CHECKPOINT_ATTEMPTS_BYTES = 24
+CHECKPOINT_DIRECTORY_BYTES = 32
+# How much journal may come before it is counted anew: counting takes some microseconds a queue. A
+# byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
+SPARE_STEP_BYTES = 64 << 10
+SPARE_STEP_BYTES_PER_QUEUE = 1 << 10
+SPARE_MOST_TIMES = 4  # what is wanted; spares that are larger are cut
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it
 # Each has a thread and write buffers of its own once files are written at the same time.
 MAX_DATA_FILES = 16

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Final
 
 from quire.engine.pages.places import Places
 from quire.engine.queues.prepared import Prepared
@@ -29,22 +28,18 @@ from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.env import Env
 from quire.errors import DiskFull
-
-# What things take in a checkpoint besides names and rows of numbers, in bytes, rounded up.
-_FIXED_BYTES: Final = 4096
-_QUEUE_BYTES: Final = 768
-_SUBSCRIPTION_BYTES: Final = 256
-_ENTRY_BYTES: Final = 32  # a ledger entry, a large transaction's file
-
-_INTERVAL_BYTES: Final = 16
-_ATTEMPTS_BYTES: Final = 24
-_DIRECTORY_BYTES: Final = 32
-
-# How much journal may come before it is counted anew: counting takes some microseconds a queue. A
-# byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
-_MOST_TIMES: Final = 4  # what is wanted; spares that are larger are cut
-_STEP_BYTES: Final = 64 << 10
-_STEP_BYTES_PER_QUEUE: Final = 1 << 10
+from quire.limits import (
+    CHECKPOINT_ATTEMPTS_BYTES,
+    CHECKPOINT_DIRECTORY_BYTES,
+    CHECKPOINT_ENTRY_BYTES,
+    CHECKPOINT_FIXED_BYTES,
+    CHECKPOINT_INTERVAL_BYTES,
+    CHECKPOINT_QUEUE_BYTES,
+    CHECKPOINT_SUBSCRIPTION_BYTES,
+    SPARE_MOST_TIMES,
+    SPARE_STEP_BYTES,
+    SPARE_STEP_BYTES_PER_QUEUE,
+)
 
 
 class KeptBack:
@@ -86,7 +81,7 @@ class KeptBack:
             with suppress(DiskFull):  # then nothing is admitted before there is room
                 self._grow()
                 wanted = 2 * (self.needed_bytes() + self._step())
-                if self.bytes > _MOST_TIMES * wanted:
+                if self.bytes > SPARE_MOST_TIMES * wanted:
                     cut_spares(self._env, self._directory, wanted)
                     self.bytes = wanted
 
@@ -104,14 +99,14 @@ class KeptBack:
         """The most that a checkpoint of the present state takes if it moves nothing."""
         state, places = self._state, self._places
         longest = 0
-        total = _FIXED_BYTES + self._count_ledger()
+        total = CHECKPOINT_FIXED_BYTES + self._count_ledger()
         for queue in list(state.queues.values()):
             name_bytes = _json_bytes(queue.name)
             longest = max(longest, name_bytes)
             total += name_bytes + _bytes_of(queue)
         files = len(state.durable.ltds) + places.removable
-        total += files * (_ENTRY_BYTES + longest)
-        total += sum(m.space.fragments for m in places.managers) * _INTERVAL_BYTES
+        total += files * (CHECKPOINT_ENTRY_BYTES + longest)
+        total += sum(m.space.fragments for m in places.managers) * CHECKPOINT_INTERVAL_BYTES
         return total + sum(_prepared_bytes(prepared) for prepared in state.prepared)
 
     def _grow(self) -> int:
@@ -129,7 +124,7 @@ class KeptBack:
         self.bytes = size
 
     def _step(self) -> int:
-        return max(_STEP_BYTES, _STEP_BYTES_PER_QUEUE * len(self._state.queues))
+        return max(SPARE_STEP_BYTES, SPARE_STEP_BYTES_PER_QUEUE * len(self._state.queues))
 
     def _count_ledger(self) -> int:
         """Entries are never removed, and new ones come last."""
@@ -137,7 +132,7 @@ class KeptBack:
         new = len(ledger) - self._ledger_entries
         self._ledger_entries += new
         self._ledger_bytes += sum(
-            _json_bytes(key) + _ENTRY_BYTES for key in islice(reversed(ledger), new)
+            _json_bytes(key) + CHECKPOINT_ENTRY_BYTES for key in islice(reversed(ledger), new)
         )
         return self._ledger_bytes
 
@@ -148,15 +143,18 @@ def _json_bytes(text: str) -> int:
 
 def _bytes_of(queue: Queue) -> int:
     durable = queue.durable
-    total = _QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
-    total += len(durable.directory) * _DIRECTORY_BYTES + len(durable.released) * _INTERVAL_BYTES
+    total = CHECKPOINT_QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
+    total += (
+        len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
+        + len(durable.released) * CHECKPOINT_INTERVAL_BYTES
+    )
     for subscription in list(durable.subscriptions.values()):
-        total += _SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
-        total += len(subscription.attempts) * _ATTEMPTS_BYTES
+        total += CHECKPOINT_SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
+        total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES
         if subscription.done is not durable.released:
-            total += len(subscription.done) * _INTERVAL_BYTES
+            total += len(subscription.done) * CHECKPOINT_INTERVAL_BYTES
     return total
 
 
 def _prepared_bytes(prepared: Prepared) -> int:
-    return len(prepared.body()) * 4 // 3 + _ENTRY_BYTES
+    return len(prepared.body()) * 4 // 3 + CHECKPOINT_ENTRY_BYTES

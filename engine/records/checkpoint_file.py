@@ -157,6 +157,7 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
 def _write_file(env: Env, path: str, data: bytes | bytearray) -> None:
     file = env.open_file(path, create=True)
     try:
+        file.truncate(0)  # what an earlier opening did not finish may be longer
         file.allocate(0, len(data))
         file.write(0, data)
         file.sync()
