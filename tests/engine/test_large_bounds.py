@@ -260,6 +260,15 @@ def test_a_file_that_cannot_be_removed_fails_the_store_not_the_rollback() -> Non
         assert store.verify().ok
 
 
+def _open_again(env: SimEnv, done: list[str]) -> None:
+    """A process goes on after one that was killed."""
+    if "created" in done:
+        with Store.open("/disk/s", env=env, background=False) as store:
+            if store.queue("a").messages:
+                done.append("first")
+            store.checkpoint()
+
+
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
@@ -305,13 +314,6 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         done.append("second")
         store.close()
 
-    def open_again(env: SimEnv, done: list[str]) -> None:
-        if "created" in done:
-            with Store.open("/disk/s", env=env, background=False) as store:
-                if store.queue("a").messages:
-                    done.append("first")
-                store.checkpoint()
-
     def check(env: SimEnv, done: list[str]) -> None:
         if "created" not in done:
             return
@@ -333,7 +335,7 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         rounds=max(1, rounds // 12),
         every=max(1, 100 // rounds),
         new_env=lambda number: SimEnv(number, direct=direct),
-        resume=open_again,
+        resume=_open_again,
     )
     assert cases > 30
 
