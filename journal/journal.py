@@ -542,12 +542,16 @@ class Journal:
         self._refusal = StoreFailed(text)
         if isinstance(error, OSError):
             self._refusal.__cause__ = copy.copy(error)  # which holds nothing that it has passed
-            raise StoreFailed(text) from error
+            failed = StoreFailed(text)
+            failed.__cause__ = error
+            raise failed
 
     def _refuse(self) -> NoReturn:
         refusal = self._refusal
         assert refusal is not None
-        raise type(refusal)(*refusal.args) from refusal.__cause__
+        again = type(refusal)(*refusal.args)
+        again.__cause__ = refusal.__cause__
+        raise again
 
 
 def _next_generation(env: Env, highest: int) -> int:

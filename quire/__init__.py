@@ -44,6 +44,7 @@ from quire.errors import (
     TransactionTimeout,
     XidExists,
 )
+from quire.form import compiled
 from quire.message import MESSAGE_SCHEMA, Message, Messages
 from quire.opening import connect, open, serve
 from quire.store import Store
@@ -97,6 +98,7 @@ __all__ = [
     "TransactionTimeout",
     "XidExists",
     "__version__",
+    "compiled",
     "connect",
     "dump",
     "open",

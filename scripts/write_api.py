@@ -66,7 +66,8 @@ def section(name: str, value: Any) -> str:
         return "\n".join([heading, *class_parts(value)])
     if isinstance(value, FunctionType):
         return "\n".join([heading, code(signature(name, value)), prose(value), ""])
-    return "\n".join([heading, code(str(value).strip())])
+    shown = f"{name}: bool" if isinstance(value, bool) else str(value).strip()
+    return "\n".join([heading, code(shown)])
 
 
 def class_parts(kind: type) -> Iterator[str]:

@@ -7,7 +7,7 @@ rest is copied.
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,9 @@ from .space_maps import SpaceSnapshot
 
 # Of the durable state and of the document, by the same names.
 _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
+
+# What a queue is made with, but for its number.
+_CONFIG = tuple(each.name for each in fields(QueueConfig))[1:]
 
 
 @dataclass(slots=True)
@@ -196,7 +199,7 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
 def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
     """The catalog's entries of a queue in a checkpoint that has no catalog (before version 3)."""
     queue_id = int(entry["queue_id"])
-    body = {name: entry[name] for name in QueueConfig.__slots__[1:] if name in entry}
+    body = {name: entry[name] for name in _CONFIG if name in entry}
     state.catalog[QUEUE][queue_id] = CatalogEntry(1, body)
     for saved in entry["subscriptions"]:
         if saved["done"] is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 
 from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
@@ -49,23 +50,28 @@ class State:
 
     # Look-ups
 
-    def queue(self, name: str) -> Queue:
-        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
-        try:
-            return self.names[name]
-        except (KeyError, TypeError):
+    def queue(self, name: object) -> Queue:
+        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name.
+
+        Names are of any type until they were looked up here: a compiled function would refuse
+        what is no `str` with a TypeError.
+        """
+        found = self.names.get(name) if isinstance(name, str) else None
+        if found is None:
             check_name(name, "queue")  # "queue/subscription", bytes, a list, ...
             raise QueueNotFound(
                 f"there is no queue {name!r}: create it with create_queue({name!r})"
-            ) from None
+            )
+        return found
 
-    def source(self, source: str) -> tuple[Queue, Subscription]:
+    def source(self, source: object) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""
         known = self._sources.get(source) if isinstance(source, str) else None
         if known is None or known[0].dropped or known[1].removed:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
-            known = self._sources[source] = queue, queue.subscription(subscription_name)
+            known = queue, queue.subscription(subscription_name)
+            self._sources[cast(str, source)] = known
         return known
 
     def take_ids(self, messages: int) -> tuple[int, int]:

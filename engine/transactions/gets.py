@@ -50,7 +50,7 @@ class Gets:
     def __bool__(self) -> bool:
         return bool(self.taken or self._passed)
 
-    def one(self, source: str) -> Message | None:
+    def one(self, source: object) -> Message | None:
         """The next message, if there is one."""
         context = self._context
         queue, subscription = context.state.source(source)
@@ -148,10 +148,11 @@ class Gets:
         ids = queue.queue_id, subscription.subscription_id
         taken.append((*ids, lo, hi, queue, subscription, record, epoch))
 
-    def read_to(self, source: str, position: int) -> None:
+    def read_to(self, source: object, position: object) -> None:
         """Count everything below the position as read."""
         queue, subscription = self._context.state.source(source)
-        if check_position(position) > queue.end_position:
+        position = check_position(position)
+        if position > queue.end_position:
             raise InvalidArgument(
                 f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
             )

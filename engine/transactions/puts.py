@@ -74,7 +74,7 @@ class Puts:
 
     # Putting
 
-    def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
+    def one(self, queue: object, content: bytes, fields: Fields | None, charge: int) -> MessageId:
         context = self._context
         if self.is_light:
             target = context.state.names.get(queue) if type(queue) is str else None
@@ -87,10 +87,10 @@ class Puts:
             ):
                 with target.admission:
                     if target.dropped:
-                        raise _just_dropped(queue)
+                        raise _just_dropped(target.name)
                     target.space.open(charge, 1)
                     target.log.open(self._transaction_id, target.end_position)
-                written = self.by_queue[queue] = Written(target, charge, 1, content, fields)
+                written = self.by_queue[target.name] = Written(target, charge, 1, content, fields)
                 self._charge += charge
                 self._messages += 1
                 return MessageId(written, 0)
@@ -101,7 +101,7 @@ class Puts:
         self._note(written, charge, 1)
         return MessageId(written, index)
 
-    def many(self, queue: str, payloads: Any) -> MessageIds:
+    def many(self, queue: object, payloads: Any) -> MessageIds:
         """All of them or, with an error, none."""
         is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
         if is_arrow and len(parts := slices_of(payloads)) > 1:
@@ -114,7 +114,7 @@ class Puts:
         try:
             count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
         except BaseException:
-            self._leave_untouched(queue)
+            self._leave_untouched(written.queue.name)
             raise
         charge = builder.charge_bytes - before
         try:
@@ -127,13 +127,13 @@ class Puts:
             self._note(written, charge, count)
         return MessageIds(written, index, count)
 
-    def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
+    def _slices(self, queue: object, parts: list[Any]) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
-        self._written(queue)
+        opened = self._written(queue).queue.name
         try:
             sizes = [measure(part) for part in parts]
         except BaseException:
-            self._leave_untouched(queue)
+            self._leave_untouched(opened)
             raise
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
         written = self._claim(queue, charge, count)
@@ -152,7 +152,7 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def block(self, queue: str, data: Bytes) -> MessageIds:
+    def block(self, queue: object, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         charge = block.charge_bytes
@@ -163,10 +163,10 @@ class Puts:
         self._note(written, charge, block.count)
         return MessageIds(written, index, block.count)
 
-    def file(self, queue: str, ltds_id: int) -> MessageIds:
+    def file(self, queue: object, ltds_id: object) -> MessageIds:
         """The messages of a file that another process wrote."""
         check_name(queue, "queue")
-        check_foreign(ltds_id)
+        ltds_id = check_foreign(ltds_id)
         context = self._context
         context.adoptions.hold(ltds_id, self._transaction_id)
         try:
@@ -185,28 +185,24 @@ class Puts:
 
     # Space (PU1)
 
-    def _written(self, queue: str) -> Written:
+    def _written(self, queue: object) -> Written:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
-        try:
-            written = self.by_queue.get(queue)
-        except TypeError:
-            check_name(queue, "queue")  # what cannot be looked up is none
-            raise
+        written = self.by_queue.get(queue) if isinstance(queue, str) else None
         if written is None:
             target = self._context.state.queue(queue)
             with target.admission:
                 if target.dropped:
-                    raise _just_dropped(queue)
+                    raise _just_dropped(target.name)
                 target.space.open()
                 target.log.open(self._transaction_id, target.end_position)
-            written = self.by_queue[queue] = Written(target, 0, 0, None, None)
+            written = self.by_queue[target.name] = Written(target, 0, 0, None, None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         return written
 
-    def _claim(self, queue: str, charge: int, messages: int) -> Written:
+    def _claim(self, queue: object, charge: int, messages: int) -> Written:
         written = self._written(queue)
         if written.buffer.account.shared.full:
             self._make_room(written)

@@ -9,6 +9,7 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
+from quire.form import compiled
 
 from .maintenance import Maintenance
 
@@ -25,6 +26,7 @@ def status(
     places = context.places
     page_size = places.page_size
     return {
+        "compiled": compiled,
         "queues": [asdict(queue.info()) for _, queue in sorted(context.state.names.items())],
         "transactions": [
             {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
