@@ -28,6 +28,7 @@ from quire.arguments import (
     check_seconds,
     check_start,
     check_transaction_id,
+    check_type,
     check_xid,
 )
 from quire.engine.checkpoints.checkpoint import Checkpointer
@@ -306,7 +307,7 @@ class EmbeddedStore:
         `type`: these only. Raises InvalidArgument.
         """
         catalog = self._state().durable.catalog
-        if type is not None and type not in TYPES:
+        if check_type(type) is not None and type not in TYPES:
             raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
         return [
             CatalogItem(name, key, entry.version, dict(entry.body))

@@ -111,6 +111,8 @@ def test_what_is_defined_is_listed(store: Store) -> None:
     assert store.queue("topic").name == store.catalog("queue")[0].body["name"]
     with pytest.raises(InvalidArgument, match="queue, subscription"):
         store.catalog("schedule")
+    with pytest.raises(InvalidArgument):
+        store.catalog(["queue"])  # type: ignore[arg-type]
 
 
 @pytest.mark.promise(9)

@@ -73,7 +73,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [*FROM_ZERO, 2],
         lambda store, bad: store.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
-    "catalog": (["schedule", 5, b"queue", True], lambda store, bad: store.catalog(bad)),
+    "catalog": (["schedule", 5, b"queue", True, ["queue"]], lambda store, bad: store.catalog(bad)),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
     "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
     "positions": (NAMES, lambda store, bad: store.positions(bad)),
