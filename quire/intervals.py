@@ -73,8 +73,8 @@ class IntervalSet:
             raise _empty(lo, hi)
         ends = self._ends
         if not ends or lo > ends[-1]:
-            self._starts.append(lo)
-            ends.append(hi)
+            self._starts += (lo,)  # no call: an interrupt does not come in between
+            ends += (hi,)
             self.total += hi - lo
             return hi - lo
         if lo == ends[-1]:

@@ -189,7 +189,7 @@ class Committer:
                 if queue.dropped:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
                 queue.space.reserve()
-            reserved.append(queue)
+                reserved += (queue,)  # no call: an interrupt cannot come in between
 
     def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""

@@ -53,15 +53,13 @@ class Overflow:
             with queue.lock:
                 queue.log.spilled(transaction_id, queue.end_position, parts)
 
-    def discard(self, transaction_id: int, written: Collection[Written]) -> None:
+    def discard(self, written: Collection[Written]) -> None:
         """The transaction is rolled back: its pages are free, its files are to be removed."""
         files: list[int] = []
         for part in written:
-            self._places.abandon(self._places.extent_of(spilled) for spilled in part.spilled())
-            queue = part.queue
-            with queue.lock:
-                queue.log.rollback(transaction_id, queue.end_position)
-            files += part.discard()
+            spilled, own = part.discard()
+            self._places.abandon(self._places.extent_of(piece) for piece in spilled)
+            files += own
         for ltds_id in files:
             self._places.discarded.add(ltds_id)
         if files:

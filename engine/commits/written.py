@@ -33,7 +33,7 @@ class Written:
     """
 
     __slots__ = ("_buffer", "_new_file", "_writer", "adopted", "charge", "count", "fields",
-                 "first_id", "payload", "placed", "queue", "unsynced")  # fmt: skip
+                 "first_id", "held", "payload", "placed", "queue", "unsynced")  # fmt: skip
 
     def __init__(
         self, queue: Queue, charge: int, count: int, payload: bytes | None, fields: Fields | None
@@ -41,6 +41,7 @@ class Written:
         self.queue = queue
         self.charge = charge
         self.count = count
+        self.held = False  # the queue's space holds it
         self.payload = payload
         self.fields = fields
         self.first_id = 0  # of its first message, once committed
@@ -141,17 +142,19 @@ class Written:
             pieces[-1] = _with_control(pieces[-1])
         return pieces
 
-    def discard(self) -> list[int]:
-        """The transaction is rolled back; the files that it leaves behind, which nobody knows."""
+    def discard(self) -> tuple[list[Part], list[int]]:
+        """The transaction is rolled back: the pages and files that nobody knows, told once."""
+        placed, self.placed = self.placed, []
+        spilled = [piece for piece in placed if isinstance(piece, Part)]
         files = [
             piece.id
-            for piece in self.placed
+            for piece in placed
             if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
         ]
         writer, self._writer = self._writer, None
         if writer is not None and writer.leave():
             files.append(writer.id)
-        return files
+        return spilled, files
 
     def spilled(self) -> list[Part]:
         """Blocks that are in the queue already."""

@@ -349,7 +349,11 @@ class Queue:
         run = subscription.take(limit, self.end_position)
         if run is None:
             return None
-        return *run, subscription.deliveries(run[0])
+        try:
+            return *run, subscription.deliveries(run[0])
+        except BaseException:  # an interrupt
+            subscription.give_back(*run, counted=False)
+            raise
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
         """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.

@@ -84,13 +84,13 @@ class Space:
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
-        self.reserving += 1
-        plenty = COMMIT_BYTES * (self.open_transactions + self.reserving)
+        reserving = self.reserving + 1
+        plenty = COMMIT_BYTES * (self.open_transactions + reserving)
         if self.capacity - self.used < plenty:
-            need = self.strategy.commit_need(self.open_transactions, self.reserving)
+            need = self.strategy.commit_need(self.open_transactions, reserving)
             if self.capacity - self.used < need:
-                self.reserving -= 1
                 raise self._full("the commit records of its open transactions do not fit")
+        self.reserving = reserving
 
     def unreserve(self) -> None:
         self.reserving -= 1
@@ -185,7 +185,8 @@ class Space:
         self.pending_bytes -= charge + OPEN_BYTES
         self.pending_messages -= messages
         self.open_transactions -= 1
-        self._freed()
+        if self.room is not None:  # no call else: see `Written.held`
+            self.room.notify_all()
 
     def release(self, charge: int, messages: int) -> None:
         """Messages have been read by every subscription."""

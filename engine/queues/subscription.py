@@ -101,11 +101,11 @@ class Subscription:
 
         `counted`: it had reached its reader, so its next delivery is one more.
         """
-        self.delivered -= end - start
         for lo, hi in list(self.done.gaps(start, end)):
             self.returned.add(lo, hi)
             if counted:
                 self.attempts.add(lo, hi)
+        self.delivered -= end - start  # last: what is interrupted before can be repeated
 
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""

@@ -34,17 +34,26 @@ class Delivery:
         Waits up to `timeout` seconds for the first, while `wanted()`.
         """
         runs: Runs = []
-        with queue.lock:
-            check_there(queue, subscription)
-            run = queue.take(subscription, limit)
-            if run is None:
-                if timeout <= 0 or not wanted():
-                    return runs
-                run = self._wait(queue, subscription, limit, timeout, wanted)
-            while run is not None:
+        run = None
+        try:
+            with queue.lock:
+                check_there(queue, subscription)
+                run = queue.take(subscription, limit)
+                if run is None:
+                    if timeout <= 0 or not wanted():
+                        return runs
+                    run = self._wait(queue, subscription, limit, timeout, wanted)
+                while run is not None:
+                    runs += (run,)
+                    limit -= run[1] - run[0]
+                    run = None
+                    run = queue.take(subscription, limit) if limit else None
+        except BaseException:  # an interrupt
+            if run is not None and run not in runs:
                 runs.append(run)
-                limit -= run[1] - run[0]
-                run = queue.take(subscription, limit) if limit else None
+            if runs:
+                self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+            raise
         return runs
 
     def _wait(

@@ -86,6 +86,9 @@ class Attempts:
             else:
                 joined.append(row)
         part = slice(before, behind)
-        self.starts[part] = [row[0] for row in joined]
-        self._ends[part] = [row[1] for row in joined]
-        self._counts[part] = [row[2] for row in joined]
+        starts = [row[0] for row in joined]
+        ends = [row[1] for row in joined]
+        counts = [row[2] for row in joined]
+        self.starts[part] = starts  # no call from here on: an interrupt does not come in between
+        self._ends[part] = ends
+        self._counts[part] = counts

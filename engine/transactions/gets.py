@@ -56,24 +56,25 @@ class Gets:
         queue, subscription = context.state.source(source)
         reading = self._block
         record = None
-        with queue.lock:
-            if queue.dropped or subscription.removed:
-                check_there(queue, subscription)
-            position = subscription.take_one(queue.end_position)
-            if position < 0:
-                return None
-            epoch = queue.epoch
-            attempts = subscription.attempts
-            deliveries = attempts.of(position) + 1 if attempts.starts else 1
-            if reading is not None and (
-                reading.queue is not queue
-                or reading.epoch != epoch
-                or not reading.first <= position < reading.end
-            ):
-                self._block = reading = None
-            if reading is None:
-                record = queue.records.tail.at(position)
+        position = -1
         try:
+            with queue.lock:
+                if queue.dropped or subscription.removed:
+                    check_there(queue, subscription)
+                position = subscription.take_one(queue.end_position)
+                if position < 0:
+                    return None
+                epoch = queue.epoch
+                attempts = subscription.attempts
+                deliveries = attempts.of(position) + 1 if attempts.starts else 1
+                if reading is not None and (
+                    reading.queue is not queue
+                    or reading.epoch != epoch
+                    or not reading.first <= position < reading.end
+                ):
+                    self._block = reading = None
+                if reading is None:
+                    record = queue.records.tail.at(position)
             if reading is None and record is not None and record[8] == INLINE:
                 if record[7] == 1:
                     payload = context.reader.only_payload(record)
@@ -100,12 +101,11 @@ class Gets:
                     time_us=reading.time_us,
                     delivery_count=deliveries,
                 )
+            self._note(queue, subscription, position, position + 1, None, 0)
         except BaseException:
-            context.delivery.give_back(
-                queue, subscription, [(position, position + 1)], counted=False
-            )
+            if position >= 0:
+                self.take_back(queue, subscription, [(position, position + 1)])
             raise
-        self._note(queue, subscription, position, position + 1, None, 0)
         return message
 
     def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
@@ -116,19 +116,28 @@ class Gets:
             return None
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
-        """The messages of positions that were just taken; if that fails they are given back.
+        """The messages of positions that were just taken; if that fails: `take_back`.
 
         None at all, when somebody's read_to or unsubscribe has released them in between.
         """
-        delivery = self._context.delivery
-        try:
-            parts = delivery.deliver(queue, subscription, runs)
-        except BaseException:
-            delivery.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
-            raise
+        parts = self._context.delivery.deliver(queue, subscription, runs)
         for lo, hi, _ in runs:
             self._note(queue, subscription, lo, hi, None, 0)
         return parts
+
+    def take_back(
+        self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int]]
+    ) -> None:
+        """What was just taken did not reach its reader; perhaps it is noted already."""
+        taken = self.taken
+        for lo, hi in reversed(runs):
+            if taken and taken[-1][5] is subscription and taken[-1][3] == hi:
+                last = taken[-1]
+                if last[2] < lo:
+                    taken[-1] = (*last[:3], lo, queue, subscription, None, 0)
+                else:
+                    del taken[-1]
+        self._context.delivery.give_back(queue, subscription, runs, counted=False)
 
     def _note(
         self,
@@ -182,9 +191,18 @@ class Gets:
 
     def give_back(self) -> None:
         """The transaction is rolled back; may be called again after an interrupt."""
-        while self.taken:
-            _, _, lo, hi, queue, subscription, _, _ = self.taken.pop()
-            self._context.delivery.give_back(queue, subscription, [(lo, hi)], counted=True)
+        taken = self.taken
+        while taken:
+            _, _, lo, hi, queue, subscription, _, _ = taken[-1]
+            with queue.lock:
+                try:
+                    subscription.give_back(lo, hi, counted=True)
+                except BaseException:
+                    subscription.give_back(lo, hi, counted=False)
+                    del taken[-1]
+                    raise
+                del taken[-1]  # no call in between: an interrupt comes before or after both
+                queue.wake()
 
 
 def message_of(queue: str, parts: list[Delivered]) -> Message | None:

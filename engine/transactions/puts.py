@@ -11,6 +11,9 @@ wait in the write buffer, and leave it.
   may hold before it tells the buffer.
 - PU3: when that fails, part of them is lost: `lost` says so, and the transaction is to be rolled
   back.
+- PU4: an interrupt between two steps leaves nothing held: what the queue's space holds is told by
+  `Written.held`, set where no signal's exception can come in between (without a call, CPython
+  raises none), so that a rollback gives it back, and once, however often it is begun.
 """
 
 from __future__ import annotations
@@ -66,10 +69,15 @@ class Puts:
         """Take the full form."""
         buffer = self._buffer
         if buffer is None:
-            buffer = self._buffer = self._context.write_buffers.open(self._transaction_id)
+            buffer = self._context.write_buffers.open(self._transaction_id)
+            try:
+                for written in self.by_queue.values():
+                    written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
+            except BaseException:  # an interrupt: some have their messages in the buffer
+                self.lost = True
+                raise
+            self._buffer = buffer
             self.is_light = False
-            for written in self.by_queue.values():
-                written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
         return buffer
 
     # Putting
@@ -85,20 +93,20 @@ class Puts:
                 and self._messages + 1 < context.light_messages
                 and not context.write_buffers.full
             ):
-                with target.admission:
-                    if target.dropped:
-                        raise _just_dropped(target.name)
-                    target.space.open(charge, 1)
-                    target.log.open(self._transaction_id, target.end_position)
-                written = self.by_queue[target.name] = Written(target, charge, 1, content, fields)
+                written = Written(target, charge, 1, content, fields)
+                self._open(written, charge, 1)
                 self._charge += charge
                 self._messages += 1
                 return MessageId(written, 0)
             self.fill()
         written = self._claim(queue, charge, 1)
-        written.buffer.builder.append(content, fields, charge)
-        index = written.count
-        self._note(written, charge, 1)
+        index = written.count - 1
+        try:
+            written.buffer.builder.append(content, fields, charge)
+            self._note(written, charge, 1)
+        except BaseException:
+            self.lost = True
+            raise
         return MessageId(written, index)
 
     def many(self, queue: object, payloads: Any) -> MessageIds:
@@ -122,9 +130,13 @@ class Puts:
         except BaseException:
             builder.undo(mark)
             raise
-        index = written.count
-        if count:
-            self._note(written, charge, count)
+        index = written.count - count
+        try:
+            if count:
+                self._note(written, charge, count)
+        except BaseException:
+            self.lost = True
+            raise
         return MessageIds(written, index, count)
 
     def _slices(self, queue: object, parts: list[Any]) -> MessageIds:
@@ -137,15 +149,11 @@ class Puts:
             raise
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
         written = self._claim(queue, charge, count)
-        index = written.count
-        written.charge += charge
-        written.count += count
+        index = written.count - count
         try:
             for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
                 self._make_room(written)
                 written.buffer.builder.add_arrow(part)
-                written.charge -= own_charge  # which is noted now
-                written.count -= own_count
                 self._note(written, own_charge, own_count)
         except BaseException:
             self.lost = True  # all of them or none
@@ -158,9 +166,13 @@ class Puts:
         charge = block.charge_bytes
         encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
         written = self._claim(queue, charge, block.count)
-        written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
-        index = written.count
-        self._note(written, charge, block.count)
+        index = written.count - block.count
+        try:
+            written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+            self._note(written, charge, block.count)
+        except BaseException:
+            self.lost = True
+            raise
         return MessageIds(written, index, block.count)
 
     def file(self, queue: object, ltds_id: object) -> MessageIds:
@@ -172,18 +184,45 @@ class Puts:
         try:
             info = context.adoptions.inspect(ltds_id)
             written = self._claim(queue, info.charge_bytes, info.count)
-            index = written.count
-            written.count += info.count
-            written.charge += info.charge_bytes
-            with context.sequencer.writing_file():
-                written.adopt(info, MAX_DATA_BLOCK_BYTES)
+            try:
+                with context.sequencer.writing_file():
+                    written.adopt(info, MAX_DATA_BLOCK_BYTES)
+            except BaseException:
+                self.lost = True
+                raise
         except BaseException:
             context.adoptions.let_go(ltds_id)
-            self.lost = self.lost or self.broken
             raise
-        return MessageIds(written, index, info.count)
+        return MessageIds(written, written.count - info.count, info.count)
 
     # Space (PU1)
+
+    def _open(self, written: Written, charge: int, messages: int) -> None:
+        """The first put to a queue (PU4)."""
+        queue = written.queue
+        try:
+            with queue.admission:
+                if queue.dropped:
+                    raise _just_dropped(queue.name)
+                end = queue.end_position
+                self.by_queue[queue.name] = written
+                queue.space.open(charge, messages)
+                written.held = True
+                queue.log.open(self._transaction_id, end)
+        except BaseException:
+            if self.by_queue.get(queue.name) is written:
+                self._abandon(written)
+                del self.by_queue[queue.name]
+            raise
+
+    def _abandon(self, written: Written) -> None:
+        """Give the queue's space back; may be called again (PU4)."""
+        queue = written.queue
+        with queue.lock:
+            if written.held:
+                queue.space.abandon(written.charge, written.count)
+                written.held = False
+            queue.log.rollback(self._transaction_id, queue.end_position)
 
     def _written(self, queue: object) -> Written:
         """What was put to the queue, which is opened if it was not."""
@@ -191,13 +230,9 @@ class Puts:
         written = self.by_queue.get(queue) if isinstance(queue, str) else None
         if written is None:
             target = self._context.state.queue(queue)
-            with target.admission:
-                if target.dropped:
-                    raise _just_dropped(target.name)
-                target.space.open()
-                target.log.open(self._transaction_id, target.end_position)
-            written = self.by_queue[target.name] = Written(target, 0, 0, None, None)
+            written = Written(target, 0, 0, None, None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
+            self._open(written, 0, 0)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         return written
@@ -214,16 +249,20 @@ class Puts:
         try:
             with queue.admission:
                 queue.space.write(charge, messages)
+                written.charge += charge
+                written.count += messages
         except QueueFull:
             self._leave_untouched(queue.name)
+            raise
+        except BaseException:  # an interrupt: whether the space is taken is not known here
+            self.lost = True
             raise
 
     def _leave_untouched(self, queue: str) -> None:
         written = self.by_queue[queue]
         if not written.count:
+            self._abandon(written)
             del self.by_queue[queue]
-            with written.queue.lock:
-                written.queue.leave(self._transaction_id)
 
     # Memory (PU2)
 
@@ -237,8 +276,6 @@ class Puts:
                 raise
 
     def _note(self, written: Written, charge: int, messages: int) -> None:
-        written.charge += charge
-        written.count += messages
         self._charge += charge
         self._messages += messages
         account = written.buffer.account
@@ -315,18 +352,11 @@ class Puts:
         Files go later, as that takes long; until then, and if they cannot be removed, the next
         opening finds them.
         """
-        transaction_id = self._transaction_id
-        if self._buffer is None:
-            for written in self.by_queue.values():
-                queue = written.queue
-                with queue.lock:
-                    queue.space.abandon(written.charge, 1)
-                    queue.log.rollback(transaction_id, queue.end_position)
-            return
         for written in self.by_queue.values():
-            with written.queue.lock:
-                written.queue.space.abandon(written.charge, written.count)
-        self._context.overflow.discard(transaction_id, self.by_queue.values())
+            self._abandon(written)
+        if self._buffer is None:
+            return
+        self._context.overflow.discard(self.by_queue.values())
         self._context.adoptions.release(self.by_queue.values())
 
     def give_ids(self, first_id: int) -> None:

@@ -515,8 +515,9 @@ class EmbeddedTransaction:
         check_max_messages(limit)
         if timeout != 0.0:
             timeout = check_timeout(timeout)
-        if self._state is not _OPEN:
+        with self._lock:
             self._check_open()
+            gets = self._reading()
         context = self._context
         queue, subscription = context.state.source(source)
         if timeout:
@@ -531,12 +532,10 @@ class EmbeddedTransaction:
         with self._lock:
             try:
                 self._check_open()
+                parts = gets.deliver(queue, subscription, runs)
             except BaseException:
-                context.delivery.give_back(
-                    queue, subscription, [run[:2] for run in runs], counted=False
-                )
+                gets.take_back(queue, subscription, [run[:2] for run in runs])
                 raise
-            parts = self._reading().deliver(queue, subscription, runs)
         return (queue.name, parts) if parts else None
 
     def _commit(self) -> None:
@@ -628,10 +627,9 @@ class EmbeddedTransaction:
 
     def _settle(self) -> None:
         """The commit stands."""
-        self._state = TransactionState.COMMITTED
         if self.change is not None and self._puts is not None:
             self._puts.give_ids(self.change.first_id)
-        self._let_go()
+        self._end(TransactionState.COMMITTED)
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""
@@ -651,7 +649,11 @@ class EmbeddedTransaction:
 
     def _end(self, state: TransactionState) -> None:
         self._state = state
-        self._let_go()
+        try:
+            self._let_go()
+        except BaseException:  # an interrupt
+            self._let_go()
+            raise
 
     def _let_go(self) -> None:
         """Of what it had put and got: that is the store's, or it is gone."""

@@ -1,0 +1,124 @@
+"""An interrupt (a signal's exception) at each step of a put, a get and a rollback.
+
+CPython raises it where a function begins and after a call of one that is built in. A profiler hears
+of both, so each of these moments has its turn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from quire.engine import EmbeddedStore as Store
+from quire.engine import EmbeddedTransaction as Transaction
+from quire.testing import SimEnv
+
+Action = Callable[[Transaction], object]
+
+
+def _put(transaction: Transaction) -> None:
+    transaction.put("a", b"x")
+    transaction.put("b", b"y")
+
+
+def _put_again(transaction: Transaction) -> None:
+    transaction.put("a", b"x")
+    transaction.put("a", b"y")
+    transaction.put("b", b"z")
+
+
+def _put_many(transaction: Transaction) -> None:
+    transaction.put("a", b"x")
+    transaction.put_many("b", [b"y", b"z"])
+
+
+def _get(transaction: Transaction) -> None:
+    transaction.get("a")
+    transaction.get("a")
+    transaction.get("b")
+
+
+def _roll_back(transaction: Transaction) -> None:
+    transaction.put("a", b"x")
+    transaction.get("a")
+    transaction.put("b", b"y")
+    transaction.rollback()
+
+
+ACTIONS: list[Action] = [
+    _put,
+    _put_again,
+    _put_many,
+    _get,
+    lambda transaction: transaction.get_many("a", 5),
+    _roll_back,
+]
+
+
+def _interrupted(action: Action, transaction: Transaction, moment: int) -> bool:
+    """Whether the action was interrupted, at the moment of that number."""
+    count = 0
+
+    def hear(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        if event in ("call", "c_return"):
+            count += 1
+            if count == moment:
+                raise KeyboardInterrupt
+
+    sys.setprofile(hear)
+    try:
+        action(transaction)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def _fill(store: Store, *, together: bool) -> None:
+    with store.transaction() as transaction:
+        for queue in ("a", "b"):
+            if together:
+                transaction.put_many(queue, [b"0", b"1", b"2"])
+    for number in range(0 if together else 3):
+        for queue in ("a", "b"):
+            store.put(queue, b"%d" % number)
+
+
+def _held(store: Store) -> list[tuple[int, ...]]:
+    return [
+        (info.used_bytes, info.messages, info.open_transactions, info.reserving, delivered)
+        for info in store.queues()
+        for delivered in [sum(place.delivered for place in store.subscriptions(info.name))]
+    ]
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("action", ACTIONS, ids=range(len(ACTIONS)))
+def test_a_rollback_after_an_interrupt_gives_all_back(action: Action, *, together: bool) -> None:
+    """`together`: the messages that are got stand in one block. New ones for each moment."""
+    moment, interrupted = 0, True
+    with Store.open("/store", env=SimEnv(), background=False) as store:
+        for queue in ("a", "b"):
+            store.create_queue(queue, kind="work")
+        while interrupted:
+            moment += 1
+            _fill(store, together=together)
+            before = _held(store)
+            transaction = store.transaction()
+            interrupted = _interrupted(action, transaction, moment)
+            transaction.rollback()
+            assert (moment, _held(store)) == (moment, before)
+            assert not store.transactions()
+            assert not store._context.write_buffers.total_bytes
+            with store.transaction() as transaction:
+                for queue in ("a", "b"):
+                    got = [bytes(message.payload) for message in transaction.get_many(queue, 10)]
+                    assert (moment, got) == (moment, [b"0", b"1", b"2"])
+    assert moment > 10
