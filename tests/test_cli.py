@@ -268,7 +268,7 @@ def test_dump_of_a_damaged_store(quire: Terminal) -> None:
     """Damage is told and the rest is listed; the exit status is 1."""
     quire("put", "w", "one")
     quire("checkpoint")
-    (checkpoint,) = Path(quire.path, "checkpoint").iterdir()
+    (checkpoint,) = Path(quire.path, "checkpoint").glob("*.qck")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
     shown = quire("dump", "--queue", "w", "--messages", status=1)
     assert f"DAMAGE: checkpoint/{checkpoint.name}, offset 0: " in shown
@@ -284,7 +284,7 @@ def test_dump_of_a_newer_release_is_no_damage(quire: Terminal) -> None:
     """A checkpoint of a version that this release does not know: one line says what to do."""
     quire("put", "w", "one")
     quire("checkpoint")
-    (checkpoint,) = Path(quire.path, "checkpoint").iterdir()
+    (checkpoint,) = Path(quire.path, "checkpoint").glob("*.qck")
     data = bytearray(checkpoint.read_bytes())
     struct.pack_into("<H", data, 12, 99)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))

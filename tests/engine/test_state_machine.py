@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.commits.committer import Committer
-from quire.engine.reading.delivery import Delivery
+from quire.engine.queues.subscription import Subscription
 from quire.errors import (
     AlreadyCommitted,
     KeyHeld,
@@ -466,7 +466,7 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
-        monkeypatch.setattr(Delivery, "give_back", lambda *args, **kwargs: None)
+        monkeypatch.setattr(Subscription, "give_back", lambda *args, **kwargs: None)
     with pytest.raises((AssertionError, QueueInUse)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught
 
