@@ -21,6 +21,7 @@ States (`TransactionState`):
 - X3: an error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
+  So it is when an interrupt (Ctrl-C) meets a put of its full form half way.
 - X4: an open transaction delays nobody. What it costs is shown by `info`, and bounded: its share
   of its queues' capacity and of the write buffer, and its time.
 - X5: once it is prepared, what it holds is the store's (see `prepared`): this object only decides.
