@@ -67,6 +67,10 @@ from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
 from .segment import UNFINISHED_SUFFIX, Spare, make_segment, make_spare, segment_path
 from .segments import SegmentSet, first_capacity
 
+_record_length = RECORD_LENGTH.unpack_from
+_put_fields = GROUP_FIELDS.pack_into
+_put_checksum = CHECKSUM.pack_into
+
 
 class JournalStatus(NamedTuple):
     """Numbers for the store's status. LSNs, and segment numbers and counts."""
@@ -241,38 +245,21 @@ class Journal:
         """
         if self._refusal is not None:
             self._refuse()
-        end = GROUP_HEADER_BYTES
-        for record in records:
-            whole = isinstance(record, bytearray)
-            end += (len(record) + 7) & -8 if whole else padded_bytes(record)
-        if end > self._room or end == GROUP_HEADER_BYTES:
-            buffer = self._make_room(end)
-        else:
+        first = records[0] if records else b""
+        length = len(first)
+        if (
+            len(records) == 1
+            and type(first) is bytearray
+            and not length & 7
+            and length < self._room - GROUP_HEADER_BYTES
+        ):  # as most groups are
+            if length < RECORD_HEADER_BYTES or _record_length(first)[0] != length:
+                raise _no_record(length)
             buffer = self._buffer
-        position = GROUP_HEADER_BYTES
-        for record in records:
-            start = position
-            if isinstance(record, tuple):
-                next_position = start
-                for piece in record:
-                    position = next_position
-                    next_position += len(piece)
-                    buffer[position:next_position] = piece
-            else:
-                next_position = start + len(record)
-                buffer[start:next_position] = record
-            length = next_position - start
-            if (
-                length < RECORD_HEADER_BYTES
-                or RECORD_LENGTH.unpack_from(buffer, start)[0] != length
-            ):
-                raise InvalidArgument(
-                    f"a record of {length} bytes: it must begin with its header, which says its"
-                    " length"
-                )
-            position = (next_position + 7) & -8
-            if position != next_position:
-                buffer[next_position:position] = self._zeros[: position - next_position]
+            end = GROUP_HEADER_BYTES + length
+            buffer[GROUP_HEADER_BYTES:end] = first
+        else:
+            buffer, end = self._collect(records)
         group_bytes = (end + self._round) & ~self._round
         buffer[end:group_bytes] = self._zeros[: group_bytes - end]
         offset = self._offset
@@ -280,11 +267,11 @@ class Journal:
             self._find_room(group_bytes, relieving)
             offset = self._offset
         lsn = self._base + offset
-        GROUP_FIELDS.pack_into(
+        _put_fields(
             buffer, 8, GROUP_MAGIC, VERSION, 0, self._generation, self._store_id, lsn,
             self._last_lsn, end - GROUP_HEADER_BYTES, len(records), 0,
         )  # fmt: skip
-        CHECKSUM.pack_into(buffer, 0, checksum(buffer[8:end]))
+        _put_checksum(buffer, 0, checksum(buffer[8:end]))
         try:
             self._write(offset, buffer[:group_bytes])
             self._sync()
@@ -294,6 +281,30 @@ class Journal:
         self._offset = offset + group_bytes
         self._last_lsn = lsn
         return lsn + GROUP_HEADER_BYTES
+
+    def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int]:
+        """A buffer with the records behind the place of the group's header, and where they end."""
+        end = GROUP_HEADER_BYTES
+        for record in records:
+            end += padded_bytes(record)
+        if end > self._room or end == GROUP_HEADER_BYTES:
+            buffer = self._make_room(end)
+        else:
+            buffer = self._buffer
+        position = GROUP_HEADER_BYTES
+        for record in records:
+            start = next_position = position
+            for piece in record if isinstance(record, tuple) else (record,):
+                position = next_position
+                next_position += len(piece)
+                buffer[position:next_position] = piece
+            length = next_position - start
+            if length < RECORD_HEADER_BYTES or _record_length(buffer, start)[0] != length:
+                raise _no_record(length)
+            position = (next_position + 7) & -8
+            if position != next_position:
+                buffer[next_position:position] = self._zeros[: position - next_position]
+        return buffer, end
 
     def prepare_next(self) -> bool:
         """Make the next segment ready ahead (in the background); whether one was made.
@@ -552,6 +563,12 @@ class Journal:
         again = type(refusal)(*refusal.args)
         again.__cause__ = refusal.__cause__
         raise again
+
+
+def _no_record(length: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"a record of {length} bytes: it must begin with its header, which says its length"
+    )
 
 
 def _next_generation(env: Env, highest: int) -> int:

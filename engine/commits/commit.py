@@ -64,8 +64,8 @@ class Commit:
         self._state.unplace_entries(self._entries)
 
     def apply(self, address: int) -> None:
-        if self._blocks:
-            self._reader.remember(address, self._blocks)
+        for offset, data in self._blocks:
+            self._reader.remember(address + offset, data)
         self._state.fold.commit(
             self._groups, self._reads, self._entries, self.first_id, self._time_us, address,
             True, self._transaction_id,

@@ -85,25 +85,19 @@ class Committer:
         taken: Sequence[Taken],
         passed: Sequence[Read],
         entries: Sequence[Entry],
-        *,
         light: bool,
     ) -> None:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
-        if not state.strategy.locks_queues and self._at_hand(taken, passed):
-            self._commit(transaction, written, taken, passed, entries, light=light)
+        if not state.strategy.locks_queues and (
+            (not passed and _all_known(taken)) or state.at_hand([*taken, *passed])
+        ):
+            self._commit(transaction, written, taken, passed, entries, light)
             return
         with ExitStack() as held:
             self.lock_all(written, held)
             held.enter_context(state.releasing([*taken, *passed]))
-            self._commit(transaction, written, taken, passed, entries, light=light)
-
-    def _at_hand(self, taken: Sequence[Taken], passed: Sequence[Read]) -> bool:
-        """Whether no record page needs to be read to tell what is released, as usual."""
-        for got in taken:
-            if got[6] is None or got[7] != got[4].epoch:
-                return self._state.at_hand([*taken, *passed])
-        return not passed or self._state.at_hand(passed)
+            self._commit(transaction, written, taken, passed, entries, light)
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -118,15 +112,20 @@ class Committer:
         taken: Sequence[Taken],
         passed: Sequence[Read],
         entries: Sequence[Entry],
-        *,
         light: bool,
     ) -> None:
-        groups = self.encode(written)
+        groups: Pieces
+        if light:
+            groups = [(part.queue, [part.only_block()]) for part in written]
+        else:
+            groups = self.encode(written)
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         try:
-            self.reserve(groups, reserved)
-            extents = self.place(groups, self.inline_limit)
+            if groups:
+                self.reserve(groups, reserved)
+                if not light:
+                    extents = self.place(groups, self.inline_limit)
             transaction.change = change = Commit(
                 self._state, self._reader, transaction.id, groups, taken, passed, entries
             )
@@ -249,3 +248,11 @@ class Committer:
                 queue.space.unreserve()
         if extents and not self.failed:
             self._places.abandon(extents)
+
+
+def _all_known(taken: Sequence[Taken]) -> bool:
+    """Whether the record of each is known, as it still is: none is to be looked up."""
+    for got in taken:  # noqa: SIM110 - a generator would take longer than the look itself
+        if got[6] is None or got[7] != got[4].epoch:
+            return False
+    return True

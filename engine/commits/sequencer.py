@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, cast
 
 from quire.engine.records.relieving import relieves
 from quire.errors import (
@@ -65,8 +65,6 @@ class Change(Protocol):
 # What refuses a change because another one has done it.
 _THERE_ALREADY: Final = (AlreadyCommitted, TransactionNotFound, XidExists)
 
-_C = TypeVar("_C", bound="Change | _Exclusive")
-
 
 class _Exclusive:
     """An action that is a group of its own and writes nothing."""
@@ -96,6 +94,7 @@ class Sequencer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._write = journal.write_group
         self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes)
         self._guard = threading.Lock()
         self._leader: object = None  # the change or the turn that leads
@@ -108,19 +107,19 @@ class Sequencer:
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
         try:
-            self._in_turn(change, self._commit_alone)
+            self._in_turn(change)
             return
         except DiskFull:
             if change.applied or not relieves(change.record):
                 raise
         self.relieve()  # (C11)
-        self._in_turn(change, self._commit_alone)
+        self._in_turn(change)
 
     def exclusive(self, action: Callable[[], None]) -> None:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
-        self._in_turn(_Exclusive(action), _run)
+        self._in_turn(_Exclusive(action))
 
-    def _in_turn(self, change: _C, alone: Callable[[_C], None]) -> None:
+    def _in_turn(self, change: Change | _Exclusive) -> None:
         turn: _Turn | None = None
         try:
             with self._guard:
@@ -130,7 +129,7 @@ class Sequencer:
                     turn = _Turn(change)
                     self._queue.append(turn)
             if turn is None:
-                alone(change)
+                self._commit_alone(change)
                 return
             turn.gate.acquire()
             if self._leader is turn:
@@ -156,12 +155,13 @@ class Sequencer:
     def _hand_over(self, leader: object) -> None:
         """The first in line leads now, unless another leads already."""
         if self._leader is leader:
+            waiting = self._queue
             with self._guard:
-                while self._queue and self._queue[0].done:
-                    self._queue.popleft()
-                if self._queue:
-                    self._leader = self._queue[0]
-                    self._queue[0].gate.release()
+                while waiting and waiting[0].done:
+                    waiting.popleft()
+                if waiting:
+                    self._leader = waiting[0]
+                    waiting[0].gate.release()
                 else:
                     self._leader = None
 
@@ -223,19 +223,26 @@ class Sequencer:
                 turn.taken = True
                 self._queue.popleft()
 
-    def _commit_alone(self, change: Change) -> None:
+    def _commit_alone(self, change: Change | _Exclusive) -> None:
+        if isinstance(change, _Exclusive):
+            change.action()
+            return
         if self._failure:
             raise self._failed()
         written = False
         try:
             change.place()
             try:
+                address = self._write((change.record,))
+            except DiskFull:
+                if not relieves(change.record):
+                    change.withdraw()
+                    raise
                 try:
-                    address = self._journal.write_group((change.record,))
-                except DiskFull:
-                    if not relieves(change.record):
-                        raise
                     address = self._journal.write_group((change.record,), relieving=True)
+                except BaseException:
+                    change.withdraw()
+                    raise
             except BaseException:
                 change.withdraw()
                 raise
@@ -333,10 +340,6 @@ class Sequencer:
             f"the store has failed ({self._failure}) and refuses commits: close it and open it "
             "again to recover"
         )
-
-
-def _run(exclusive: _Exclusive) -> None:
-    exclusive.action()
 
 
 def _settle(group: list[_Turn]) -> None:

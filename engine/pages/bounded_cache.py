@@ -17,12 +17,17 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Key, Value]):
-    """See the module. Thread-safe; `size_of` tells the bytes that a value and its key take."""
+    """See the module. Thread-safe.
 
-    __slots__ = ("_limit_bytes", "_lock", "_size_of", "_values", "get", "size_bytes")
+    `size_of` tells the bytes that a value takes, `entry_bytes` is for its key and its place here.
+    """
 
-    def __init__(self, limit_bytes: int, size_of: Callable[[Value], int]) -> None:
+    __slots__ = ("_entry_bytes", "_limit_bytes", "_lock", "_size_of", "_values", "get",
+                 "size_bytes")  # fmt: skip
+
+    def __init__(self, limit_bytes: int, size_of: Callable[[Value], int], entry_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self._entry_bytes = entry_bytes
         self._size_of = size_of
         self._lock = threading.Lock()
         self._values: OrderedDict[Key, Value] = OrderedDict()
@@ -39,7 +44,7 @@ class BoundedCache(Generic[Key, Value]):
         """Keep a value, unless there is one."""
         with self._lock:
             if self._values.setdefault(key, value) is value:
-                self.size_bytes += self._size_of(value)
+                self.size_bytes += self._size_of(value) + self._entry_bytes
                 if self.size_bytes > self._limit_bytes:
                     self._make_room()
 
@@ -48,7 +53,7 @@ class BoundedCache(Generic[Key, Value]):
         with self._lock:
             value = self._values.pop(key, None)
             if value is not None:
-                self.size_bytes -= self._size_of(value)
+                self.size_bytes -= self._size_of(value) + self._entry_bytes
                 if not self._values:
                     self._values.clear()  # its table, too
 
@@ -66,4 +71,4 @@ class BoundedCache(Generic[Key, Value]):
     def _make_room(self) -> None:
         while self.size_bytes > self._limit_bytes:
             _, oldest = self._values.popitem(last=False)
-            self.size_bytes -= self._size_of(oldest)
+            self.size_bytes -= self._size_of(oldest) + self._entry_bytes

@@ -34,7 +34,7 @@ class RecordPages:
     def __init__(self, data: DataFiles) -> None:
         self._data = data
         self._cache: BoundedCache[int, PackedRecords] = BoundedCache(
-            RECORD_CACHE_BYTES, _cached_bytes
+            RECORD_CACHE_BYTES, _cached_bytes, _ENTRY_BYTES
         )
         self.retired: list[int] = []
         self.capacity = (data.page_size - format.PAGE_HEADER.size) // format.RECORD.itemsize
@@ -113,4 +113,4 @@ def unpack(data: bytes | memoryview, queue_id: int | None, where: str) -> tuple[
 
 
 def _cached_bytes(records: PackedRecords) -> int:
-    return records.memory_bytes + _ENTRY_BYTES
+    return records.memory_bytes

@@ -103,8 +103,10 @@ class Space:
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
-        if self._low(charge + OPEN_BYTES):
-            strategy, opened, reserving = self.strategy, self.open_transactions, self.reserving
+        size = charge + OPEN_BYTES
+        opened, reserving = self.open_transactions, self.reserving
+        if self.capacity - self.used < size + COMMIT_BYTES * (opened + reserving + 2):  # not plenty
+            strategy = self.strategy
             need = max(
                 strategy.open_need(opened),
                 OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving),
@@ -114,11 +116,11 @@ class Space:
                 raise self._full(f"{charge} bytes more do not fit")
         if self.max_messages is not None:
             self._check_messages(1)
-        self.used += charge + OPEN_BYTES
-        self.pending_bytes += charge + OPEN_BYTES
+        self.used += size
+        self.pending_bytes += size
         self.pending_messages += 1
-        self.open_transactions += 1
-        self.reserving += 1
+        self.open_transactions = opened + 1
+        self.reserving = reserving + 1
 
     def commit(self, charge: int, messages: int) -> None:
         """The queue's commit record is written: T and R go down, the messages are the queue's.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from quire.block import Block, payload_of_one
@@ -53,19 +53,16 @@ class BlockReader:
         self._data = data
         self._ltds_lock = threading.Lock()
         self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
-            INLINE_CACHE_BYTES, _fresh_bytes
+            INLINE_CACHE_BYTES, len, _FRESH_ENTRY_BYTES
         )
         self._blocks: BoundedCache[_Key, tuple[Block, int]] = BoundedCache(
-            BLOCK_CACHE_BYTES, _block_bytes
+            BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
         )
         self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
+        # A block just committed inside the journal, by its address there.
+        self.remember: Callable[[int, bytes | bytearray], None] = self._fresh.add
 
     # What is known of blocks beforehand
-
-    def remember(self, address: int, blocks: Iterable[tuple[int, bytes | bytearray]]) -> None:
-        """Blocks just committed inside the journal, by where they are in the record there."""
-        for offset, data in blocks:
-            self._fresh.add(address + offset, data)
 
     def forget(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released or moved. Those of files go with the file."""
@@ -215,9 +212,5 @@ class BlockReader:
         return reader
 
 
-def _fresh_bytes(data: bytes | bytearray) -> int:
-    return len(data) + _FRESH_ENTRY_BYTES
-
-
 def _block_bytes(entry: tuple[Block, int]) -> int:
-    return entry[0].memory_bytes + _BLOCK_ENTRY_BYTES
+    return entry[0].memory_bytes

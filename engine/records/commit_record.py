@@ -18,14 +18,18 @@ ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
 
 
 _HEAD: Final = struct.Struct("<IHHQ" + "QqIIII")  # the journal's header of a record, and COMMIT's
+_HEAD_BYTES: Final = _HEAD.size
 _PART_BYTES: Final = format.PART.size
+_READ_BYTES: Final = format.READ.size
 _INLINE: Final = format.INLINE
+_LONE_OFFSET: Final = _HEAD_BYTES + _PART_BYTES  # of the only part's block
 _pack_head = _HEAD.pack
+_pack_head_and_part = struct.Struct(_HEAD.format + format.PART.format.lstrip("<")).pack
 _pack_part = format.PART.pack
 _pack_read = format.READ.pack
 _block_checksum = struct.Struct("<Q").unpack_from
 
-assert _HEAD.size == RECORD_HEADER_BYTES + format.COMMIT_HEADER.size
+assert RECORD_HEADER_BYTES + format.COMMIT_HEADER.size == _HEAD_BYTES
 
 
 class Part(NamedTuple):
@@ -99,7 +103,11 @@ def pack(
     blocks with their addresses in it, and the number of messages. Whoever knows the commit's place
     in the order puts id and time at `ID_AND_TIME_OFFSET`, which is in the first piece.
     """
-    offset = _HEAD.size + format.READ.size * len(reads)
+    if len(groups) == 1 and not reads and not entries:
+        lone = _pack_lone(transaction_id, *groups[0])
+        if lone is not None:
+            return lone
+    offset = _HEAD_BYTES + _READ_BYTES * len(reads)
     for _, pieces in groups:
         offset += _PART_BYTES * len(pieces)
     keys = _packed_entries(entries) if entries else b""
@@ -110,18 +118,20 @@ def pack(
     for queue, pieces in groups:
         for index, piece in enumerate(pieces):
             if isinstance(piece, EncodedBlock):
-                data = piece.data
+                data, count = piece.data, piece.count
                 length = len(data)
-                piece = pieces[index] = _part(
-                    (
-                        offset, piece.charge_bytes, _block_checksum(data)[0], queue.queue_id,
-                        length, piece.count, _INLINE, 0, 0, 0,
-                    )
+                fields = (
+                    offset, piece.charge_bytes, _block_checksum(data)[0], queue.queue_id, length,
+                    count, _INLINE, 0, 0, 0,
                 )  # fmt: skip
+                pieces[index] = _part(fields)
                 blocks.append((offset, data))
                 offset += (length + 7) & -8
-            head.append(_pack_part(*piece))
-            messages += piece[5]
+                head.append(_pack_part(*fields))
+                messages += count
+            else:
+                head.append(_pack_part(*piece))
+                messages += piece[5]
             parts += 1
     if reads:
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
@@ -137,6 +147,36 @@ def pack(
         return bytearray().join(head), blocks, messages
     first = 2 + parts + len(reads)
     return (bytearray().join(head[:first]), *head[first:]), blocks, messages
+
+
+def _pack_lone(
+    transaction_id: int, queue: Target, pieces: list[EncodedBlock | Part]
+) -> tuple[bytearray, list[tuple[int, bytes | bytearray]], int] | None:
+    """The same for one small block and nothing else, as most commits have it: half the time."""
+    if len(pieces) != 1:
+        return None
+    block = pieces[0]
+    if not isinstance(block, EncodedBlock):
+        return None
+    data, count = block.data, block.count
+    length = len(data)
+    if length > JOINED_RECORD_BYTES - _LONE_OFFSET:
+        return None
+    fields = (
+        _LONE_OFFSET, block.charge_bytes, _block_checksum(data)[0], queue.queue_id, length, count,
+        _INLINE, 0, 0, 0,
+    )  # fmt: skip
+    pieces[0] = _part(fields)
+    record = bytearray(
+        _pack_head_and_part(
+            _LONE_OFFSET + ((length + 7) & -8), format.COMMIT, 0, transaction_id, 0, 0, 1, 0, 0,
+            count, *fields,
+        )
+    )  # fmt: skip
+    record += data
+    if length & 7:
+        record += bytes(-length & 7)
+    return record, [(_LONE_OFFSET, data)], count
 
 
 def _packed_entries(entries: Sequence[Entry]) -> bytes:

@@ -28,7 +28,7 @@ TOPIC: Final = "topic"
 WORK: Final = "work"
 LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only a dump goes on so
 
-_INLINE: Final = format.INLINE
+assert format.INLINE == 0
 _pack = format.PACKED_RECORD.pack
 
 # A commit: its time, its record's address; whether an open transaction holds its space and places
@@ -118,7 +118,7 @@ class DurableQueue:
         position = self.end_position
         total = kinds = 0
         for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
-            if kind == _INLINE:
+            if not kind:  # inline
                 place += address
             data += _pack(position, first_id, time_us, place, charge, checksum, length, count, kind)
             starts.append(position)

@@ -47,9 +47,6 @@ class Gets:
         self._passed: list[tuple[Queue, Subscription, int]] = []
         self._block: _Reading | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self.taken or self._passed)
-
     def one(self, source: object) -> Message | None:
         """The next message, if there is one."""
         context = self._context

@@ -57,9 +57,6 @@ class Puts:
         if large:
             self.fill()
 
-    def __bool__(self) -> bool:
-        return bool(self.by_queue)
-
     @property
     def written(self) -> Collection[Written]:
         """Of each queue that was put to."""

@@ -89,6 +89,7 @@ class TransactionState(Enum):
 
 
 _OPEN: Final = TransactionState.OPEN
+_COMMITTED: Final = TransactionState.COMMITTED
 _new_lock = threading.Lock
 
 
@@ -97,7 +98,7 @@ class EmbeddedTransaction:
 
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_waits_for", "change", "deadline", "id", "opened_us", "owner",
+        "_shall_end", "_state", "_waits_for", "began", "change", "deadline", "id", "owner",
         "prepared",
     )  # fmt: skip
 
@@ -108,9 +109,8 @@ class EmbeddedTransaction:
         if registry.dropped:
             registry.reap()
         self.id = transaction_id = registry.new_id()
-        self.opened_us = env.now_us()
-        seconds = context.transaction_timeout if timeout is None else timeout
-        self.deadline = env.monotonic() + seconds
+        self.began = began = env.monotonic()
+        self.deadline = began + (context.transaction_timeout if timeout is None else timeout)
         self.owner = owner or threading.get_ident()
         self._context = context
         self._lock = _new_lock()
@@ -293,9 +293,6 @@ class EmbeddedTransaction:
                     self._decide(commit=True)
                     return
                 self._check_open()
-            if not (self._puts or self._gets or self._entries):
-                self._settle()
-                return
             try:
                 try:
                     self._commit()
@@ -465,13 +462,14 @@ class EmbeddedTransaction:
         total = sum(written.charge for written in parts)
         buffered = 0 if puts is None else puts.buffered_bytes
         env = self._context.env
-        left = self.deadline - env.monotonic()
+        now = env.monotonic()
+        left = self.deadline - now
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
-            opened_us=self.opened_us,
-            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
+            opened_us=env.now_us() - round((now - self.began) * 1e6),
+            age_seconds=now - self.began,
             seconds_left=None if left == math.inf else max(0.0, left),
             large=self.large,
             bytes=total,
@@ -540,18 +538,20 @@ class EmbeddedTransaction:
         return (queue.name, parts) if parts else None
 
     def _commit(self) -> None:
-        puts, gets, entries = self._puts, self._gets, self._entries
+        puts, gets = self._puts, self._gets
         written: Collection[Written] = ()
         light = True
         taken: Sequence[Taken] = ()
         passed: Sequence[Read] = ()
+        entries: Sequence[Entry] = ()
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
         if gets is not None:
             taken, passed = gets.taken, gets.passed()
-        self._context.committer.commit(
-            self, written, taken, passed, self._entry_records() if entries else (), light=light
-        )
+        if self._entries is not None:
+            entries = self._entry_records()
+        if written or taken or passed or entries:
+            self._context.committer.commit(self, written, taken, passed, entries, light)
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
@@ -628,9 +628,10 @@ class EmbeddedTransaction:
 
     def _settle(self) -> None:
         """The commit stands."""
-        if self.change is not None and self._puts is not None:
-            self._puts.give_ids(self.change.first_id)
-        self._end(TransactionState.COMMITTED)
+        change, puts = self.change, self._puts
+        if change is not None and puts is not None:
+            puts.give_ids(change.first_id)
+        self._end(_COMMITTED)
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""
@@ -658,10 +659,11 @@ class EmbeddedTransaction:
 
     def _let_go(self) -> None:
         """Of what it had put and got: that is the store's, or it is gone."""
-        if self._puts is not None and not self._puts.is_light:
-            self._puts.close()
-        if self._gets is not None:
-            self._gets.taken = []
+        puts, gets = self._puts, self._gets
+        if puts is not None and not puts.is_light:
+            puts.close()
+        if gets is not None:
+            gets.taken = []
         self._context.registry.open.pop(self.id, None)
         queue = self._waits_for
         if queue is not None:  # another thread is in a get of this transaction

@@ -59,7 +59,7 @@ def test_fresh_blocks_are_counted_as_what_they_take(size: int, count: int) -> No
 
         def fill() -> None:
             for number in range(count):
-                reader.remember((1 << 40) + 4096 * number, [(208, copy_of(block))])
+                reader.remember((1 << 40) + 4096 * number + 208, copy_of(block))
 
         held = allocated(fill)
         assert reader.cached_bytes == pytest.approx(held, rel=0.15)
@@ -117,7 +117,7 @@ def test_record_pages_are_counted_as_what_they_take(page_size: int) -> None:
 @pytest.mark.promise(9)
 def test_a_cache_stays_below_its_bound() -> None:
     """The oldest go; what is empty holds no table of a larger time."""
-    cache: BoundedCache[int, bytes] = BoundedCache(10_000, len)
+    cache: BoundedCache[int, bytes] = BoundedCache(10_000, len, 0)
     for number in range(200):
         cache.add(number, bytes(number))
         assert cache.size_bytes == sum(cache.list_keys()) <= 10_000
@@ -127,7 +127,7 @@ def test_a_cache_stays_below_its_bound() -> None:
     assert len(cache.get(199) or b"") == 199
     cache.add(1000, bytes(10_001))
     assert len(cache) == cache.size_bytes == 0
-    many: BoundedCache[int, bytes] = BoundedCache(1 << 30, len)
+    many: BoundedCache[int, bytes] = BoundedCache(1 << 30, len, 0)
 
     def come_and_go() -> None:
         for number in range(50_000):
