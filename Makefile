@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := spark,coordination,demo,bench,test,check
+# Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
+CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
 
 SEED ?=
 ROUNDS ?= 500
@@ -34,6 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ rm -rf $(VENV); echo "On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet -c constraints.txt pip setuptools wheel
 	$(BIN)/python -m pip install -qq --no-build-isolation -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m compileall -q $(CODE)
 	@touch $@
 
 java:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quire.errors import InvalidArgument
 
@@ -32,7 +31,7 @@ def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.R
         raise InvalidArgument(
             f"column 'queue' is null in {column.null_count} rows: every message needs its queue"
         )
-    encoded = pc.dictionary_encode(column)
+    encoded = column.dictionary_encode()
     queues = encoded.dictionary.to_pylist()
     if len(queues) == 1:
         yield queues[0], messages

@@ -98,7 +98,7 @@ class EmbeddedTransaction:
 
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_waits_for", "began", "change", "deadline", "id", "owner",
+        "_shall_end", "_state", "_waits_for", "change", "deadline", "id", "opened_us", "owner",
         "prepared",
     )  # fmt: skip
 
@@ -109,8 +109,9 @@ class EmbeddedTransaction:
         if registry.dropped:
             registry.reap()
         self.id = transaction_id = registry.new_id()
-        self.began = began = env.monotonic()
-        self.deadline = began + (context.transaction_timeout if timeout is None else timeout)
+        self.opened_us = env.now_us()
+        seconds = context.transaction_timeout if timeout is None else timeout
+        self.deadline = env.monotonic() + seconds
         self.owner = owner or threading.get_ident()
         self._context = context
         self._lock = _new_lock()
@@ -462,14 +463,13 @@ class EmbeddedTransaction:
         total = sum(written.charge for written in parts)
         buffered = 0 if puts is None else puts.buffered_bytes
         env = self._context.env
-        now = env.monotonic()
-        left = self.deadline - now
+        left = self.deadline - env.monotonic()
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
-            opened_us=env.now_us() - round((now - self.began) * 1e6),
-            age_seconds=now - self.began,
+            opened_us=self.opened_us,
+            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
             seconds_left=None if left == math.inf else max(0.0, left),
             large=self.large,
             bytes=total,

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from quire.errors import InvalidArgument
@@ -178,7 +177,7 @@ def _int64(array: pa.Array, absent: int) -> NDArray[np.int64]:
     """The values as a new numpy array, nulls filled."""
     array = array.cast(pa.int64())
     if array.null_count:
-        array = pc.fill_null(array, absent)
+        array = array.fill_null(absent)
     return np.array(array, np.int64)
 
 
@@ -190,7 +189,7 @@ def _string_values(name: str, array: pa.Array, maximum_bytes: int = MAX_STRING_B
     if array.null_count:
         valid = np.asarray(array.is_valid()).astype(np.uint8)
         # Nulls may lie over bytes; filling leaves them none.
-        array = pc.fill_null(array, "")
+        array = array.fill_null("")
     lengths, content = _binary_rows(name, array, maximum_bytes)
     return Strings(valid, offsets_of(lengths), content)
 
