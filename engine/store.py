@@ -62,16 +62,7 @@ from quire.errors import (
     StoreFailed,
     TransactionNotFound,
 )
-from quire.journal import Journal
-from quire.limits import (
-    DEFAULT_CAPACITY_BYTES,
-    DEFAULT_LEASE_SECONDS,
-    IDLE_JOURNAL_BYTES,
-)
-from quire.message import Messages
-from quire.writebuffer import WriteBuffers
-
-from .info import (
+from quire.info import (
     CatalogItem,
     Lease,
     PreparedInfo,
@@ -81,6 +72,15 @@ from .info import (
     SubscriptionInfo,
     TransactionInfo,
 )
+from quire.journal import Journal
+from quire.limits import (
+    DEFAULT_CAPACITY_BYTES,
+    DEFAULT_LEASE_SECONDS,
+    IDLE_JOURNAL_BYTES,
+)
+from quire.message import Messages
+from quire.writebuffer import WriteBuffers
+
 from .layout import Layout
 from .options import Options
 

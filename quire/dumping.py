@@ -17,8 +17,8 @@ from quire.env import Env, OsEnv
 from quire.errors import QueueNotFound, QuireError, RemoteError
 
 if TYPE_CHECKING:
-    from quire.engine import QueueRecord
     from quire.engine.dump import Choices, Item, Owner
+    from quire.info import QueueRecord
     from quire.remote import RemoteStore
 
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quire.engine.info import QueueRecord as Told
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part
+from quire.info import QueueRecord as Told
 from quire.limits import MOST_TOLD_RECORDS
 
 from .items import Finding, QueueRecord

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
-from quire.engine.info import PreparedInfo
 from quire.engine.pages.places import Places
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
@@ -30,6 +29,7 @@ from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord, pack_prepare
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
+from quire.info import PreparedInfo
 from quire.journal import RECORD_HEADER_BYTES
 from quire.ltds import is_foreign
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from quire.block import Block, slices_to_arrow
-from quire.engine.info import Piece
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
+from quire.info import Piece
 from quire.journal import segment_path
 from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of

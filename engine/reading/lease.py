@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 
-from quire.engine.info import Lease, Piece
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
@@ -18,6 +17,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, StoreCorrupt
+from quire.info import Lease, Piece
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
 

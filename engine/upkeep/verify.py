@@ -11,7 +11,6 @@ from typing import Any
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot
-from quire.engine.info import Report
 from quire.engine.pages.data_files import split_page
 from quire.engine.queues.prepared import Prepared, ref_of
 from quire.engine.queues.queue import Queue
@@ -21,6 +20,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.transactions.context import Context
 from quire.errors import QuireError
+from quire.info import Report
 from quire.intervals import IntervalSet
 from quire.journal import Finding, Geometry, scan
 
