@@ -30,11 +30,6 @@ class Decoded(NamedTuple):
     said: Said
 
     @property
-    def known(self) -> bool:
-        """Whether this release knows records of the kind."""
-        return self.record.kind in KIND_NAMES
-
-    @property
     def name(self) -> str:
         kind = self.record.kind
         return KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -57,12 +58,9 @@ class Log:
         source = self.source
         segments = set(source.segments())
         chain = Chain(source.env, source.layout.journal, source.geometry, self._last_lsn, segments)
-        try:
+        with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
-        except (QuireError, OSError):
-            return False
-        finally:
-            chain.close()
+        return False
 
     def _groups(self) -> Iterator[Group | JournalFinding]:
         source, saved = self.source, self._saved
@@ -77,18 +75,14 @@ class Log:
         )
 
     def _records(self, group: Group) -> Iterator[Decoded | Finding]:
-        records = group.records()
-        while True:
-            try:
-                record = next(records)
-            except (StopIteration, StoreCorrupt):  # the scan tells it itself
-                return
-            try:
-                yield decode_record(group, record)
-            except QuireError as error:
-                file, offset = self.source.journal_place(record.address)
-                lost = "what this record changed"
-                yield Finding(file, offset, True, str(error), lost, record.address)
+        with suppress(StoreCorrupt):  # the scan tells it itself
+            for record in group.records():
+                try:
+                    yield decode_record(group, record)
+                except QuireError as error:
+                    file, offset = self.source.journal_place(record.address)
+                    lost = "what this record changed"
+                    yield Finding(file, offset, True, str(error), lost, record.address)
 
     def _finding(self, found: JournalFinding) -> Finding:
         file = self.source.relative(found.file)
@@ -111,11 +105,9 @@ class Log:
             return False
         if saved is None or now.item.restart_lsn > saved.item.restart_lsn:
             return True
+        first_page = lsn - lsn % size + source.geometry.page_size
         try:
-            first_page = lsn - lsn % size + source.geometry.page_size
             read_at(source.env, source.layout.journal, size, first_page, 0)
-        except PositionLost:
-            return True
-        except (QuireError, OSError):
-            return False
+        except (QuireError, OSError) as error:
+            return isinstance(error, PositionLost)
         return False

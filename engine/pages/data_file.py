@@ -42,7 +42,7 @@ from __future__ import annotations
 import copy
 import os.path
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from struct import Struct
 from threading import Lock, RLock, Semaphore
 from typing import Final
@@ -424,12 +424,9 @@ def _make(env: Env, path: str, page_size: int, store_id: int, number: int) -> No
         unfinished = path + UNFINISHED_SUFFIX
         if env.exists(unfinished):
             env.remove(unfinished)
-        file = env.open_file(unfinished, create=True, direct=True)
-        try:
+        with closing(env.open_file(unfinished, create=True, direct=True)) as file:
             file.write(0, _header_page(env, page_size, store_id, number))
             file.sync()
-        finally:
-            file.close()
         env.rename(unfinished, path)
         try:
             env.sync_directory(directory)

@@ -117,8 +117,7 @@ def _counters(
             finding(f"records overlap at position {ref.position}")
         previous = ref.end
         kept.add(ref.position, ref.end)
-        gone = sum(hi - lo for lo, hi in released.intersection(ref.position, ref.end))
-        charge += ref.charge - ref.released_charge(gone)
+        charge += ref.charge - ref.released_charge(released.count(ref.position, ref.end))
     if end:
         missing = [gap for lo, hi in kept.gaps(0, end) for gap in released.gaps(lo, hi)]
         if missing:
