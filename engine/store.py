@@ -107,17 +107,15 @@ class EmbeddedStore:
         opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
         context.sequencer.relieve = self._checkpointer.run
         self._leases = Leases(opened.env, opened.places, opened.journal)
-        self._maintenance = Maintenance(
-            opened.env, context, opened.journal, self._checkpointer, self._leases
-        )
+        self._maintenance = Maintenance(context, self._checkpointer, self._leases)
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = Definitions(
-            opened.env, opened.state, context.sequencer, opened.journal.max_group_bytes
+            opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
         _open_stores.add(self)
-        discard_unfinished(opened.env, context)
+        discard_unfinished(context)
         if background:
             opened.places.parallel = True
             self._maintenance.start()
@@ -287,7 +285,6 @@ class EmbeddedStore:
                 queues[index] = queue._replace(data_file=file_for(queue.name, files))
         if queues:
             self._definitions.create(queues)
-            self._maintenance.after_commit()
         return [state.queue(queue.name).info() for queue in queues]
 
     def drop_queue(self, name: str) -> None:
@@ -297,9 +294,7 @@ class EmbeddedStore:
         if it cannot be told what it holds.
         """
         self._state()
-        queue_id = self._definitions.drop(name)
-        self._maintenance.after_commit()
-        self._context.write_buffers.forget(queue_id)
+        self._context.write_buffers.forget(self._definitions.drop(name))
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: "queue" and "subscription" entries.
@@ -351,7 +346,6 @@ class EmbeddedStore:
         state = self._state()
         check_start(start)
         self._definitions.subscribe(queue, subscription, start)
-        self._maintenance.after_commit()
         target = state.queue(queue)
         return target.subscription_info(target.subscription(subscription))
 
@@ -363,7 +357,6 @@ class EmbeddedStore:
         self._state()
         check_name(subscription, "subscription")
         self._definitions.unsubscribe(queue, subscription)
-        self._maintenance.after_commit()
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""

@@ -16,8 +16,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TypeGuard
 
@@ -117,11 +116,9 @@ class Checkpointer:
             self._kept_back.renew(snapshot.lsn)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[object]:
         """No checkpoint happens meanwhile."""
-        with self._lock:
-            yield
+        return self._lock
 
     def _take(self) -> Snapshot:
         journal = self._journal

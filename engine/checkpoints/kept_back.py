@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 
 from quire.engine.pages.places import Places
@@ -67,11 +66,9 @@ class KeptBack:
         finally:
             self._lock.release()
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[object]:
         """While a checkpoint is being written, perhaps into a spare."""
-        with self._lock:
-            yield
+        return self._lock
 
     def renew(self, lsn: int) -> None:
         """There is a checkpoint at the LSN: those before it go, or become spares."""

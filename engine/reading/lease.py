@@ -37,8 +37,6 @@ class Leases:
 
     def take(self, queue: Queue, start: int, end: int, seconds: float) -> Lease:
         """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone."""
-        if not 0 <= start <= end:
-            raise InvalidArgument(f"range [{start}, {end}): give positions, from 0 on, in order")
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
         with queue.lock:
