@@ -14,11 +14,13 @@ from typing import Any, Final, Literal, Self
 from quire.arguments import (
     NewQueue,
     check_file_number,
+    check_first,
     check_key,
     check_large,
     check_lease_id,
     check_lifetime,
     check_limit,
+    check_max_messages,
     check_name,
     check_owner,
     check_passed,
@@ -30,6 +32,7 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
     check_xid,
+    split_source,
 )
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
@@ -42,7 +45,6 @@ from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.state import State
-from quire.engine.reading.browse import browse
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.records.catalog import TYPES
@@ -443,7 +445,13 @@ class EmbeddedStore:
         `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has
         not read). `start`: the position to begin at; by default the first.
         """
-        return browse(self._context.delivery, self._state(), source, start, max_messages)
+        state = self._state()
+        check_max_messages(max_messages)
+        name, subscription = split_source(source)
+        first = check_first(start) or 0
+        queue = state.queue(name)
+        hidden = None if subscription is None else queue.subscription(subscription)
+        return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
@@ -40,11 +41,8 @@ class Source:
         self.layout = layout
         self.geometry = geometry
         self._files: dict[int, File] = {}
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._closing = ExitStack()
+        self.close = self._closing.close
 
     # Names
 
@@ -142,14 +140,10 @@ class Source:
             offset += pages * size
 
     def _data(self, number: int) -> File:
-        file = self._files.get(number)
-        if file is None:
+        if number not in self._files:
             file = self.env.open_file(self.layout.data_file(number), read_only=True)
-            try:
-                store_id, _, page_size = self.geometry
-                check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
-            except BaseException:
-                file.close()
-                raise
+            self._closing.callback(file.close)
+            store_id, _, page_size = self.geometry
+            check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
             self._files[number] = file
-        return file
+        return self._files[number]
