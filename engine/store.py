@@ -8,7 +8,6 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from quire.arguments import (
@@ -36,7 +35,7 @@ from quire.arguments import (
 )
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
-from quire.engine.checkpoints.opened import Opened, open_files
+from quire.engine.checkpoints.opened import Opened, open_files, prepare_directory
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
@@ -102,9 +101,7 @@ class EmbeddedStore:
         self._lock = lock
         self._opened = opened
         self._context = context = _context(opened)
-        self._kept_back = KeptBack(
-            opened.env, opened.layout.checkpoints, opened.state, opened.places
-        )
+        self._kept_back = KeptBack(opened)
         self._checkpointer = Checkpointer(opened, context.sequencer, self._kept_back)
         opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
         context.sequencer.relieve = self._checkpointer.run
@@ -500,12 +497,7 @@ class EmbeddedStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # Inside
@@ -603,8 +595,6 @@ def _not_open(transaction_id: int) -> TransactionNotFound:
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
     """Lock the store for this process. Raises what `Store.open` raises."""
-    from quire.engine.checkpoints.opened import prepare_directory
-
     try:
         prepare_directory(env, layout, create)
         return env.lock(layout.lock, owner or "a process using quire.open")

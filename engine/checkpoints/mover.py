@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from quire.block import Block, EncodedBlock, Part, pack
 from quire.engine.pages.data_files import split_page
@@ -151,16 +152,14 @@ class Mover:
         return placed
 
 
+@dataclass(slots=True)
 class Placed:
     """A block that was or will be written to `page` in the stead of `refs`; 0: there is no room."""
 
-    __slots__ = ("checksum", "length", "page", "refs")
-
-    def __init__(self, refs: list[BlockRef], length: int, checksum: int) -> None:
-        self.refs = refs
-        self.length = length
-        self.checksum = checksum
-        self.page = 0
+    refs: list[BlockRef]
+    length: int
+    checksum: int
+    page: int = 0
 
     def ref(self, page_size: int) -> BlockRef:
         first = self.refs[0]

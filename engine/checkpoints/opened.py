@@ -188,11 +188,10 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     with ExitStack() as opening:
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
-        recovered = Recovered()
         state, places, pages = restore(
             env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
         )
-        journal = replay(env, layout.journal, checkpoint, state, recovered)
+        journal, recovered = replay(env, layout.journal, checkpoint, state)
         opening.callback(journal.close)
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)

@@ -51,16 +51,14 @@ def restore(
 
 
 def replay(
-    env: Env,
-    directory: str,
-    checkpoint: Checkpoint,
-    state: State,
-    recovered: Recovered,
-) -> Journal:
+    env: Env, directory: str, checkpoint: Checkpoint, state: State
+) -> tuple[Journal, Recovered]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
     No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
+
+    recovered = Recovered()
 
     def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:
         if address < checkpoint.lsn:
@@ -86,4 +84,4 @@ def replay(
         direct=True,
     )
     state.prepared.resume_reading()
-    return journal
+    return journal, recovered

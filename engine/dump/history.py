@@ -15,9 +15,8 @@ from quire.engine.records.prepared_record import DecisionRecord
 from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
-from .decoded import Decoded
 from .items import Finding, JournalItem, PreparedItem
-from .log import Log
+from .log import Decoded, Log
 from .queue_state import Beside, QueueState
 from .saved import Saved
 from .source import Source

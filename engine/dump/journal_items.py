@@ -11,8 +11,8 @@ from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.prepared_record import DecisionRecord, PrepareRecord
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
-from .decoded import Decoded
 from .items import Change, JournalRecord, LedgerEntry, Part, Read
+from .log import Decoded
 from .saved import Saved
 from .source import Source
 

@@ -11,15 +11,43 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Final, NamedTuple
 
+from quire.engine.records import format
+from quire.engine.records.fold import Said, decode
 from quire.errors import PositionLost, QuireError, StoreCorrupt
-from quire.journal import GROUP_HEADER_BYTES, Chain, Group, read_at, scan
+from quire.journal import GROUP_HEADER_BYTES, KIND_GENERATION, Chain, Group, Record, read_at, scan
 from quire.journal import Finding as JournalFinding
 
-from .decoded import Decoded, decode_record
 from .items import Finding
 from .saved import Saved, newest_saved
 from .source import Source
+
+KIND_NAMES: Final = {
+    KIND_GENERATION: "GENERATION",
+    format.COMMIT: "COMMIT",
+    format.CREATE_QUEUE: "CREATE_QUEUE",
+    format.DROP_QUEUE: "DROP_QUEUE",
+    format.SUBSCRIBE: "SUBSCRIBE",
+    format.UNSUBSCRIBE: "UNSUBSCRIBE",
+    format.PREPARE: "PREPARE",
+    format.COMMIT_PREPARED: "COMMIT_PREPARED",
+    format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
+    format.CATALOG: "CATALOG",
+}
+
+
+class Decoded(NamedTuple):
+    """A record of the journal, and what its body says."""
+
+    group: Group
+    record: Record
+    said: Said
+
+    @property
+    def name(self) -> str:
+        kind = self.record.kind
+        return KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
@@ -78,7 +106,8 @@ class Log:
         with suppress(StoreCorrupt):  # the scan tells it itself
             for record in group.records():
                 try:
-                    yield decode_record(group, record)
+                    said = decode(record.kind, record.body, f"record at LSN {record.address:#x}")
+                    yield Decoded(group, record, said)
                 except QuireError as error:
                     file, offset = self.source.journal_place(record.address)
                     lost = "what this record changed"

@@ -87,7 +87,7 @@ class QueueState:
         self.durable.unsubscribe(subscription_id)
 
     def drop(self) -> None:
-        self.durable.drop()
+        """It is in no list any more."""
 
 
 class Beside:

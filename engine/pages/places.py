@@ -27,7 +27,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.env import Env
-from quire.errors import StoreCorrupt, StoreFailed
+from quire.errors import StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
 
@@ -217,11 +217,7 @@ class Places:
         if page < self._file_pages:
             return self.managers[0], page, pages
         file, first = split_page(page, self.page_size)
-        if file >= len(self.managers):
-            raise StoreCorrupt(
-                f"there is no data file {file}: the store has {len(self.managers)}; restore it "
-                "from a copy"
-            )
+        self.data.file(file)  # raises StoreCorrupt if it is not there
         return self.managers[file], first, pages
 
     def _several(self, files: int) -> bool:
