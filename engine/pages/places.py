@@ -18,6 +18,7 @@ Each data file belongs to an I/O manager. Pages are numbered over all of them (s
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -66,7 +67,7 @@ class Places:
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
-        self._ltds_pins: dict[int, int] = {}
+        self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
 
     # Pages that are being written
@@ -179,13 +180,24 @@ class Places:
         manager.space.free(first, pages)
 
     def pin(self, ref: BlockRef) -> None:
-        """Keep a block's pages (P3)."""
-        manager, first, pages = self._located(*self.extent_of(ref))
-        manager.space.pin(first, pages)
+        """Keep a block's pages, or a large transaction's file (P3)."""
+        if ref.kind == format.LTDS:
+            with self._lock:
+                self._ltds_pins[ref.address] += 1
+        else:
+            manager, first, pages = self._located(*self.extent_of(ref))
+            manager.space.pin(first, pages)
 
     def unpin(self, ref: BlockRef) -> None:
-        manager, first, pages = self._located(*self.extent_of(ref))
-        manager.space.unpin(first, pages)
+        """Undo one `pin` of the same."""
+        if ref.kind == format.LTDS:
+            with self._lock:
+                self._ltds_pins[ref.address] -= 1
+                if not self._ltds_pins[ref.address]:
+                    del self._ltds_pins[ref.address]
+        else:
+            manager, first, pages = self._located(*self.extent_of(ref))
+            manager.space.unpin(first, pages)
 
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
@@ -242,16 +254,6 @@ class Places:
         work.finish()
 
     # Large transactions' files
-
-    def pin_ltds(self, ltds_id: int) -> None:
-        with self._lock:
-            self._ltds_pins[ltds_id] = self._ltds_pins.get(ltds_id, 0) + 1
-
-    def unpin_ltds(self, ltds_id: int) -> None:
-        with self._lock:
-            self._ltds_pins[ltds_id] -= 1
-            if not self._ltds_pins[ltds_id]:
-                del self._ltds_pins[ltds_id]
 
     def sweep(self, *, sliced: bool = False) -> int:
         """Remove the files that nobody needs any more (P3, P5); how many were released.

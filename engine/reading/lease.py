@@ -111,12 +111,10 @@ class Leases:
         pinned: list[BlockRef] = []
         try:
             for ref in refs:
-                if ref.kind == format.DATA:
-                    self._places.pin(ref)
-                elif ref.kind == format.LTDS:
-                    self._places.pin_ltds(ref.address)
-                else:
+                if ref.kind == format.INLINE:
                     self._journal.pin(self._journal.segment_of(ref.address))
+                else:
+                    self._places.pin(ref)
                 pinned.append(ref)
         except (StoreCorrupt, PositionLost):
             self._unpin(pinned)
@@ -124,12 +122,10 @@ class Leases:
 
     def _unpin(self, refs: list[BlockRef]) -> None:
         for ref in refs:
-            if ref.kind == format.DATA:
-                self._places.unpin(ref)
-            elif ref.kind == format.LTDS:
-                self._places.unpin_ltds(ref.address)
-            else:
+            if ref.kind == format.INLINE:
                 self._journal.unpin(self._journal.segment_of(ref.address))
+            else:
+                self._places.unpin(ref)
 
 
 def _piece(pointer: Pointer) -> Piece:

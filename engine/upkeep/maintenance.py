@@ -131,10 +131,9 @@ class Maintenance:
 
     def _prepare_journal(self) -> DiskFull | None:
         """Have the next segment before it is needed; what there is no room for."""
-        if self._journal.next_is_ready or not self._journal.nearly_full:
-            return None
         try:
-            self._journal.prepare_next()
+            if self._journal.nearly_full and not self._journal.next_is_ready:
+                self._journal.prepare_next()
         except DiskFull as error:
             return error
         return None
