@@ -20,14 +20,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from quire.arguments import check_first, check_limit
-from quire.engine.layout import Layout, no_store
-from quire.env import Env
-from quire.errors import InvalidArgument, QuireError, StoreFailed
-from quire.journal import Geometry, geometry_of
-from quire.limits import DUMP_TRIES
-
-from .history import History
-from .items import (
+from quire.dump_items import (
+    INDIRECT,
     Finding,
     Item,
     LedgerEntry,
@@ -36,13 +30,19 @@ from .items import (
     StoreItem,
     SubscriptionItem,
 )
+from quire.engine.layout import Layout, no_store
+from quire.env import Env
+from quire.errors import InvalidArgument, QuireError, StoreFailed
+from quire.journal import Geometry, geometry_of
+from quire.limits import DUMP_TRIES
+
+from .history import History
 from .journal_items import Names, journal_record
 from .log import Log
 from .messages import list_messages
 from .pages import list_files, list_pages
 from .queue_state import QueueState
 from .records import (
-    INDIRECT,
     Listed,
     check_large_file,
     find_directories,

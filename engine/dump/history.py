@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
+from quire.dump_items import Finding, JournalItem, PreparedItem
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
 from quire.engine.records.prepared_record import DecisionRecord
 from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
-from .items import Finding, JournalItem, PreparedItem
 from .log import Decoded, Log
 from .queue_state import Beside, QueueState
 from .saved import Saved

@@ -13,13 +13,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
+from quire.dump_items import Finding
 from quire.engine.records import format
 from quire.engine.records.fold import Said, decode
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import GROUP_HEADER_BYTES, KIND_GENERATION, Chain, Group, Record, read_at, scan
 from quire.journal import Finding as JournalFinding
 
-from .items import Finding
 from .saved import Saved, newest_saved
 from .source import Source
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from quire.block import Block
+from quire.dump_items import Finding, MessageItem
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.limits import PAYLOAD_START_BYTES
 from quire.ltds import LtdsReader
 from quire.message import MESSAGE_SCHEMA, Message
 
-from .items import Finding, MessageItem
 from .queue_state import QueueState
 from .source import UNREADABLE, Source
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from quire.dump_items import FileItem, Finding, PagesItem
 from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
@@ -19,7 +20,6 @@ from quire.intervals import IntervalSet
 from quire.ltds import LtdsReader, list_ids, path_of
 
 from .history import History
-from .items import FileItem, Finding, PagesItem
 from .queue_state import QueueState
 from .records import list_records
 from .saved import Saved

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from quire.dump_items import COMMIT, INDIRECT, MESSAGES, OPEN, PREPARE, Finding, QueueRecord
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
@@ -18,12 +19,9 @@ from quire.engine.records.durable_state import PageEntry
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.ltds import LtdsReader
 
-from .items import Finding, QueueRecord
 from .queue_state import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, Source
 
-OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
-COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
 Listed = tuple[QueueRecord, BlockRef | None]
 
 

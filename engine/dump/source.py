@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from quire.block import Block
+from quire.dump_items import Place
 from quire.engine.layout import Layout
 from quire.engine.pages.data_file import HEADER_BYTES, check_header
 from quire.engine.pages.data_files import split_address, split_page
@@ -25,8 +26,6 @@ from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Geometry, list_segments, read_at, segment_path
 from quire.limits import DUMP_SEARCH_BYTES, MAX_DATA_FILE_BYTES
-
-from .items import Place
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import singledispatch
 from typing import Final
 
-from . import items
-from .records import INDIRECT, OPEN, PREPARE
+from quire import dump_items as items
+from quire.dump_items import INDIRECT, OPEN, PREPARE
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DETAIL: Final = "    "
