@@ -138,10 +138,8 @@ def _json_bytes(text: str) -> int:
 def _bytes_of(queue: Queue) -> int:
     durable = queue.durable
     total = CHECKPOINT_QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
-    total += (
-        len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
-        + len(durable.released) * CHECKPOINT_INTERVAL_BYTES
-    )
+    total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
+    total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
     for subscription in list(durable.subscriptions.values()):
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
         total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES

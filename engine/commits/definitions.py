@@ -82,7 +82,9 @@ class Definitions:
         undo: Callable[[], None] = lambda: None,
     ) -> None:
         with self._one_at_a_time:
-            self._committer.submit(Definition(self._state, self._most_bytes, count, prepare, undo))
+            change = Definition(self._state, self._most_bytes, count, prepare, undo)
+            self._committer.sequencer.submit(change)
+        self._committer.after_commit()
 
     def create(self, queues: Sequence[NewQueue]) -> None:
         """Make them all, each in the data file named; or raise QueueExists, and make none."""

@@ -140,9 +140,11 @@ class Source:
 
     def _data(self, number: int) -> File:
         if number not in self._files:
-            file = self.env.open_file(self.layout.data_file(number), read_only=True)
-            self._closing.callback(file.close)
-            store_id, _, page_size = self.geometry
-            check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
+            with ExitStack() as opening:
+                file = self.env.open_file(self.layout.data_file(number), read_only=True)
+                opening.callback(file.close)
+                store_id, _, page_size = self.geometry
+                check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
+                self._closing.push(opening.pop_all())
             self._files[number] = file
         return self._files[number]
