@@ -44,10 +44,9 @@ def list_messages(
 def _unreadable(source: Source, ref: BlockRef, error: BaseException, moved_on: bool) -> Finding:
     place = source.place(ref)
     lost = f"the messages at positions {ref.position} to {ref.end - 1}"
+    file, offset = place.file, place.address or 0
     if ref.kind == format.INLINE:
-        file, offset = source.journal_place(ref.address)
-    else:
-        file, offset = place.file, place.address or 0
+        offset %= source.geometry.segment_bytes
     if not moved_on:
         return Finding.of(file, offset, error, lost)
     text = (

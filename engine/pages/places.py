@@ -106,7 +106,7 @@ class Places:
 
     def write_to(self, extent: Extent, piece: Piece) -> None:
         """Write a piece to pending pages. Raises `DiskFull`; they stay pending."""
-        manager, first, _ = self._located(*extent)
+        manager, first, _ = self.located(*extent)
         manager.data.write_extent(first, [piece])
 
     def sync(self, files: Iterable[int]) -> None:
@@ -123,13 +123,13 @@ class Places:
     def keep(self, extents: Iterable[Extent]) -> None:
         """Pending pages are in use from now on."""
         for extent in extents:
-            manager, first, pages = self._located(*extent)
+            manager, first, pages = self.located(*extent)
             manager.space.commit(first, pages)
 
     def abandon(self, extents: Iterable[Extent]) -> None:
         """Pending pages are free again."""
         for extent in extents:
-            manager, first, pages = self._located(*extent)
+            manager, first, pages = self.located(*extent)
             manager.space.abandon(first, pages)
 
     # Pages in use
@@ -156,7 +156,7 @@ class Places:
 
     def commit(self, part: Part, live: bool) -> None:
         """A committed transaction holds the part's pages from now on."""
-        manager, first, pages = self._located(*self.extent_of(part))
+        manager, first, pages = self.located(*self.extent_of(part))
         if live:
             manager.space.commit(first, pages)
         else:
@@ -167,7 +167,7 @@ class Places:
         self.after_release(refs)
         for ref in refs:
             if ref.kind == format.DATA:
-                manager, first, pages = self._located(*self.extent_of(ref))
+                manager, first, pages = self.located(*self.extent_of(ref))
                 manager.free(first, pages)
             elif ref.kind == format.LTDS:
                 with self._lock:
@@ -176,7 +176,7 @@ class Places:
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""
-        manager, first, pages = self._located(page, 1)
+        manager, first, pages = self.located(page, 1)
         manager.space.free(first, pages)
 
     def pin(self, ref: BlockRef) -> None:
@@ -185,7 +185,7 @@ class Places:
             with self._lock:
                 self._ltds_pins[ref.address] += 1
         else:
-            manager, first, pages = self._located(*self.extent_of(ref))
+            manager, first, pages = self.located(*self.extent_of(ref))
             manager.space.pin(first, pages)
 
     def unpin(self, ref: BlockRef) -> None:
@@ -196,7 +196,7 @@ class Places:
                 if not self._ltds_pins[ref.address]:
                     del self._ltds_pins[ref.address]
         else:
-            manager, first, pages = self._located(*self.extent_of(ref))
+            manager, first, pages = self.located(*self.extent_of(ref))
             manager.space.unpin(first, pages)
 
     def withhold(self) -> None:
@@ -224,7 +224,7 @@ class Places:
         for manager in self.managers:
             manager.worker.stop()
 
-    def _located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
+    def located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
         """The I/O manager of an extent, and its pages as the file numbers them."""
         if page < self._file_pages:
             return self.managers[0], page, pages

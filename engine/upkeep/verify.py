@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot
-from quire.engine.pages.data_files import split_page
+from quire.engine.pages.io_manager import IoManager
 from quire.engine.queues.prepared import Prepared, ref_of
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.block_reader import BlockMoved
@@ -141,21 +141,22 @@ class _Check:
     def space(self) -> None:
         """Pages in use are those that records, record pages and open work refer to."""
         managers = self._opened.places.managers
-        owned = [IntervalSet() for _ in managers]
+        owned = {manager: IntervalSet() for manager in managers}
         spaces: list[SpaceSnapshot] = []
 
         def look() -> None:
-            for file, first, end, whose in self._extents_in_use():
-                if owned[file].overlaps(first, end):
-                    path = managers[file].data.path
+            for manager, first, pages, whose in self._extents_in_use():
+                own, end = owned[manager], first + pages
+                if own.overlaps(first, end):
+                    path = manager.data.path
                     self._find(f"{path}: pages {first} to {end} ({whose}) have two owners")
-                owned[file].add(first, end)
+                own.add(first, end)
             self._held()
             spaces.extend(manager.space.snapshot() for manager in managers)
 
         self._context.sequencer.exclusive(look)
-        for io, own, (total, extents) in zip(managers, owned, spaces, strict=True):
-            path = io.data.path
+        for (manager, own), (total, extents) in zip(owned.items(), spaces, strict=True):
+            path = manager.data.path
             free = IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents.tolist()])
             both = [part for lo, hi in own for part in free.intersection(lo, hi)]
             if both:
@@ -168,31 +169,27 @@ class _Check:
             if last is not None and last[1] > total:
                 self._find(f"{path}: page {last[1] - 1} is in use and not there")
 
-    def _extents_in_use(self) -> Iterator[tuple[int, int, int, str]]:
-        """(number of the data file, first page, page behind the last, who has them)."""
+    def _extents_in_use(self) -> Iterator[tuple[IoManager, int, int, str]]:
+        """(the data file's I/O manager, first page, pages, who has them)."""
         places = self._opened.places
-
-        def extent(page: int, pages: int, whose: str) -> tuple[int, int, int, str]:
-            file, first = split_page(page, places.page_size)
-            places.data.file(file)  # raises StoreCorrupt if it is not there
-            return file, first, first + pages, whose
-
         for queue in self._context.state.queues.values():
             with queue.lock:
                 try:
                     for entry in queue.records.directory:
-                        yield extent(entry.page, 1, f"records of {queue.name!r}")
+                        yield *places.located(entry.page, 1), f"records of {queue.name!r}"
                     for ref in queue.records.stored():
                         if ref.kind == format.DATA and queue.unreleased(ref):
-                            yield extent(*places.extent_of(ref), f"queue {queue.name!r}")
+                            extent = places.extent_of(ref)
+                            yield *places.located(*extent), f"queue {queue.name!r}"
                 except QuireError as error:
                     self._find(f"queue {queue.name!r}: {error}")
         for page in self._opened.pages.retired:
-            yield extent(page, 1, "record page out of use")
+            yield *places.located(page, 1), "record page out of use"
         for prepared in self._context.state.prepared:
             for part in prepared.record.parts:
                 if part.kind == format.DATA:
-                    yield extent(*places.extent_of(part), f"prepared {prepared.record.xid!r}")
+                    extent = places.extent_of(part)
+                    yield *places.located(*extent), f"prepared {prepared.record.xid!r}"
 
     def _held(self) -> None:
         """The queues' counters against what prepared transactions hold (H1)."""
