@@ -46,9 +46,9 @@ class Checkpointer:
         self._settings, self._store_id = opened.settings, opened.store_id
         self._journal, self._sequencer = opened.journal, sequencer
         self._state = opened.state
-        self._places, self._pages = opened.places, opened.pages
+        self._places, self._pages = opened.places, opened.state.pages
         self._reader = opened.reader
-        self._reorganiser = Reorganiser(opened.places, opened.pages, opened.reader)
+        self._reorganiser = Reorganiser(opened.places, opened.state.pages, opened.reader)
         self._lock = threading.Lock()
         self.last_lsn = opened.checkpoint_lsn
         self.count = 0

@@ -65,7 +65,6 @@ class Opened:
     journal: Journal
     state: State
     places: Places
-    pages: RecordPages
     reader: BlockReader
     checkpoint_lsn: int
     recovered: Recovered
@@ -188,14 +187,13 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
     with ExitStack() as opening:
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
-        state, places, pages = restore(
-            env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
-        )
+        strategy = strategy_named(options.strategy)
+        state = restore(env, checkpoint, layout.ltds, data, strategy)
         journal, recovered = replay(env, layout.journal, checkpoint, state)
         opening.callback(journal.close)
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)
-        for manager in places.managers:
+        for manager in state.places.managers:
             manager.match_file()
         remove_older(env, layout.checkpoints, lsn)
         if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
@@ -203,8 +201,8 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
                 keep_spares(env, layout.checkpoints, spare_space)
         opening.pop_all()
     reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
-    places.before_removal = reader.forget_file
-    places.after_release = reader.forget
+    state.places.before_removal = reader.forget_file
+    state.places.after_release = reader.forget
     return Opened(
         env=env,
         layout=layout,
@@ -213,8 +211,7 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
         store_id=checkpoint.store_id,
         journal=journal,
         state=state,
-        places=places,
-        pages=pages,
+        places=state.places,
         reader=reader,
         checkpoint_lsn=lsn,
         recovered=recovered,

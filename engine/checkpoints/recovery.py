@@ -36,18 +36,17 @@ class Recovered:
 
 def restore(
     env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy
-) -> tuple[State, Places, RecordPages]:
+) -> State:
     """The state at the checkpoint's LSN."""
     try:
         places = Places(env, ltds_directory, data, read_spaces(checkpoint))
-        pages = RecordPages(data)
-        state = State(env, places, pages, strategy)
+        state = State(env, places, RecordPages(data), strategy)
         load(checkpoint, state.fold, state)
         released = checkpoint.document.get("released", ())
         places.remember_released(int(name, 16) for name in released)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
-    return state, places, pages
+    return state
 
 
 def replay(

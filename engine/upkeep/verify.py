@@ -183,7 +183,7 @@ class _Check:
                             yield *places.located(*extent), f"queue {queue.name!r}"
                 except QuireError as error:
                     self._find(f"queue {queue.name!r}: {error}")
-        for page in self._opened.pages.retired:
+        for page in self._context.state.pages.retired:
             yield *places.located(page, 1), "record page out of use"
         for prepared in self._context.state.prepared:
             for part in prepared.record.parts:
