@@ -23,7 +23,8 @@ from bench.counting_env import CountingEnv
 from bench.figure import Figure, Setting, at_most, exactly
 from bench.payloads import as_arrow
 from quire.engine import EmbeddedStore as Store
-from quire.engine import Piece, PieceReader
+from quire.engine import PieceReader
+from quire.info import Piece
 
 __all__ = ["run"]
 

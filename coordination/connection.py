@@ -38,8 +38,8 @@ from .xid import Xid
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from quire.engine import MessageId, MessageIds
     from quire.message import Message, Messages
+    from quire.message_id import MessageId, MessageIds
     from quire.store import Store
     from quire.transaction import Transaction
 

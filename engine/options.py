@@ -16,6 +16,9 @@ FIXED: Final = ("page_size", "segment_bytes", "data_files")
 _CHOICES: Final = {"write_buffer": ("shared", "per-queue"), "when_full": ("spill", "large")}
 
 
+_NAMED: Final = {"strategy": strategy_named, "ltds_compression": codec_named}
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a store works. Those in `FIXED` are fixed when the store is created.
@@ -52,28 +55,24 @@ class Options:
                 raise InvalidArgument(
                     f"unknown option {name!r}: there are {', '.join(sorted(known))}"
                 )
-            if name == "strategy":
-                strategy_named(value)
-                continue
-            if name == "ltds_compression":
-                codec_named(value)
-                continue
-            if name in _CHOICES:
-                if value not in _CHOICES[name]:
-                    raise InvalidArgument(
-                        f"option {name} = {value!r}: give one of {', '.join(_CHOICES[name])}"
-                    )
-                continue
-            number = (int, float) if known[name] == "float" else (int,)
-            if not isinstance(value, number) or isinstance(value, bool) or not value > 0:
-                what = "a number" if len(number) > 1 else "an int"
-                raise InvalidArgument(f"option {name} = {value!r}: give {what} above 0")
-            if name == "data_files" and value > limits.MAX_DATA_FILES:
-                raise InvalidArgument(
-                    f"option data_files = {value!r}: give 1 to {limits.MAX_DATA_FILES}"
-                )
+            if name in _NAMED:
+                _NAMED[name](value)
+            elif name in _CHOICES and value not in _CHOICES[name]:
+                wanted = f"one of {', '.join(_CHOICES[name])}"
+                raise InvalidArgument(f"option {name} = {value!r}: give {wanted}")
+            elif name not in _CHOICES:
+                _check_number(name, value, fractions=known[name] == "float")
         return cls(**values)
 
     def inline_limit(self, max_group_bytes: int) -> int:
         """A transaction's record has to fit a group with room for its parts."""
         return min(self.inline_limit_bytes, max_group_bytes // 2)
+
+
+def _check_number(name: str, value: Any, *, fractions: bool) -> None:
+    number = (int, float) if fractions else (int,)
+    if not isinstance(value, number) or isinstance(value, bool) or not value > 0:
+        what = "a number" if fractions else "an int"
+        raise InvalidArgument(f"option {name} = {value!r}: give {what} above 0")
+    if name == "data_files" and value > limits.MAX_DATA_FILES:
+        raise InvalidArgument(f"option data_files = {value!r}: give 1 to {limits.MAX_DATA_FILES}")

@@ -8,17 +8,18 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from quire.arguments import (
     NewQueue,
     check_file_number,
+    check_first,
     check_key,
     check_large,
     check_lease_id,
     check_lifetime,
     check_limit,
+    check_max_messages,
     check_name,
     check_owner,
     check_passed,
@@ -30,10 +31,11 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
     check_xid,
+    split_source,
 )
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
-from quire.engine.checkpoints.opened import Opened, open_files
+from quire.engine.checkpoints.opened import Opened, open_files, prepare_directory
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
@@ -42,7 +44,6 @@ from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.state import State
-from quire.engine.reading.browse import browse
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.lease import Leases
 from quire.engine.records.catalog import TYPES
@@ -62,6 +63,16 @@ from quire.errors import (
     StoreFailed,
     TransactionNotFound,
 )
+from quire.info import (
+    CatalogItem,
+    Lease,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from quire.journal import Journal
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
@@ -72,16 +83,6 @@ from quire.limits import (
 from quire.message import Messages
 from quire.writebuffer import WriteBuffers
 
-from .info import (
-    CatalogItem,
-    Lease,
-    PreparedInfo,
-    QueueInfo,
-    QueueRecord,
-    Report,
-    SubscriptionInfo,
-    TransactionInfo,
-)
 from .layout import Layout
 from .options import Options
 
@@ -101,24 +102,20 @@ class EmbeddedStore:
         self._lock = lock
         self._opened = opened
         self._context = context = _context(opened)
-        self._kept_back = KeptBack(
-            opened.env, opened.layout.checkpoints, opened.state, opened.places
-        )
+        self._kept_back = KeptBack(opened)
         self._checkpointer = Checkpointer(opened, context.sequencer, self._kept_back)
         opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
         context.sequencer.relieve = self._checkpointer.run
         self._leases = Leases(opened.env, opened.places, opened.journal)
-        self._maintenance = Maintenance(
-            opened.env, context, opened.journal, self._checkpointer, self._leases
-        )
+        self._maintenance = Maintenance(context, self._checkpointer, self._leases)
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = Definitions(
-            opened.env, opened.state, context.sequencer, opened.journal.max_group_bytes
+            opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
         _open_stores.add(self)
-        discard_unfinished(opened.env, context)
+        discard_unfinished(context)
         if background:
             opened.places.parallel = True
             self._maintenance.start()
@@ -288,7 +285,6 @@ class EmbeddedStore:
                 queues[index] = queue._replace(data_file=file_for(queue.name, files))
         if queues:
             self._definitions.create(queues)
-            self._maintenance.after_commit()
         return [state.queue(queue.name).info() for queue in queues]
 
     def drop_queue(self, name: str) -> None:
@@ -298,9 +294,7 @@ class EmbeddedStore:
         if it cannot be told what it holds.
         """
         self._state()
-        queue_id = self._definitions.drop(name)
-        self._maintenance.after_commit()
-        self._context.write_buffers.forget(queue_id)
+        self._context.write_buffers.forget(self._definitions.drop(name))
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: "queue" and "subscription" entries.
@@ -352,7 +346,6 @@ class EmbeddedStore:
         state = self._state()
         check_start(start)
         self._definitions.subscribe(queue, subscription, start)
-        self._maintenance.after_commit()
         target = state.queue(queue)
         return target.subscription_info(target.subscription(subscription))
 
@@ -364,7 +357,6 @@ class EmbeddedStore:
         self._state()
         check_name(subscription, "subscription")
         self._definitions.unsubscribe(queue, subscription)
-        self._maintenance.after_commit()
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
@@ -451,7 +443,13 @@ class EmbeddedStore:
         `source`: a queue (all its messages that are kept), or "queue/subscription" (those it has
         not read). `start`: the position to begin at; by default the first.
         """
-        return browse(self._context.delivery, self._state(), source, start, max_messages)
+        state = self._state()
+        check_max_messages(max_messages)
+        name, subscription = split_source(source)
+        first = check_first(start) or 0
+        queue = state.queue(name)
+        hidden = None if subscription is None else queue.subscription(subscription)
+        return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
 
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""
@@ -500,12 +498,7 @@ class EmbeddedStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     # Inside
@@ -607,8 +600,6 @@ def _not_open(transaction_id: int) -> TransactionNotFound:
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
     """Lock the store for this process. Raises what `Store.open` raises."""
-    from quire.engine.checkpoints.opened import prepare_directory
-
     try:
         prepare_directory(env, layout, create)
         return env.lock(layout.lock, owner or "a process using quire.open")

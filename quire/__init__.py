@@ -1,18 +1,6 @@
 """Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
 
 from quire.dumping import dump
-from quire.engine import (
-    Lease,
-    MessageId,
-    MessageIds,
-    Piece,
-    PreparedInfo,
-    QueueInfo,
-    QueueRecord,
-    Report,
-    SubscriptionInfo,
-    TransactionInfo,
-)
 from quire.errors import (
     AlreadyCommitted,
     CommitUnfinished,
@@ -45,7 +33,18 @@ from quire.errors import (
     XidExists,
 )
 from quire.form import compiled
+from quire.info import (
+    Lease,
+    Piece,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
 from quire.message import MESSAGE_SCHEMA, Message, Messages
+from quire.message_id import MessageId, MessageIds
 from quire.opening import connect, open, serve
 from quire.store import Store
 from quire.transaction import Transaction

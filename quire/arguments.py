@@ -150,9 +150,11 @@ def check_position(position: object) -> int:
 
 
 def check_range(start: object, end: object) -> tuple[int, int]:
-    """Two positions."""
-    if not is_int(start) or not is_int(end):
-        raise InvalidArgument(f"range [{start!r:.100}, {end!r:.100}): give positions")
+    """Two positions; whether the queue has them is the queue's to say."""
+    if not is_int(start) or not is_int(end) or not 0 <= start <= end:
+        raise InvalidArgument(
+            f"range [{start!r:.100}, {end!r:.100}): give positions, from 0 on, in order"
+        )
     return start, end
 
 

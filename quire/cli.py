@@ -298,8 +298,9 @@ def _checkpoint(options: argparse.Namespace) -> None:
 
 
 def _dump(options: argparse.Namespace) -> int:
+    from quire.dump_items import Finding, as_json
+    from quire.dump_words import in_words
     from quire.dumping import dump
-    from quire.engine.dump import Finding, as_json, in_words
 
     damaged = False
     for item in dump(

@@ -17,8 +17,9 @@ from quire.env import Env, OsEnv
 from quire.errors import QueueNotFound, QuireError, RemoteError
 
 if TYPE_CHECKING:
-    from quire.engine import QueueRecord
-    from quire.engine.dump import Choices, Item, Owner
+    from quire.dump_items import Item
+    from quire.engine.dump import Choices, Owner
+    from quire.info import QueueRecord
     from quire.remote import RemoteStore
 
 
@@ -43,8 +44,9 @@ def dump(
     `offline`: an owner is not asked for its open transactions. `limit` bounds
     each list, `start` is where it begins: an LSN, or a position in the queue.
 
-    The items are the values of `quire.engine.dump`: `in_words` makes lines of them, `as_json` plain
-    values. Damage is an item (`Finding`), never an exception. An owner may go on meanwhile.
+    The items are the values of `quire.dump_items`, whose `as_json` makes plain values of them;
+    `in_words` of `quire.dump_words` makes lines. Damage is an item (`Finding`), never an exception.
+    An owner may go on meanwhile.
 
     Raises StoreNotFound, QueueNotFound, InvalidArgument, and StoreVersion for a checkpoint that a
     newer release wrote.

@@ -257,6 +257,10 @@ class IntervalSet:
             ends[-1] = min(ends[-1], hi)
         return zip(starts, ends, strict=True)
 
+    def count(self, lo: int, hi: int) -> int:
+        """How many integers of [lo, hi) are in the set; of an empty range there are none."""
+        return sum(b - a for a, b in self.intersection(lo, hi)) if lo < hi else 0
+
     def gaps(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """The parts of [lo, hi) that are not in the set, in ascending order."""
         if lo >= hi:

@@ -13,9 +13,9 @@ from quire.message import Messages
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from quire.engine import (
+    from quire.engine import EmbeddedStore
+    from quire.info import (
         CatalogItem,
-        EmbeddedStore,
         Lease,
         PreparedInfo,
         QueueInfo,

@@ -12,7 +12,8 @@ from quire.arguments import Bytes
 from quire.message import Message, Messages
 
 if TYPE_CHECKING:
-    from quire.engine import EmbeddedTransaction, MessageId, MessageIds
+    from quire.engine import EmbeddedTransaction
+    from quire.message_id import MessageId, MessageIds
 
 Payloads: TypeAlias = Sequence[Bytes] | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from quire.arguments import Bytes
-from quire.engine import TransactionState
 from quire.errors import RemoteError
+from quire.info import TransactionState
 
 from .failures import raise_error
 from .fork_guard import guard

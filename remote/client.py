@@ -40,7 +40,8 @@ from quire.arguments import (
     check_type,
     check_xid,
 )
-from quire.engine import (
+from quire.errors import QueueNotFound, RemoteError
+from quire.info import (
     CatalogItem,
     Lease,
     PreparedInfo,
@@ -50,7 +51,6 @@ from quire.engine import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.errors import QueueNotFound, RemoteError
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Messages
 from quire.store import Status, Store

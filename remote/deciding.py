@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from quire.engine import TransactionState
 from quire.errors import ConnectionLost
+from quire.info import TransactionState
 
 from .channel import StreamEnded
 from .connection import Connection

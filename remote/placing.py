@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.engine import MessageIds
+from quire.message_id import MessageIds
 from quire.transaction import Transaction
 
 from .protocol import Header

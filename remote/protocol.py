@@ -46,8 +46,8 @@ from operator import index
 from typing import Final, TypeVar
 
 from quire.arguments import Bytes
-from quire.engine import TransactionState
 from quire.errors import InvalidArgument, RemoteError
+from quire.info import TransactionState
 
 from .limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, check_block
-from quire.engine import MessageId, MessageIds
 from quire.errors import RemoteError, TransactionError
 from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
+from quire.message_id import MessageId, MessageIds
 from quire.transaction import Payloads
 
 from .limits import SEND_AHEAD_BYTES

@@ -39,14 +39,15 @@ from quire.arguments import (
     check_version,
     check_xid,
 )
-from quire.engine import MessageId, MessageIds, TransactionState
 from quire.errors import (
     QuireError,
     TransactionAborted,
     TransactionClosed,
     TransactionTimeout,
 )
+from quire.info import TransactionState
 from quire.message import Message, Messages
+from quire.message_id import MessageId, MessageIds
 from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded

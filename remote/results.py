@@ -11,7 +11,8 @@ from functools import cache
 from types import UnionType
 from typing import TypeVar, cast, get_args, get_origin, get_type_hints
 
-from quire.engine import (
+from quire.errors import RemoteError
+from quire.info import (
     CatalogItem,
     Lease,
     Piece,
@@ -22,7 +23,6 @@ from quire.engine import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.errors import RemoteError
 
 Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Report
 T = TypeVar("T")

@@ -28,7 +28,6 @@ from quire.arguments import (
     check_version,
     check_xid,
 )
-from quire.engine import TransactionState
 from quire.errors import (
     ConnectionLost,
     QueueFull,
@@ -37,6 +36,7 @@ from quire.errors import (
     StoreClosed,
     TransactionClosed,
 )
+from quire.info import TransactionState
 from quire.ltds import check_foreign
 from quire.store import Store
 from quire.transaction import Transaction

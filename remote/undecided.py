@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quire.arguments import check_xid
-from quire.engine import TransactionState
 from quire.errors import InvalidArgument, RemoteError, TransactionClosed, TransactionNotFound
+from quire.info import TransactionState
 from quire.store import Store
 from quire.transaction import Transaction
 

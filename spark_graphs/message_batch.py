@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.engine import Piece, PieceReader
+from quire.engine import PieceReader
 from quire.errors import PositionLost, QuireError, StoreCorrupt
+from quire.info import Piece
 
 from . import connection, position_range
 from .limits import CACHED_ROWS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from quire.engine import Piece
+from quire.info import Piece
 
 from .limits import ASSUMED_MESSAGE_BYTES, PARTITION_BYTES, SMALL_BYTES
 

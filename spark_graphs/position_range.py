@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.engine import Lease, QueueInfo
 from quire.errors import PositionLost, QueueNotFound
+from quire.info import Lease, QueueInfo
 
 from .limits import LEASE_SECONDS, LEASE_TRIES
 from .options import EARLIEST, LATEST, Starts

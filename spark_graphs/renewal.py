@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from quire.engine import Lease
 from quire.errors import QuireError
+from quire.info import Lease
 
 from . import connection
 from .limits import LEASE_SECONDS

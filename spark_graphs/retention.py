@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from quire.arguments import Start
-from quire.engine import Lease
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
+from quire.info import Lease
 
 from . import connection, position_range
 from .offsets import Offset

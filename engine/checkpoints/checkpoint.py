@@ -16,8 +16,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TypeGuard
 
@@ -47,9 +46,9 @@ class Checkpointer:
         self._settings, self._store_id = opened.settings, opened.store_id
         self._journal, self._sequencer = opened.journal, sequencer
         self._state = opened.state
-        self._places, self._pages = opened.places, opened.pages
+        self._places, self._pages = opened.places, opened.state.pages
         self._reader = opened.reader
-        self._reorganiser = Reorganiser(opened.places, opened.pages, opened.reader)
+        self._reorganiser = Reorganiser(opened.places, opened.state.pages, opened.reader)
         self._lock = threading.Lock()
         self.last_lsn = opened.checkpoint_lsn
         self.count = 0
@@ -117,11 +116,9 @@ class Checkpointer:
             self._kept_back.renew(snapshot.lsn)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[object]:
         """No checkpoint happens meanwhile."""
-        with self._lock:
-            yield
+        return self._lock
 
     def _take(self) -> Snapshot:
         journal = self._journal

@@ -15,18 +15,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 
-from quire.engine.pages.places import Places
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
-from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
@@ -41,19 +37,19 @@ from quire.limits import (
     SPARE_STEP_BYTES_PER_QUEUE,
 )
 
+from .opened import Opened
+
 
 class KeptBack:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, directory: str, state: State, places: Places) -> None:
-        self._env = env
-        self._directory = directory
-        self._state = state
-        self._places = places
+    def __init__(self, opened: Opened) -> None:
+        self._env, self._directory = opened.env, opened.layout.checkpoints
+        self._state, self._places = opened.state, opened.places
         self._lock = threading.Lock()
         self._ledger_entries = 0  # those that were counted
         self._ledger_bytes = 0
-        self.bytes = spare_bytes(env, directory)  # what each spare has
+        self.bytes = spare_bytes(self._env, self._directory)  # what each spare has
 
     def admit(self) -> int:
         """Keep enough space back for what comes next (KB1): how many bytes of the journal.
@@ -67,11 +63,9 @@ class KeptBack:
         finally:
             self._lock.release()
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[object]:
         """While a checkpoint is being written, perhaps into a spare."""
-        with self._lock:
-            yield
+        return self._lock
 
     def renew(self, lsn: int) -> None:
         """There is a checkpoint at the LSN: those before it go, or become spares."""
@@ -144,10 +138,8 @@ def _json_bytes(text: str) -> int:
 def _bytes_of(queue: Queue) -> int:
     durable = queue.durable
     total = CHECKPOINT_QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
-    total += (
-        len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
-        + len(durable.released) * CHECKPOINT_INTERVAL_BYTES
-    )
+    total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
+    total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
     for subscription in list(durable.subscriptions.values()):
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
         total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES

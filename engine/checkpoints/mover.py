@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from quire.block import Block, EncodedBlock, Part, pack
+from quire.block import Block, Part, pack
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.io_worker import Work
 from quire.engine.pages.places import Extent, Places
@@ -127,12 +128,9 @@ class Mover:
     def _merge(self, refs: list[BlockRef]) -> Placed:
         if len(refs) == 1:
             return self._place(refs, self._reader.raw(refs[0]), refs[0].checksum)
-        block: EncodedBlock = pack(
-            [
-                Part(self._read(ref), 0, ref.count, ref.first_id, ref.time_us)
-                for ref in self.pace.over(refs)
-            ]
-        )
+        blocks = ((self._read(ref), ref) for ref in self.pace.over(refs))
+        parts = [Part(block, 0, ref.count, ref.first_id, ref.time_us) for block, ref in blocks]
+        block = pack(parts)
         return self._place(refs, block.data, int.from_bytes(block.data[:8], "little"))
 
     def _read(self, ref: BlockRef) -> Block:
@@ -151,16 +149,14 @@ class Mover:
         return placed
 
 
+@dataclass(slots=True)
 class Placed:
     """A block that was or will be written to `page` in the stead of `refs`; 0: there is no room."""
 
-    __slots__ = ("checksum", "length", "page", "refs")
-
-    def __init__(self, refs: list[BlockRef], length: int, checksum: int) -> None:
-        self.refs = refs
-        self.length = length
-        self.checksum = checksum
-        self.page = 0
+    refs: list[BlockRef]
+    length: int
+    checksum: int
+    page: int = 0
 
     def ref(self, page_size: int) -> BlockRef:
         first = self.refs[0]

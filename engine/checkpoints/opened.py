@@ -22,7 +22,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.options import FIXED, Options
@@ -64,7 +65,6 @@ class Opened:
     journal: Journal
     state: State
     places: Places
-    pages: RecordPages
     reader: BlockReader
     checkpoint_lsn: int
     recovered: Recovered
@@ -182,38 +182,27 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
                 f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
                 "the option out"
             )
-    options = Options(
-        **{
-            **{name: getattr(options, name) for name in Options.__slots__},
-            **{name: settings[name] for name in FIXED},
-        }
-    )
-    data = open_data_files(env, layout, options, checkpoint.store_id)
-    try:
-        recovered = Recovered()
-        state, places, pages = restore(
-            env, checkpoint, layout.ltds, data, strategy_named(options.strategy)
-        )
-        journal = replay(env, layout.journal, checkpoint, state, recovered)
-    except BaseException:
-        data.close()
-        raise
-    try:
+    fixed: dict[str, Any] = {name: settings[name] for name in FIXED}
+    options = replace(options, **fixed)
+    with ExitStack() as opening:
+        data = open_data_files(env, layout, options, checkpoint.store_id)
+        opening.callback(data.close)
+        strategy = strategy_named(options.strategy)
+        state = restore(env, checkpoint, layout.ltds, data, strategy)
+        journal, recovered = replay(env, layout.journal, checkpoint, state)
+        opening.callback(journal.close)
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)
-        for manager in places.managers:
+        for manager in state.places.managers:
             manager.match_file()
         remove_older(env, layout.checkpoints, lsn)
         if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
             with suppress(DiskFull):
                 keep_spares(env, layout.checkpoints, spare_space)
-    except BaseException:
-        data.close()
-        journal.close()
-        raise
+        opening.pop_all()
     reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data)
-    places.before_removal = reader.forget_file
-    places.after_release = reader.forget
+    state.places.before_removal = reader.forget_file
+    state.places.after_release = reader.forget
     return Opened(
         env=env,
         layout=layout,
@@ -222,8 +211,7 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
         store_id=checkpoint.store_id,
         journal=journal,
         state=state,
-        places=places,
-        pages=pages,
+        places=state.places,
         reader=reader,
         checkpoint_lsn=lsn,
         recovered=recovered,

@@ -36,31 +36,28 @@ class Recovered:
 
 def restore(
     env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy
-) -> tuple[State, Places, RecordPages]:
+) -> State:
     """The state at the checkpoint's LSN."""
     try:
         places = Places(env, ltds_directory, data, read_spaces(checkpoint))
-        pages = RecordPages(data)
-        state = State(env, places, pages, strategy)
+        state = State(env, places, RecordPages(data), strategy)
         load(checkpoint, state.fold, state)
         released = checkpoint.document.get("released", ())
         places.remember_released(int(name, 16) for name in released)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
-    return state, places, pages
+    return state
 
 
 def replay(
-    env: Env,
-    directory: str,
-    checkpoint: Checkpoint,
-    state: State,
-    recovered: Recovered,
-) -> Journal:
+    env: Env, directory: str, checkpoint: Checkpoint, state: State
+) -> tuple[Journal, Recovered]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
     No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
+
+    recovered = Recovered()
 
     def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:
         if address < checkpoint.lsn:
@@ -86,4 +83,4 @@ def replay(
         direct=True,
     )
     state.prepared.resume_reading()
-    return journal
+    return journal, recovered

@@ -212,13 +212,12 @@ class Reorganisation:
             return []
         try:
             moves = action(taken)
-        except DiskFull:
+        except BaseException as error:
             self._places.abandon(taken)
+            if not isinstance(error, DiskFull):
+                raise
             self._no_room = True
             return []
-        except BaseException:
-            self._places.abandon(taken)
-            raise
         self._mover.extents += taken
         queue.moved += [([old], new) for old, new in moves]
         for extent in taken:

@@ -207,12 +207,6 @@ def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
             state.catalog[SUBSCRIPTION][int(saved["subscription_id"])] = CatalogEntry(1, body)
 
 
-def _load_tail(checkpoint: Checkpoint, place: list[int]) -> PackedRecords:
-    """The records that are in no record page (L5 of `record_list`)."""
-    rows = checkpoint.rows(place, format.RECORD.itemsize // 8)
-    return PackedRecords.of(np.array(rows, dtype="<i8").tobytes())
-
-
 def _load_queue(
     checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
 ) -> None:
@@ -223,7 +217,8 @@ def _load_queue(
     for lo, hi in checkpoint.rows(entry["released"], 2):
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
-    queue.tail = _load_tail(checkpoint, entry.get("tail", [0, 0]))
+    tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD.itemsize // 8)
+    queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())  # in no record page (L5)
     for saved in entry["subscriptions"]:
         subscription_id = int(saved["subscription_id"])
         if saved["done"] is None:

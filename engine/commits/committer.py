@@ -33,7 +33,7 @@ from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .commit import Commit
-from .sequencer import Change, Sequencer
+from .sequencer import Sequencer
 from .written import CONTROL_BYTES, Written
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
@@ -72,11 +72,6 @@ class Committer:
     def failed(self) -> bool:
         """Whether what was submitted may be in the journal though it was not applied."""
         return self._journal.failed or self.sequencer.failure is not None
-
-    def submit(self, change: Change) -> None:
-        """Make a change durable and apply it (steps 4 and 5), and do what follows a commit."""
-        self.sequencer.submit(change)
-        self.after_commit()
 
     def commit(
         self,

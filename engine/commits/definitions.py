@@ -21,7 +21,7 @@ from quire.errors import InvalidArgument, QueueExists, QueueInUse, SubscriptionE
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES
 
-from .sequencer import Sequencer
+from .committer import Committer
 
 
 class Definition:
@@ -68,10 +68,10 @@ class Definition:
 class Definitions:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, sequencer: Sequencer, most_bytes: int) -> None:
+    def __init__(self, env: Env, state: State, committer: Committer, most_bytes: int) -> None:
         self._env = env
         self._state = state
-        self._sequencer = sequencer
+        self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
 
@@ -82,7 +82,9 @@ class Definitions:
         undo: Callable[[], None] = lambda: None,
     ) -> None:
         with self._one_at_a_time:
-            self._sequencer.submit(Definition(self._state, self._most_bytes, count, prepare, undo))
+            change = Definition(self._state, self._most_bytes, count, prepare, undo)
+            self._committer.sequencer.submit(change)
+        self._committer.after_commit()
 
     def create(self, queues: Sequence[NewQueue]) -> None:
         """Make them all, each in the data file named; or raise QueueExists, and make none."""

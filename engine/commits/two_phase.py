@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Protocol, cast
 
 from quire.engine.pages.places import Extent
-from quire.engine.queues.prepared import Prepared
+from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import QueueParts, State
 from quire.engine.records import format
@@ -95,20 +95,11 @@ class Decision:
         )
 
 
-class Preparing(Protocol):
+class Preparing(Participant, Protocol):
     """The transaction that is prepared."""
 
     id: int
     prepared: Prepared | None  # what the store holds for it
-
-    def turn_prepared(self) -> None:
-        """See `Participant` in `prepared`."""
-
-    def turn_decided(self, first_id: int | None) -> None:
-        """See there."""
-
-    def abandon(self, reason: str) -> None:
-        """See there."""
 
 
 class TwoPhase:

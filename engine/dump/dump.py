@@ -19,14 +19,9 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from quire.engine.layout import Layout, no_store
-from quire.env import Env
-from quire.errors import InvalidArgument, QuireError, StoreFailed
-from quire.journal import Geometry, geometry_of
-from quire.limits import DUMP_TRIES
-
-from .history import History
-from .items import (
+from quire.arguments import check_first, check_limit
+from quire.dump_items import (
+    INDIRECT,
     Finding,
     Item,
     LedgerEntry,
@@ -35,13 +30,19 @@ from .items import (
     StoreItem,
     SubscriptionItem,
 )
+from quire.engine.layout import Layout, no_store
+from quire.env import Env
+from quire.errors import InvalidArgument, QuireError, StoreFailed
+from quire.journal import Geometry, geometry_of
+from quire.limits import DUMP_TRIES
+
+from .history import History
 from .journal_items import Names, journal_record
 from .log import Log
 from .messages import list_messages
 from .pages import list_files, list_pages
 from .queue_state import QueueState
 from .records import (
-    INDIRECT,
     Listed,
     check_large_file,
     find_directories,
@@ -68,10 +69,9 @@ class Choices:
     owner: Owner | None = None  # what it says, where there is one
 
     def __post_init__(self) -> None:
-        for name, least in (("limit", 1), ("start", 0)):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < least):
-                raise InvalidArgument(f"{name} {value!r}: give an int of {least} or more")
+        if self.limit is not None:
+            check_limit(self.limit)
+        check_first(self.start)
         if self.messages and self.queue is None:
             raise InvalidArgument("messages are those of a queue: name one")
 
@@ -246,15 +246,11 @@ class _Dump:
             yield history.journal
         for queue in history.state.queues.values():
             yield from _queue_items(queue)
-            for item in self._queue(queue, history):
-                if isinstance(item, Finding):
-                    yield item
+            yield from _findings(self._queue(queue, history))
         yield from (history.prepared_item(xid) for xid in history.state.prepared)
         yield from self._open()
         yield from list_files(source, history)
-        for item in self._pages(history):
-            if isinstance(item, Finding):
-                yield item
+        yield from _findings(self._pages(history))
         for key, version in islice(history.state.ledger.items(), self._choices.limit):
             yield LedgerEntry(key, version)
 
@@ -307,6 +303,10 @@ class _Dump:
         if is_new:
             text += ": the creation of the store was not finished"
         return Finding("checkpoint", None, not is_new, text, lost)
+
+
+def _findings(items: Iterable[Item]) -> Iterator[Item]:
+    return (item for item in items if isinstance(item, Finding))
 
 
 def _queue_items(queue: QueueState) -> Iterator[Item]:

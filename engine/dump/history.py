@@ -9,16 +9,14 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
+from quire.dump_items import Finding, JournalItem, PreparedItem
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
 from quire.engine.records.prepared_record import DecisionRecord
 from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
-from .decoded import Decoded
-from .items import Finding, JournalItem, PreparedItem
-from .journal_items import Names
-from .log import Log
+from .log import Decoded, Log
 from .queue_state import Beside, QueueState
 from .saved import Saved
 from .source import Source
@@ -36,7 +34,6 @@ class History:
         self.findings: list[Finding] = []
         self.journal: JournalItem | None = None
         self._source = source
-        self._names = Names(saved)
         self._fold = Fold(self.state, Beside(self._fault))
         self._since_lsn = 0 if saved is None else saved.item.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
@@ -102,7 +99,6 @@ class History:
             self._damage = [lsn for lsn in self._damage if lsn >= address]
             if found.group.header.lsn > self._since_lsn:
                 self._doubt()
-        self._names.learn(found)
         if address < self._since_lsn or record.kind == KIND_GENERATION:
             return
         if said is None:

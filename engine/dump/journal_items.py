@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from quire.dump_items import Change, JournalRecord, LedgerEntry, Part, Read
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.prepared_record import DecisionRecord, PrepareRecord
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
-from .decoded import Decoded
-from .items import Change, JournalRecord, LedgerEntry, Part, Read
+from .log import Decoded
 from .saved import Saved
 from .source import Source
 

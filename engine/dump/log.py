@@ -8,17 +8,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Final, NamedTuple
 
+from quire.dump_items import Finding
+from quire.engine.records import format
+from quire.engine.records.fold import Said, decode
 from quire.errors import PositionLost, QuireError, StoreCorrupt
-from quire.journal import GROUP_HEADER_BYTES, Chain, Group, read_at, scan
+from quire.journal import GROUP_HEADER_BYTES, KIND_GENERATION, Chain, Group, Record, read_at, scan
 from quire.journal import Finding as JournalFinding
 
-from .decoded import Decoded, decode_record
-from .items import Finding
 from .saved import Saved, newest_saved
 from .source import Source
+
+KIND_NAMES: Final = {
+    KIND_GENERATION: "GENERATION",
+    format.COMMIT: "COMMIT",
+    format.CREATE_QUEUE: "CREATE_QUEUE",
+    format.DROP_QUEUE: "DROP_QUEUE",
+    format.SUBSCRIBE: "SUBSCRIBE",
+    format.UNSUBSCRIBE: "UNSUBSCRIBE",
+    format.PREPARE: "PREPARE",
+    format.COMMIT_PREPARED: "COMMIT_PREPARED",
+    format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
+    format.CATALOG: "CATALOG",
+}
+
+
+class Decoded(NamedTuple):
+    """A record of the journal, and what its body says."""
+
+    group: Group
+    record: Record
+    said: Said
+
+    @property
+    def name(self) -> str:
+        kind = self.record.kind
+        return KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
@@ -57,12 +86,9 @@ class Log:
         source = self.source
         segments = set(source.segments())
         chain = Chain(source.env, source.layout.journal, source.geometry, self._last_lsn, segments)
-        try:
+        with closing(chain), suppress(QuireError, OSError):
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
-        except (QuireError, OSError):
-            return False
-        finally:
-            chain.close()
+        return False
 
     def _groups(self) -> Iterator[Group | JournalFinding]:
         source, saved = self.source, self._saved
@@ -77,18 +103,15 @@ class Log:
         )
 
     def _records(self, group: Group) -> Iterator[Decoded | Finding]:
-        records = group.records()
-        while True:
-            try:
-                record = next(records)
-            except (StopIteration, StoreCorrupt):  # the scan tells it itself
-                return
-            try:
-                yield decode_record(group, record)
-            except QuireError as error:
-                file, offset = self.source.journal_place(record.address)
-                lost = "what this record changed"
-                yield Finding(file, offset, True, str(error), lost, record.address)
+        with suppress(StoreCorrupt):  # the scan tells it itself
+            for record in group.records():
+                try:
+                    said = decode(record.kind, record.body, f"record at LSN {record.address:#x}")
+                    yield Decoded(group, record, said)
+                except QuireError as error:
+                    file, offset = self.source.journal_place(record.address)
+                    lost = "what this record changed"
+                    yield Finding(file, offset, True, str(error), lost, record.address)
 
     def _finding(self, found: JournalFinding) -> Finding:
         file = self.source.relative(found.file)
@@ -111,11 +134,9 @@ class Log:
             return False
         if saved is None or now.item.restart_lsn > saved.item.restart_lsn:
             return True
+        first_page = lsn - lsn % size + source.geometry.page_size
         try:
-            first_page = lsn - lsn % size + source.geometry.page_size
             read_at(source.env, source.layout.journal, size, first_page, 0)
-        except PositionLost:
-            return True
-        except (QuireError, OSError):
-            return False
+        except (QuireError, OSError) as error:
+            return isinstance(error, PositionLost)
         return False

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from quire.block import Block
+from quire.dump_items import Finding, MessageItem
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.limits import PAYLOAD_START_BYTES
 from quire.ltds import LtdsReader
 from quire.message import MESSAGE_SCHEMA, Message
 
-from .items import Finding, MessageItem
 from .queue_state import QueueState
 from .source import UNREADABLE, Source
 
@@ -44,10 +44,9 @@ def list_messages(
 def _unreadable(source: Source, ref: BlockRef, error: BaseException, moved_on: bool) -> Finding:
     place = source.place(ref)
     lost = f"the messages at positions {ref.position} to {ref.end - 1}"
+    file, offset = place.file, place.address or 0
     if ref.kind == format.INLINE:
-        file, offset = source.journal_place(ref.address)
-    else:
-        file, offset = place.file, place.address or 0
+        offset %= source.geometry.segment_bytes
     if not moved_on:
         return Finding.of(file, offset, error, lost)
     text = (

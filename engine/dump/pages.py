@@ -6,18 +6,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import NamedTuple
 
+from quire.dump_items import FileItem, Finding, PagesItem
 from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
-from quire.ltds import LtdsReader, list_ids
+from quire.ltds import LtdsReader, list_ids, path_of
 
 from .history import History
-from .items import FileItem, Finding, PagesItem
 from .queue_state import QueueState
 from .records import list_records
 from .saved import Saved
@@ -26,8 +28,10 @@ from .told import Owner
 
 
 class _Use(NamedTuple):
+    """Pages of a data file, and what they hold."""
+
     first: int
-    pages: int
+    end: int
     use: str
     queue: QueueState
     position: int | None
@@ -44,8 +48,7 @@ class _Use(NamedTuple):
         return f"messages of queue {self.queue.title!r} at positions {self.position} to {end}"
 
 
-def _place(use: _Use) -> tuple[int, int]:
-    return use.first, use.pages
+Uses = defaultdict[int, list[_Use]]  # by the number of the file
 
 
 def list_pages(
@@ -55,80 +58,75 @@ def list_pages(
 
     With an owner those of open transactions, too (of the queues that it was asked of).
     """
-    uses: dict[int, list[_Use]] = {}
+    uses = Uses(list)
     for queue in history.state.queues.values():
-        yield from _uses(source, queue, uses)
-    _add_prepared(source, history, uses)
-    if owner is not None:
-        _add_open(source, history, owner, uses)
+        yield from _add_committed(source, queue, uses)
+    _add_uncommitted(source, history, owner, uses)
     numbers = set(source.data_files()) | set(uses)
     if saved is not None:
         numbers |= set(range(len(saved.spaces)))
     for number in sorted(numbers):
-        yield from _of_file(source, saved, number, sorted(uses.get(number, ()), key=_place))
+        yield from _of_file(source, saved, number, sorted(uses[number], key=lambda use: use[:2]))
 
 
-def _uses(source: Source, queue: QueueState, uses: dict[int, list[_Use]]) -> Iterator[Finding]:
-    size = source.geometry.page_size
+def _add_committed(source: Source, queue: QueueState, uses: Uses) -> Iterator[Finding]:
     for entry in queue.directory:
-        number, first = split_page(entry.page, size)
-        use = _Use(first, 1, "records", queue, entry.position, entry.end - entry.position)
-        uses.setdefault(number, []).append(use)
+        number, first = split_page(entry.page, source.geometry.page_size)
+        messages = entry.end - entry.position
+        uses[number].append(_Use(first, first + 1, "records", queue, entry.position, messages))
     for found in list_records(source, queue, 0):
         if isinstance(found, Finding):
             yield found
             continue
         record, ref = found
         if ref is not None and ref.kind == format.DATA and record.released < ref.count:
-            number, first, pages = _extent(source, ref)
-            use = _Use(first, pages, "block", queue, ref.position, ref.count)
-            uses.setdefault(number, []).append(use)
+            number, first, end = _extent(source, ref)
+            uses[number].append(_Use(first, end, "block", queue, ref.position, ref.count))
 
 
 def _extent(source: Source, block: BlockRef | Part) -> tuple[int, int, int]:
-    """The data file of a block, its first page there, and how many there are."""
+    """The data file of a block, its first page there, and the one behind its last."""
     size = source.geometry.page_size
     number, offset = split_address(block.address)
-    return number, offset // size, max(-(-block.length // size), 1)
+    first = offset // size
+    return number, first, first + max(-(-block.length // size), 1)
 
 
-def _add_prepared(source: Source, history: History, uses: dict[int, list[_Use]]) -> None:
-    """Pages of transactions in doubt.
+def _add_uncommitted(source: Source, history: History, owner: Owner | None, uses: Uses) -> None:
+    """Pages of transactions in doubt, and of open ones.
 
-    Where damage may hide the decision, who came later may have got them meanwhile.
+    Who came later may have got those of an open one meanwhile, and where damage may hide the
+    decision, those of one in doubt.
     """
-    taken = _taken(uses)
+    taken = defaultdict(
+        IntervalSet,
+        {
+            number: IntervalSet.from_list((use.first, use.end) for use in known)
+            for number, known in uses.items()
+        },
+    )
+    for queue, part, transaction, xid in _uncommitted(history, owner):
+        number, first, end = _extent(source, part)
+        if taken[number].overlaps(first, end) and (xid is None or not queue.certain):
+            continue
+        if xid is not None or _is_there(source, number, end):
+            use = "open" if xid is None else "prepared"
+            uses[number].append(_Use(first, end, use, queue, None, part.count, transaction, xid))
+            taken[number].add(first, end)
+
+
+def _uncommitted(
+    history: History, owner: Owner | None
+) -> Iterator[tuple[QueueState, Part, int | None, str | None]]:
+    """Blocks in data files, each with its queue and the number or the xid of who has put it."""
     for record in reversed(history.state.prepared.values()):
         for part in record.parts:
-            if part.kind != format.DATA:
-                continue
-            queue = history.by_id(part.queue_id)
-            number, first, pages = _extent(source, part)
-            held = taken.setdefault(number, IntervalSet())
-            if queue.certain or not held.overlaps(first, first + pages):
-                use = _Use(first, pages, "prepared", queue, None, part.count, xid=record.xid)
-                uses.setdefault(number, []).append(use)
-                held.add(first, first + pages)
-
-
-def _taken(uses: dict[int, list[_Use]]) -> dict[int, IntervalSet]:
-    return {
-        number: IntervalSet.from_list(sorted((u.first, u.first + u.pages) for u in known))
-        for number, known in uses.items()
-    }
-
-
-def _add_open(source: Source, history: History, owner: Owner, uses: dict[int, list[_Use]]) -> None:
-    """Pages of open transactions, but for those that somebody else has got meanwhile."""
-    taken = _taken(uses)
-    for queue in history.state.queues.values():
-        for transaction, part in owner.spilled(queue):
-            number, first, pages = _extent(source, part)
-            held = taken.setdefault(number, IntervalSet())
-            if not held.overlaps(first, first + pages) and _is_there(source, number, first + pages):
-                use = _Use(first, pages, "open", queue, None, part.count, transaction)
-                uses.setdefault(number, []).append(use)
-                held.add(first, first + pages)
+            if part.kind == format.DATA:
+                yield history.by_id(part.queue_id), part, None, record.xid
+    if owner is not None:
+        for queue in history.state.queues.values():
+            for transaction, part in owner.spilled(queue):
+                yield queue, part, transaction, None
 
 
 def _is_there(source: Source, number: int, end: int) -> bool:
@@ -142,6 +140,7 @@ def _of_file(
     source: Source, saved: Saved | None, number: int, uses: list[_Use]
 ) -> Iterator[PagesItem | Finding]:
     file = f"data/{number}.dat"
+    page_size = source.geometry.page_size
     try:
         total = source.data_pages(number)
     except UNREADABLE as error:
@@ -150,49 +149,36 @@ def _of_file(
     yield PagesItem(file, 0, 1, "header")
     page = 1
     for use in uses:
-        if use.first > page:
-            yield from _unused(saved, number, page, use.first)
-        if use.first < page:
-            yield Finding(
-                file, use.first * source.geometry.page_size, True,
-                f"page {use.first} has two owners", "one of the two",
-            )  # fmt: skip
-        elif use.first + use.pages > total:
-            yield Finding(
-                file, total * source.geometry.page_size, True,
-                f"the file has {total} pages: pages {use.first} to {use.first + use.pages - 1} are"
-                " not in it",
-                use.lost,
-            )  # fmt: skip
+        first, end = use.first, use.end
+        yield from _unused(saved, number, page, first)
+        if first < page:
+            text = f"page {first} has two owners"
+            yield Finding(file, first * page_size, True, text, "one of the two")
+        elif end > total:
+            text = f"the file has {total} pages: pages {first} to {end - 1} are not in it"
+            yield Finding(file, total * page_size, True, text, use.lost)
         yield PagesItem(
-            file, use.first, use.pages, use.use, use.queue.queue_id, use.queue.name,
+            file, first, end - first, use.use, use.queue.queue_id, use.queue.name,
             use.position, use.messages, use.transaction, use.xid,
         )  # fmt: skip
-        page = max(page, use.first + use.pages)
-    if page < total:
-        yield from _unused(saved, number, page, total)
+        page = max(page, end)
+    yield from _unused(saved, number, page, total)
 
 
-def _unused(saved: Saved | None, number: int, first: int, end: int) -> Iterator[PagesItem]:
+def _unused(saved: Saved | None, number: int, page: int, end: int) -> Iterator[PagesItem]:
     """Free, as the checkpoint says, or released or taken by somebody since."""
     file = f"data/{number}.dat"
-    if saved is None or number >= len(saved.spaces):
-        yield PagesItem(file, first, end - first, "other")
-        return
-    total, free = saved.spaces[number]
-    page = first
-    while page < end:
-        is_free = page >= total or free.contains(page)
-        run = end
-        if page < total:
-            edge = (
-                free.first_gap(page)
-                if is_free
-                else next((lo for lo, _ in free.intersection(page, end)), end)
-            )
-            run = min(end, edge)
-        yield PagesItem(file, page, run - page, "free" if is_free else "other")
-        page = run
+    free: list[tuple[int, int]] = []
+    if saved is not None and number < len(saved.spaces) and page < end:
+        total, known = saved.spaces[number]
+        free = [*known.intersection(page, end), (max(total, page), end)]
+    for lo, hi in IntervalSet.from_list(run for run in free if run[0] < run[1]):
+        if page < lo:
+            yield PagesItem(file, page, lo - page, "other")
+        yield PagesItem(file, lo, hi - lo, "free")
+        page = hi
+    if page < end:
+        yield PagesItem(file, page, end - page, "other")
 
 
 def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]:
@@ -213,18 +199,10 @@ def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]
         queue, xid = prepared.get(ltds_id, (held.get(ltds_id), None))
         size = 0
         messages: int | None = None
-        try:
-            size = _size(source, ltds_id)
+        with suppress(*UNREADABLE):
+            # Not finished, or gone, or damaged: where a record needs it, that one tells.
+            with closing(env.open_file(path_of(directory, ltds_id), read_only=True)) as file:
+                size = file.size()
             with LtdsReader(env, directory, ltds_id, source.geometry.store_id) as reader:
                 messages = reader.count
-        except UNREADABLE:
-            pass  # not finished, or gone, or damaged: where a record needs it, that one tells
         yield FileItem(f"ltds/{ltds_id:016x}.ltds", size, messages, queue, xid)
-
-
-def _size(source: Source, ltds_id: int) -> int:
-    file = source.env.open_file(f"{source.layout.ltds}/{ltds_id:016x}.ltds", read_only=True)
-    try:
-        return file.size()
-    finally:
-        file.close()

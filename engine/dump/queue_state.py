@@ -59,9 +59,7 @@ class QueueState:
 
     def released_of(self, ref: BlockRef) -> int:
         """How many of the record's messages are released."""
-        if ref.count < 1:
-            return 0
-        return sum(hi - lo for lo, hi in self.released.intersection(ref.position, ref.end))
+        return self.released.count(ref.position, ref.end)
 
     def tail_from(self, position: int) -> Iterator[TailRecord]:
         records = self.durable.tail.between(0, len(self._told))
@@ -89,7 +87,7 @@ class QueueState:
         self.durable.unsubscribe(subscription_id)
 
     def drop(self) -> None:
-        self.durable.drop()
+        """It is in no list any more."""
 
 
 class Beside:

@@ -9,20 +9,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
+from quire.dump_items import COMMIT, INDIRECT, MESSAGES, OPEN, PREPARE, Finding, QueueRecord
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.commit_record import Part
 from quire.engine.records.durable_state import PageEntry
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.ltds import LtdsReader
 
-from .items import Finding, QueueRecord
 from .queue_state import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, Source
 
-OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
-COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
 Listed = tuple[QueueRecord, BlockRef | None]
+
+
+def kind_name(ref: BlockRef | Part) -> str:
+    """A record of messages, or an INDIRECT one."""
+    return INDIRECT if ref.kind == format.LTDS else MESSAGES
 
 
 def list_sealed(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
@@ -92,7 +97,7 @@ def message_record(
     return QueueRecord(
         queue_id=queue.queue_id,
         queue=queue.name,
-        name=INDIRECT if ref.kind == format.LTDS else MESSAGES,
+        name=kind_name(ref),
         transaction=None if told is None else told.transaction,
         lsn=None if told is None else told.lsn,
         position=ref.position,
@@ -114,28 +119,14 @@ def prepared_records(
     """What transactions in doubt hold of the queue: they have their place when they are decided."""
     for record in prepared:
         parts = [part for part in record.parts if part.queue_id == queue.queue_id]
-        if not parts:
-            continue
-        yield QueueRecord(queue.queue_id, queue.name, OPEN, xid=record.xid), None
-        for part in parts:
-            yield (
-                QueueRecord(
-                    queue.queue_id,
-                    queue.name,
-                    INDIRECT if part.kind == format.LTDS else MESSAGES,
-                    messages=part.count,
-                    charge=part.charge,
-                    place=source.place(part),
-                    xid=record.xid,
-                ),
-                None,
-            )
-        yield (
-            QueueRecord(
-                queue.queue_id, queue.name, PREPARE, time_us=record.prepared_us, xid=record.xid
-            ),
-            None,
-        )
+        if parts:
+            of_it = partial(QueueRecord, queue.queue_id, queue.name, xid=record.xid)
+            yield of_it(OPEN), None
+            for part in parts:
+                name, place = kind_name(part), source.place(part)
+                held = of_it(name, messages=part.count, charge=part.charge, place=place)
+                yield held, None
+            yield of_it(PREPARE, time_us=record.prepared_us), None
 
 
 def check_large_file(source: Source, ref: BlockRef) -> Finding | None:

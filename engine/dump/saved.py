@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quire.dump_items import CheckpointItem, Finding
 from quire.engine.checkpoints.snapshot import load
 from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.layout import Layout
@@ -20,7 +21,6 @@ from quire.errors import QuireError, StoreCorrupt, StoreVersion
 from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
-from .items import CheckpointItem, Finding
 from .queue_state import Beside, QueueState
 
 _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
 
 from quire.block import Block
+from quire.dump_items import Place
 from quire.engine.layout import Layout
 from quire.engine.pages.data_file import HEADER_BYTES, check_header
 from quire.engine.pages.data_files import split_address, split_page
@@ -24,8 +26,6 @@ from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Geometry, list_segments, read_at, segment_path
 from quire.limits import DUMP_SEARCH_BYTES, MAX_DATA_FILE_BYTES
-
-from .items import Place
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
@@ -40,11 +40,8 @@ class Source:
         self.layout = layout
         self.geometry = geometry
         self._files: dict[int, File] = {}
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._closing = ExitStack()
+        self.close = self._closing.close
 
     # Names
 
@@ -142,14 +139,12 @@ class Source:
             offset += pages * size
 
     def _data(self, number: int) -> File:
-        file = self._files.get(number)
-        if file is None:
-            file = self.env.open_file(self.layout.data_file(number), read_only=True)
-            try:
+        if number not in self._files:
+            with ExitStack() as opening:
+                file = self.env.open_file(self.layout.data_file(number), read_only=True)
+                opening.callback(file.close)
                 store_id, _, page_size = self.geometry
                 check_header(file.path, file.read(0, HEADER_BYTES), page_size, store_id, number)
-            except BaseException:
-                file.close()
-                raise
+                self._closing.push(opening.pop_all())
             self._files[number] = file
-        return file
+        return self._files[number]

@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from quire.engine.info import QueueRecord as Told
+from quire.dump_items import COMMIT, OPEN, ROLLBACK, Finding, QueueRecord
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part
+from quire.info import QueueRecord as Told
 from quire.limits import MOST_TOLD_RECORDS
 
-from .items import Finding, QueueRecord
 from .queue_state import QueueState, TailRecord
-from .records import COMMIT, OPEN, ROLLBACK, Listed, control, list_tail, message_record
+from .records import Listed, control, list_tail, message_record
 from .source import Source
 
 

@@ -42,7 +42,7 @@ from __future__ import annotations
 import copy
 import os.path
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from struct import Struct
 from threading import Lock, RLock, Semaphore
 from typing import Final
@@ -104,10 +104,9 @@ class DataFile:
         for certain; and `ensure`, as a file without direct writes may have lost its growth.
 
         Raises StoreCorrupt when the file is missing, damaged, or of another store, number or page
-        size,
-        StoreVersion for another format version, DiskFull when there is no room to create it.
+        size, StoreVersion for another format version, DiskFull when there is no room to create it.
+        What sizes there may be, the journal and `Options` have checked.
         """
-        _check_arguments(page_size, store_id, grow_bytes)
         self.path = path
         self.page_size = page_size
         self._grow_pages = -(-grow_bytes // page_size)
@@ -147,8 +146,6 @@ class DataFile:
 
     def pages_for(self, length: int) -> int:
         """How many pages `length` bytes take."""
-        if length < 0:
-            raise InvalidArgument(f"length {length}: give 0 or more bytes")
         return -(-length // self.page_size)
 
     # Content
@@ -158,8 +155,7 @@ class DataFile:
 
         Raises StoreCorrupt for bytes beyond the end: whatever points there is wrong.
         """
-        if offset < 0 or length < 0:
-            raise InvalidArgument(f"cannot read {length} bytes at {offset}: give no negatives")
+        assert offset >= 0 <= length
         with self._lock:
             if self._closed:
                 raise _closed(self.path)
@@ -331,8 +327,7 @@ class DataFile:
     def _check_usable(self) -> None:
         if self._closed:
             raise _closed(self.path)
-        if self._failure is not None:
-            raise _failed(self.path, self._failure)
+        self._check_failure()
 
     @contextmanager
     def _failing(self, doing: str, unless: type[OSError] | None = None) -> Iterator[None]:
@@ -424,12 +419,9 @@ def _make(env: Env, path: str, page_size: int, store_id: int, number: int) -> No
         unfinished = path + UNFINISHED_SUFFIX
         if env.exists(unfinished):
             env.remove(unfinished)
-        file = env.open_file(unfinished, create=True, direct=True)
-        try:
+        with closing(env.open_file(unfinished, create=True, direct=True)) as file:
             file.write(0, _header_page(env, page_size, store_id, number))
             file.sync()
-        finally:
-            file.close()
         env.rename(unfinished, path)
         try:
             env.sync_directory(directory)
@@ -482,18 +474,6 @@ def check_header(path: str, header: bytes, page_size: int, store_id: int, number
         )
     if its_page_size != page_size:
         raise StoreCorrupt(f"{path} has pages of {its_page_size} bytes, the store of {page_size}")
-
-
-def _check_arguments(page_size: int, store_id: int, grow_bytes: int) -> None:
-    if not MIN_PAGE_SIZE_BYTES <= page_size <= MAX_PAGE_SIZE_BYTES or page_size & (page_size - 1):
-        raise InvalidArgument(
-            f"page_size {page_size}: give a power of two from {MIN_PAGE_SIZE_BYTES} to"
-            f" {MAX_PAGE_SIZE_BYTES} bytes"
-        )
-    if not 0 <= store_id < 1 << 64:
-        raise InvalidArgument(f"store_id {store_id}: give an unsigned 64-bit number")
-    if grow_bytes < 1:
-        raise InvalidArgument(f"grow_bytes {grow_bytes}: give 1 byte or more")
 
 
 def _closed(path: str) -> StoreClosed:

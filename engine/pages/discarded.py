@@ -22,6 +22,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from quire.env import Env, File
 from quire.limits import REMOVAL_SLICE_BYTES
@@ -81,14 +82,12 @@ class DiscardedFiles:
     def _begin(self) -> bool:
         """Take the next file's name; False if there is none."""
         while self._waiting:
-            ltds_id = self._waiting[0]
-            try:
-                self._cutting = self._env.open_file(path_of(self._ltds_directory, ltds_id))
-            except FileNotFoundError:  # as after a kill: that it is gone need not be durable
-                self._take_name()
-                continue
+            path = path_of(self._ltds_directory, self._waiting[0])
+            with suppress(FileNotFoundError):  # as after a kill; that need not be durable
+                self._cutting = self._env.open_file(path)
             self._take_name()
-            return True
+            if self._cutting is not None:
+                return True
         return False
 
     def _take_name(self) -> None:

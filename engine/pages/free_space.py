@@ -106,13 +106,11 @@ class FreeSpace:
     def commit(self, first: int, pages: int) -> None:
         """Pending pages (a whole allocation or a part) are in use from now on."""
         with self._lock:
-            self._check_range("commit", first, pages)
             self._take_pending("commit", first, pages)
 
     def abandon(self, first: int, pages: int) -> None:
         """Pending pages (a whole allocation or a part) are free again."""
         with self._lock:
-            self._check_range("abandon", first, pages)
             self._take_pending("abandon", first, pages)
             self._release(first, first + pages)
 
@@ -188,12 +186,11 @@ class FreeSpace:
     def shrink_tail(self) -> int:
         """Drop the free extent at the end of the file, if there is one; the new page count."""
         with self._lock:
-            if self._length_by_first:
-                first, pages = self._length_by_first.peekitem(-1)
-                if first + pages == self._total_pages:
-                    self._take(first, first + pages)
-                    self._total_pages = first
-            return self._total_pages
+            end = self._end_in_use()
+            if end < self._total_pages:
+                self._take(end, self._total_pages)
+                self._total_pages = end
+            return end
 
     # Questions
 
@@ -231,11 +228,7 @@ class FreeSpace:
     def end_in_use(self) -> int:
         """The first page of the free extent at the end; the page count if there is none."""
         with self._lock:
-            if self._length_by_first:
-                first, pages = self._length_by_first.peekitem(-1)
-                if first + pages == self._total_pages:
-                    return int(first)
-            return self._total_pages
+            return self._end_in_use()
 
     def below(self, end: int) -> FreeSpace:
         """A map of its own of the pages below `end`: free is what is free now."""
@@ -289,6 +282,10 @@ class FreeSpace:
         extent = self._extent_at_or_before(end - 1)
         return extent is not None and extent[1] > first
 
+    def _end_in_use(self) -> int:
+        last = self._extent_at_or_before(self._total_pages)
+        return self._total_pages if last is None or last[1] < self._total_pages else last[0]
+
     def _take(self, first: int, end: int) -> None:
         """Cut [first, end) out of the free extent that holds it."""
         extent = self._extent_at_or_before(first)
@@ -323,6 +320,7 @@ class FreeSpace:
         self._by_length.remove((end - first, first))
 
     def _take_pending(self, doing: str, first: int, pages: int) -> None:
+        self._check_range(doing, first, pages)
         if not self._pending.covers(first, first + pages):
             raise StoreCorrupt(f"cannot {doing} pages {_shown(first, pages)}: they are not pending")
         self._pending.remove(first, first + pages)

@@ -27,16 +27,12 @@ class IoManager:
         self._freeing = threading.Lock()
         self._withheld: list[tuple[int, int]] | None = None  # released pages (P4)
 
-    def pages_for(self, pieces: Sequence[Piece]) -> int:
-        """How many pages the pieces take, each from the beginning of a page."""
-        return sum(self.data.pages_for(len(piece)) for piece in pieces)
-
     def write(self, pieces: Sequence[Piece]) -> tuple[int, int]:
         """Write the pieces one after another to pages that are pending then: (first page, pages).
 
         Durable after a sync of the file. Raises `DiskFull` with nothing changed.
         """
-        pages = self.pages_for(pieces)
+        pages = sum(self.data.pages_for(len(piece)) for piece in pieces)
         first = self._allocate(pages)
         try:
             self.data.write_extent(first, pieces)

@@ -18,6 +18,7 @@ Each data file belongs to an I/O manager. Pages are numbered over all of them (s
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.env import Env
-from quire.errors import StoreCorrupt, StoreFailed
+from quire.errors import StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
 
@@ -66,7 +67,7 @@ class Places:
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
         self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
-        self._ltds_pins: dict[int, int] = {}
+        self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
 
     # Pages that are being written
@@ -105,7 +106,7 @@ class Places:
 
     def write_to(self, extent: Extent, piece: Piece) -> None:
         """Write a piece to pending pages. Raises `DiskFull`; they stay pending."""
-        manager, first, _ = self._located(*extent)
+        manager, first, _ = self.located(*extent)
         manager.data.write_extent(first, [piece])
 
     def sync(self, files: Iterable[int]) -> None:
@@ -122,13 +123,13 @@ class Places:
     def keep(self, extents: Iterable[Extent]) -> None:
         """Pending pages are in use from now on."""
         for extent in extents:
-            manager, first, pages = self._located(*extent)
+            manager, first, pages = self.located(*extent)
             manager.space.commit(first, pages)
 
     def abandon(self, extents: Iterable[Extent]) -> None:
         """Pending pages are free again."""
         for extent in extents:
-            manager, first, pages = self._located(*extent)
+            manager, first, pages = self.located(*extent)
             manager.space.abandon(first, pages)
 
     # Pages in use
@@ -155,7 +156,7 @@ class Places:
 
     def commit(self, part: Part, live: bool) -> None:
         """A committed transaction holds the part's pages from now on."""
-        manager, first, pages = self._located(*self.extent_of(part))
+        manager, first, pages = self.located(*self.extent_of(part))
         if live:
             manager.space.commit(first, pages)
         else:
@@ -166,7 +167,7 @@ class Places:
         self.after_release(refs)
         for ref in refs:
             if ref.kind == format.DATA:
-                manager, first, pages = self._located(*self.extent_of(ref))
+                manager, first, pages = self.located(*self.extent_of(ref))
                 manager.free(first, pages)
             elif ref.kind == format.LTDS:
                 with self._lock:
@@ -175,17 +176,28 @@ class Places:
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""
-        manager, first, pages = self._located(page, 1)
+        manager, first, pages = self.located(page, 1)
         manager.space.free(first, pages)
 
     def pin(self, ref: BlockRef) -> None:
-        """Keep a block's pages (P3)."""
-        manager, first, pages = self._located(*self.extent_of(ref))
-        manager.space.pin(first, pages)
+        """Keep a block's pages, or a large transaction's file (P3)."""
+        if ref.kind == format.LTDS:
+            with self._lock:
+                self._ltds_pins[ref.address] += 1
+        else:
+            manager, first, pages = self.located(*self.extent_of(ref))
+            manager.space.pin(first, pages)
 
     def unpin(self, ref: BlockRef) -> None:
-        manager, first, pages = self._located(*self.extent_of(ref))
-        manager.space.unpin(first, pages)
+        """Undo one `pin` of the same."""
+        if ref.kind == format.LTDS:
+            with self._lock:
+                self._ltds_pins[ref.address] -= 1
+                if not self._ltds_pins[ref.address]:
+                    del self._ltds_pins[ref.address]
+        else:
+            manager, first, pages = self.located(*self.extent_of(ref))
+            manager.space.unpin(first, pages)
 
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
@@ -212,16 +224,12 @@ class Places:
         for manager in self.managers:
             manager.worker.stop()
 
-    def _located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
+    def located(self, page: int, pages: int) -> tuple[IoManager, int, int]:
         """The I/O manager of an extent, and its pages as the file numbers them."""
         if page < self._file_pages:
             return self.managers[0], page, pages
         file, first = split_page(page, self.page_size)
-        if file >= len(self.managers):
-            raise StoreCorrupt(
-                f"there is no data file {file}: the store has {len(self.managers)}; restore it "
-                "from a copy"
-            )
+        self.data.file(file)  # raises StoreCorrupt if it is not there
         return self.managers[file], first, pages
 
     def _several(self, files: int) -> bool:
@@ -246,16 +254,6 @@ class Places:
         work.finish()
 
     # Large transactions' files
-
-    def pin_ltds(self, ltds_id: int) -> None:
-        with self._lock:
-            self._ltds_pins[ltds_id] = self._ltds_pins.get(ltds_id, 0) + 1
-
-    def unpin_ltds(self, ltds_id: int) -> None:
-        with self._lock:
-            self._ltds_pins[ltds_id] -= 1
-            if not self._ltds_pins[ltds_id]:
-                del self._ltds_pins[ltds_id]
 
     def sweep(self, *, sliced: bool = False) -> int:
         """Remove the files that nobody needs any more (P3, P5); how many were released.

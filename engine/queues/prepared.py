@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
-from quire.engine.info import PreparedInfo
 from quire.engine.pages.places import Places
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
@@ -30,6 +29,7 @@ from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
 from quire.engine.records.prepared_record import PrepareRecord, pack_prepare
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
+from quire.info import PreparedInfo
 from quire.journal import RECORD_HEADER_BYTES
 from quire.ltds import is_foreign
 
@@ -158,10 +158,6 @@ class PreparedTransactions:
         for entry in record.entries:
             self._keys[entry.key] = record.xid
 
-    def withdraw(self, prepared: Prepared) -> None:
-        """The record was not written."""
-        self._forget(prepared)
-
     def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         """The PREPARE record is durable: see `Effects.held`."""
         prepared = self._by_xid.get(record.xid)
@@ -225,7 +221,7 @@ class PreparedTransactions:
                     reader.wake()
                 else:
                     subscription.delivered -= end - start
-        self._forget(prepared)
+        self.withdraw(prepared)
         if prepared.participant is not None:
             prepared.participant.turn_decided(first_id)
             prepared.participant = None
@@ -241,7 +237,8 @@ class PreparedTransactions:
                 if part.kind != format.LTDS or not is_foreign(part.address):
                     self._places.free([ref_of(part)])
 
-    def _forget(self, prepared: Prepared) -> None:
+    def withdraw(self, prepared: Prepared) -> None:
+        """The PREPARE record was not written, or the decision is."""
         del self._by_xid[prepared.record.xid]
         for entry in prepared.record.entries:
             del self._keys[entry.key]

@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Any
 
-from quire.engine.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
@@ -37,6 +36,7 @@ from quire.engine.records.durable_state import (
 )
 from quire.engine.strategies import Strategy
 from quire.errors import SubscriptionNotFound
+from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 

@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from quire.engine.info import QueueRecord
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.engine.records.commit_record import Part
+from quire.info import QueueRecord
 from quire.limits import LOGGED_ROLLBACKS
 
 OPEN: Final = "OPEN"

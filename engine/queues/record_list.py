@@ -43,12 +43,8 @@ class RecordList:
         """
         if start >= end:
             return
-        index = max(bisect_right(self._starts, start) - 1, 0)
-        for entry in islice(self.directory, index, None):
-            if entry.position >= end:
-                return
-            if start < entry.end:
-                yield from self._load(entry).overlapping(start, end)
+        for entry in self._entries(start, end):
+            yield from self._load(entry).overlapping(start, end)
         yield from self.tail.overlapping(start, end)
 
     def at_hand(self, start: int, end: int) -> bool:
@@ -100,11 +96,6 @@ class RecordList:
         for entry in self.directory:
             yield from self.read_page(entry)
         yield from self.tail
-
-    def first_position(self) -> int | None:
-        if self.directory:
-            return self.directory[0].position
-        return self.tail[0].position if self.tail else None
 
     def drop_pages(self, start: int, end: int, released: IntervalSet) -> None:
         """Forget the record pages that overlap [start, end) and are released as a whole (L4)."""

@@ -110,6 +110,30 @@ class Delivery:
                 ) from moved
             return [part for p in again for part in self.fetch(queue, p, deliveries)]
 
+    def browse(
+        self, queue: Queue, hidden: Subscription | None, start: int, max_messages: int
+    ) -> list[Delivered]:
+        """Committed messages from a position on, in order, but what the subscription has read.
+
+        Nothing is taken; without a subscription they are all that the queue keeps.
+        """
+        parts: list[Delivered] = []
+        while max_messages:
+            with queue.lock:
+                if queue.dropped:
+                    raise QueueNotFound(f"queue {queue.name!r} was dropped")
+                done = queue.released if hidden is None else hidden.done
+                start = done.first_gap(start)
+                if start >= queue.end_position:
+                    break
+                end = min(start + max_messages, queue.end_position)
+                pointers = queue.pointers(start, next(done.gaps(start, end))[1])
+            for pointer in pointers:
+                parts += self.fetch(queue, pointer, 1)
+            max_messages -= pointers[-1].end_position - start
+            start = pointers[-1].end_position
+        return parts
+
     def give_back(
         self,
         queue: Queue,

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 
 from quire.block import Block, slices_to_arrow
-from quire.engine.info import Piece
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
 from quire.env import Env, File, OsEnv
-from quire.errors import PositionLost, StoreCorrupt, StoreNotFound
+from quire.errors import PositionLost, StoreCorrupt
+from quire.info import Piece
 from quire.journal import segment_path
 from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
@@ -114,19 +115,12 @@ class PieceReader:
         return block
 
     def _newest_checkpoint(self) -> Checkpoint:
-        tries = 0
-        while True:
-            try:
+        for _ in range(CHECKPOINT_TRIES):
+            with suppress(FileNotFoundError):  # the owner has made a newer one meanwhile
                 newest = list_checkpoints(self._env, self._layout.checkpoints)
-                if not newest:
-                    raise no_store(self._layout)
-                return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
-            except StoreNotFound:
-                raise
-            except FileNotFoundError:  # the owner has made a newer one meanwhile
-                tries += 1
-                if tries == CHECKPOINT_TRIES:
-                    raise no_store(self._layout) from None
+                if newest:
+                    return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
+        raise no_store(self._layout)
 
     def _file(self, path: str) -> File:
         file = self._files.get(path)

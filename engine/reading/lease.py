@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 
-from quire.engine.info import Lease, Piece
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
@@ -18,6 +17,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, StoreCorrupt
+from quire.info import Lease, Piece
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
 
@@ -37,8 +37,6 @@ class Leases:
 
     def take(self, queue: Queue, start: int, end: int, seconds: float) -> Lease:
         """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone."""
-        if not 0 <= start <= end:
-            raise InvalidArgument(f"range [{start}, {end}): give positions, from 0 on, in order")
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
         with queue.lock:
@@ -113,12 +111,10 @@ class Leases:
         pinned: list[BlockRef] = []
         try:
             for ref in refs:
-                if ref.kind == format.DATA:
-                    self._places.pin(ref)
-                elif ref.kind == format.LTDS:
-                    self._places.pin_ltds(ref.address)
-                else:
+                if ref.kind == format.INLINE:
                     self._journal.pin(self._journal.segment_of(ref.address))
+                else:
+                    self._places.pin(ref)
                 pinned.append(ref)
         except (StoreCorrupt, PositionLost):
             self._unpin(pinned)
@@ -126,12 +122,10 @@ class Leases:
 
     def _unpin(self, refs: list[BlockRef]) -> None:
         for ref in refs:
-            if ref.kind == format.DATA:
-                self._places.unpin(ref)
-            elif ref.kind == format.LTDS:
-                self._places.unpin_ltds(ref.address)
-            else:
+            if ref.kind == format.INLINE:
                 self._journal.unpin(self._journal.segment_of(ref.address))
+            else:
+                self._places.unpin(ref)
 
 
 def _piece(pointer: Pointer) -> Piece:

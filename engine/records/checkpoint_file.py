@@ -19,6 +19,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,14 +156,11 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
 
 
 def _write_file(env: Env, path: str, data: bytes | bytearray) -> None:
-    file = env.open_file(path, create=True)
-    try:
+    with closing(env.open_file(path, create=True)) as file:
         file.truncate(0)  # what an earlier opening did not finish may be longer
         file.allocate(0, len(data))
         file.write(0, data)
         file.sync()
-    finally:
-        file.close()
 
 
 def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> bool:
@@ -173,23 +171,17 @@ def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> b
     struct.pack_into("<H", data, 12, format.VERSION_OF_FULL_DISK)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     env.rename(there[-1][1], path)
-    file = env.open_file(path)
-    try:
+    with closing(env.open_file(path)) as file:
         file.write(0, data)
         file.sync()
-    finally:
-        file.close()
     return True
 
 
 def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     """Read and verify. Raises `StoreCorrupt`, `StoreVersion`."""
     path = path_of(directory, lsn)
-    file = env.open_file(path, read_only=True)
-    try:
+    with closing(env.open_file(path, read_only=True)) as file:
         data = file.read(0, file.size())
-    finally:
-        file.close()
     size = format.CHECKPOINT_HEADER.size
     if len(data) < size:
         raise StoreCorrupt(f"{path}: too short; restore the store from a copy")

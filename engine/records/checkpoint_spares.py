@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final
 
 from quire.env import Env
@@ -33,13 +34,10 @@ def keep_spares(env: Env, directory: str, size: int) -> None:
     for name in _NAMES:
         path = f"{directory}/{name}"
         is_new = not env.exists(path)
-        file = env.open_file(path, create=is_new)
-        try:
+        with closing(env.open_file(path, create=is_new)) as file:
             if file.size() < size:
                 file.allocate(0, size)
                 file.sync()
-        finally:
-            file.close()
         if is_new:
             env.sync_directory(directory)
 
@@ -48,32 +46,22 @@ def cut_spares(env: Env, directory: str, size: int) -> None:
     """Give space beyond so many bytes back."""
     for there, path in spares(env, directory):
         if there > size:
-            file = env.open_file(path)
-            try:
+            with closing(env.open_file(path)) as file:
                 file.truncate(size)
-            finally:
-                file.close()
 
 
 def let_go(env: Env, directory: str, path: str) -> None:
     """A file that is no checkpoint any more: it becomes a spare if it has more space than one."""
-    there = spares(env, directory)
-    free = [name for name in _NAMES if f"{directory}/{name}" not in {own for _, own in there}]
-    if free:
-        env.rename(path, f"{directory}/{free[0]}")
-        env.sync_directory(directory)
-        return
-    smallest, own = there[0]
-    if _size(env, path) > smallest:
-        env.rename(path, own)
+    there = {f"{directory}/{name}": -1 for name in _NAMES}  # what is missing has least
+    there |= {own: size for size, own in spares(env, directory)}
+    least = min(there, key=there.__getitem__)
+    if _size(env, path) > there[least]:
+        env.rename(path, least)
         env.sync_directory(directory)
     else:
         env.remove(path)
 
 
 def _size(env: Env, path: str) -> int:
-    file = env.open_file(path, read_only=True)
-    try:
+    with closing(env.open_file(path, read_only=True)) as file:
         return file.size()
-    finally:
-        file.close()

@@ -206,23 +206,9 @@ class DurableQueue:
             self.released.add(start, end)
         return parts
 
-    # As the fold's queue, with nothing beside it (see `fold.FoldedQueue`)
-
-    @property
-    def durable(self) -> DurableQueue:
-        return self
-
-    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
-        end = self.end_position
-        self.append(parts, first_id, made)
-        return self.end_position - end
-
-    def drop(self) -> None:
-        """It is in no list any more."""
-
 
 class FoldedQueue(Protocol):
-    """A queue as the fold changes it: the durable one, or an object around it with more effects."""
+    """A queue as the fold changes it: an object around the durable one, with more effects."""
 
     @property
     def durable(self) -> DurableQueue: ...

@@ -30,11 +30,11 @@ from quire.errors import QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
+from quire.message_id import MessageId, MessageIds
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
 from .arrow_slices import measure, slices_of
 from .context import Context
-from .message_id import MessageId, MessageIds
 
 
 class Puts:

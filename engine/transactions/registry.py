@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Protocol
 from weakref import ref
 
-from quire.engine.info import TransactionInfo
 from quire.errors import QuireError
+from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
 

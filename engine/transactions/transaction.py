@@ -1,6 +1,6 @@
 """A transaction: puts to and gets from any number of queues, committed as one or not at all.
 
-States (`TransactionState`):
+States (`quire.info.TransactionState`):
 
     OPEN -> COMMITTED      commit() returned
     OPEN -> ROLLED_BACK    rollback(), an exception in the with block, a time-out, store.abort(),
@@ -34,7 +34,6 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -50,7 +49,6 @@ from quire.arguments import (
 )
 from quire.engine.commits.commit import Commit
 from quire.engine.commits.written import Written
-from quire.engine.info import TransactionInfo
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.records.commit_record import Entry, Read
@@ -65,27 +63,18 @@ from quire.errors import (
     TransactionNotFound,
     TransactionTimeout,
 )
+from quire.info import TransactionInfo, TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Delivered, Fields, Message, Messages, check_payload
+from quire.message_id import MessageId, MessageIds
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
 from .gets import Gets, message_of
-from .message_id import MessageId, MessageIds
 from .puts import Puts
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class TransactionState(Enum):
-    """See the module."""
-
-    OPEN = "open"
-    PREPARED = "prepared"
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    IN_DOUBT = "in doubt"
 
 
 _OPEN: Final = TransactionState.OPEN

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from quire.engine.transactions.context import Context
-from quire.env import Env
 from quire.errors import PositionLost
 from quire.ltds import is_foreign, list_ids, modified_us, remove
 
 
-def sweep_fragments(env: Env, context: Context) -> int:
+def sweep_fragments(context: Context) -> int:
     """Remove files of other processes that no commit adopted within `fragment_age`; how many.
 
     A writer that is that late gets an error when it commits: its file is gone, nothing is half
     there. If a power failure brings the file back, it is as if it had not been removed yet.
     """
+    env = context.env
     limit_us = env.now_us() - int(context.options.fragment_age * 1_000_000)
     removed = 0
     for ltds_id in list_ids(env, context.ltds_directory):
@@ -33,8 +33,8 @@ def sweep_fragments(env: Env, context: Context) -> int:
     return removed
 
 
-def discard_unfinished(env: Env, context: Context) -> None:
+def discard_unfinished(context: Context) -> None:
     """At opening: the files of transactions that did not commit are to be removed."""
-    for ltds_id in list_ids(env, context.ltds_directory):
+    for ltds_id in list_ids(context.env, context.ltds_directory):
         if not is_foreign(ltds_id) and ltds_id not in context.places.ltds:
             context.places.discarded.add(ltds_id)

@@ -19,9 +19,7 @@ from queue import Empty, SimpleQueue
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
-from quire.env import Env
 from quire.errors import DiskFull, QuireError, StoreFailed
-from quire.journal import Journal
 from quire.limits import (
     INTERVAL_SECONDS,
     REMOVAL_PAUSE_SECONDS,
@@ -35,17 +33,9 @@ from .fragments import sweep_fragments
 class Maintenance:
     """See the module."""
 
-    def __init__(
-        self,
-        env: Env,
-        context: Context,
-        journal: Journal,
-        checkpointer: Checkpointer,
-        leases: Leases,
-    ) -> None:
-        self._env = env
+    def __init__(self, context: Context, checkpointer: Checkpointer, leases: Leases) -> None:
+        self._env, self._journal = context.env, context.journal
         self._context = context
-        self._journal = journal
         self._checkpointer = checkpointer
         self._leases = leases
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
@@ -54,7 +44,7 @@ class Maintenance:
         self._last: Callable[[], bool] | None = None
         self._due = 0
         self._swept = 0.0
-        self._trim_at = env.monotonic() + TRIM_SECONDS
+        self._trim_at = context.env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
 
     def start(self) -> None:
@@ -141,10 +131,9 @@ class Maintenance:
 
     def _prepare_journal(self) -> DiskFull | None:
         """Have the next segment before it is needed; what there is no room for."""
-        if self._journal.next_is_ready or not self._journal.nearly_full:
-            return None
         try:
-            self._journal.prepare_next()
+            if self._journal.nearly_full and not self._journal.next_is_ready:
+                self._journal.prepare_next()
         except DiskFull as error:
             return error
         return None
@@ -194,7 +183,7 @@ class Maintenance:
                     and self._try()
                     and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60
                 ):
-                    sweep_fragments(self._env, self._context)
+                    sweep_fragments(self._context)
                     self._swept = self._env.monotonic()
             except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
                 self.last_error = f"{type(error).__name__}: {error}"
@@ -203,11 +192,6 @@ class Maintenance:
                 return
             more = len(self._context.places.discarded)
             self._wait(REMOVAL_PAUSE_SECONDS if more and not failed else INTERVAL_SECONDS)
-
-    def _sweep_fragments(self) -> None:
-        if self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
-            sweep_fragments(self._env, self._context)
-            self._swept = self._env.monotonic()
 
     def _wait(self, seconds: float) -> None:
         """Until somebody wakes the thread, or for so long."""

@@ -6,13 +6,12 @@ and a block that is moved or released while it is being read is not a finding.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot
-from quire.engine.info import Report
-from quire.engine.pages.data_files import split_page
+from quire.engine.pages.io_manager import IoManager
 from quire.engine.queues.prepared import Prepared, ref_of
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.block_reader import BlockMoved
@@ -21,222 +20,211 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.transactions.context import Context
 from quire.errors import QuireError
+from quire.info import Report
 from quire.intervals import IntervalSet
 from quire.journal import Finding, Geometry, scan
 
 
 def verify(opened: Opened, context: Context, checkpointer: Checkpointer) -> Report:
     """Check the checkpoint, the journal, every queue's records and blocks, files and free space."""
-    report = Report()
-    checked: dict[str, Any] = report.checked
-    checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
+    check = _Check(opened, context)
     with checkpointer.paused():
-        restart_lsn = _checkpoint(opened, report)
+        restart_lsn = check.checkpoint()
         if restart_lsn is not None:
-            _journal(opened, restart_lsn, report)
+            check.journal(restart_lsn)
         for queue in list(context.state.queues.values()):
-            _queue(context, queue, report)
+            check.queue(queue)
         for prepared in context.state.prepared:
-            _prepared(context, prepared, report)
-        _space(opened, context, report)
-    return report
+            check.prepared(prepared)
+        check.space()
+    return check.report
 
 
-def _checkpoint(opened: Opened, report: Report) -> int | None:
-    """Where the newest checkpoint lets recovery begin; None, and a finding, if it is damaged."""
-    directory = opened.layout.checkpoints
-    try:
-        newest = list_checkpoints(opened.env, directory)[-1]
-        return int(read_checkpoint(opened.env, directory, newest).document["restart_lsn"])
-    except (QuireError, OSError, IndexError) as error:
-        report.findings.append(f"checkpoint: {error}")
-        return None
+class _Check:
+    """One run of the checker, whose findings go to `report`."""
 
+    def __init__(self, opened: Opened, context: Context) -> None:
+        self._opened = opened
+        self._context = context
+        self.report = Report()
+        self._find = self.report.findings.append
+        self._checked = self.report.checked
+        self._checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
 
-def _journal(opened: Opened, restart_lsn: int, report: Report) -> None:
-    """Everything between the checkpoint and where the journal ends now; damage is a finding."""
-    groups = 0
-    geometry = Geometry(
-        opened.store_id, opened.settings["segment_bytes"], opened.settings["page_size"]
-    )
-    for found in scan(
-        opened.env,
-        opened.layout.journal,
-        geometry,
-        restart_lsn=restart_lsn,
-        until_lsn=opened.journal.end_lsn,
-    ):
-        if not isinstance(found, Finding):
-            groups += 1
-        elif found.damage:
-            report.findings.append(f"{found.file}, offset {found.offset}: {found.message}")
-    report.checked["journal_groups"] = groups
-
-
-def _queue(context: Context, queue: Queue, report: Report) -> None:
-    with queue.lock:
-        if queue.dropped:
-            return
-        released = queue.released.copy()
-        end = queue.end_position
+    def checkpoint(self) -> int | None:
+        """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""
+        env, directory = self._opened.env, self._opened.layout.checkpoints
         try:
-            refs = [
-                ref for ref in queue.records.stored() if not released.covers(ref.position, ref.end)
-            ]
-        except QuireError as error:
-            report.findings.append(f"queue {queue.name!r}: {error}")
+            newest = list_checkpoints(env, directory)[-1]
+            return int(read_checkpoint(env, directory, newest).document["restart_lsn"])
+        except (QuireError, OSError, IndexError) as error:
+            self._find(f"checkpoint: {error}")
+            return None
+
+    def journal(self, restart_lsn: int) -> None:
+        """Everything between the checkpoint and where the journal ends now."""
+        opened, settings = self._opened, self._opened.settings
+        groups = 0
+        for found in scan(
+            opened.env,
+            opened.layout.journal,
+            Geometry(opened.store_id, settings["segment_bytes"], settings["page_size"]),
+            restart_lsn=restart_lsn,
+            until_lsn=opened.journal.end_lsn,
+        ):
+            if not isinstance(found, Finding):
+                groups += 1
+            elif found.damage:
+                self._find(f"{found.file}, offset {found.offset}: {found.message}")
+        self._checked["journal_groups"] = groups
+
+    def queue(self, queue: Queue) -> None:
+        """A queue's counters against its records, and the blocks that these name."""
+        with queue.lock:
+            if queue.dropped:
+                return
+            released, end, space = queue.released.copy(), queue.end_position, queue.space
+            used = space.used - space.pending_bytes - space.prepared_bytes
+            live = space.live_messages
+            done = {s.name: s.done.copy() for s in queue.subscriptions.values()}
+            try:
+                stored = queue.records.stored()
+                refs = [ref for ref in stored if not released.covers(ref.position, ref.end)]
+            except QuireError as error:
+                self._find(f"queue {queue.name!r}: {error}")
+                return
+        self._checked["queues"] += 1
+        for text in _contradictions(refs, released, end, used, live, done):
+            self._find(f"queue {queue.name!r}: {text}")
+        for ref in refs:
+            self._block(queue, ref)
+
+    def prepared(self, prepared: Prepared) -> None:
+        """The messages that a prepared transaction puts once it is committed."""
+        self._checked["prepared"] += 1
+        for queue, parts in prepared.groups:
+            for part in parts:
+                try:
+                    self._read(ref_of(part))
+                except (BlockMoved, QuireError, OSError) as error:
+                    if prepared not in self._context.state.prepared:
+                        return  # it was decided meanwhile
+                    xid = prepared.record.xid
+                    self._find(f"prepared transaction {xid!r}, queue {queue.name!r}: {error}")
+
+    def _block(self, queue: Queue, ref: BlockRef) -> None:
+        try:
+            messages = self._read(ref)
+        except (BlockMoved, QuireError, OSError) as error:
+            with queue.lock:
+                gone = not queue.unreleased(ref) or queue.dropped
+            if not gone:
+                self._find(f"queue {queue.name!r}, positions {ref.position} to {ref.end}: {error}")
             return
-        used = queue.space.used - queue.space.pending_bytes
-        used -= queue.space.prepared_bytes
-        live = queue.space.live_messages
-        subscriptions = [(s.name, s.done.copy()) for s in queue.subscriptions.values()]
-    report.checked["queues"] += 1
-    _counters(queue, refs, released, end, used, live, subscriptions, report)
-    for ref in refs:
-        _block(context, queue, ref, report)
+        self._checked["blocks"] += 1
+        self._checked["messages"] += messages
+
+    def _read(self, ref: BlockRef) -> int:
+        """Read a block, or a large transaction's file, to its end."""
+        if ref.kind == format.LTDS:
+            with self._context.reader.ltds(ref) as reader:
+                messages = sum(block.count for block, _ in reader)
+                self._checked["bytes"] += reader.bytes
+            self._checked["large_files"] += 1
+        else:
+            messages = self._context.reader.read(ref).count
+            self._checked["bytes"] += ref.length
+        if messages != ref.count:
+            raise BlockMoved(f"{messages} messages, its record says {ref.count}")
+        return messages
+
+    def space(self) -> None:
+        """Pages in use are those that records, record pages and open work refer to."""
+        managers = self._opened.places.managers
+        owned = {manager: IntervalSet() for manager in managers}
+        spaces: list[SpaceSnapshot] = []
+
+        def look() -> None:
+            for manager, first, pages, whose in self._extents_in_use():
+                own, end = owned[manager], first + pages
+                if own.overlaps(first, end):
+                    path = manager.data.path
+                    self._find(f"{path}: pages {first} to {end} ({whose}) have two owners")
+                own.add(first, end)
+            self._held()
+            spaces.extend(manager.space.snapshot() for manager in managers)
+
+        self._context.sequencer.exclusive(look)
+        for (manager, own), (total, extents) in zip(owned.items(), spaces, strict=True):
+            path = manager.data.path
+            free = IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents.tolist()])
+            both = [part for lo, hi in own for part in free.intersection(lo, hi)]
+            if both:
+                self._find(f"{path}: pages {both[:3]} are in use and free at once")
+            unowned = own.gaps(1, total) if total > 1 else ()
+            lost = [gap for lo, hi in unowned for gap in free.gaps(lo, hi)]
+            if lost:
+                self._find(f"{path}: pages {lost[:3]} belong to nobody")
+            last = own.last()
+            if last is not None and last[1] > total:
+                self._find(f"{path}: page {last[1] - 1} is in use and not there")
+
+    def _extents_in_use(self) -> Iterator[tuple[IoManager, int, int, str]]:
+        """(the data file's I/O manager, first page, pages, who has them)."""
+        places = self._opened.places
+        for queue in self._context.state.queues.values():
+            with queue.lock:
+                try:
+                    for entry in queue.records.directory:
+                        yield *places.located(entry.page, 1), f"records of {queue.name!r}"
+                    for ref in queue.records.stored():
+                        if ref.kind == format.DATA and queue.unreleased(ref):
+                            extent = places.extent_of(ref)
+                            yield *places.located(*extent), f"queue {queue.name!r}"
+                except QuireError as error:
+                    self._find(f"queue {queue.name!r}: {error}")
+        for page in self._context.state.pages.retired:
+            yield *places.located(page, 1), "record page out of use"
+        for prepared in self._context.state.prepared:
+            for part in prepared.record.parts:
+                if part.kind == format.DATA:
+                    extent = places.extent_of(part)
+                    yield *places.located(*extent), f"prepared {prepared.record.xid!r}"
+
+    def _held(self) -> None:
+        """The queues' counters against what prepared transactions hold (H1)."""
+        for queue in self._context.state.queues.values():
+            space, held = queue.space, self._context.state.prepared.held(queue)
+            if (space.prepared, space.prepared_bytes, space.prepared_messages) != held:
+                self._find(f"queue {queue.name!r}: prepared transactions hold {held}, not counted")
 
 
-def _counters(
-    queue: Queue,
+def _contradictions(
     refs: list[BlockRef],
     released: IntervalSet,
     end: int,
     used: int,
     live: int,
-    subscriptions: list[tuple[str, IntervalSet]],
-    report: Report,
-) -> None:
-    def finding(text: str) -> None:
-        report.findings.append(f"queue {queue.name!r}: {text}")
-
+    subscriptions: dict[str, IntervalSet],
+) -> Iterator[str]:
+    """What does not agree of a queue as it was at one moment."""
     kept = IntervalSet()
     charge = 0
     previous = 0
     for ref in refs:
         if ref.position < previous:
-            finding(f"records overlap at position {ref.position}")
+            yield f"records overlap at position {ref.position}"
         previous = ref.end
         kept.add(ref.position, ref.end)
-        gone = sum(hi - lo for lo, hi in released.intersection(ref.position, ref.end))
-        charge += ref.charge - ref.released_charge(gone)
+        charge += ref.charge - ref.released_charge(released.count(ref.position, ref.end))
     if end:
         missing = [gap for lo, hi in kept.gaps(0, end) for gap in released.gaps(lo, hi)]
         if missing:
-            finding(f"messages at positions {missing[:3]} are neither kept nor released")
+            yield f"messages at positions {missing[:3]} are neither kept nor released"
         if released.total + live != end:
-            finding(f"{live} messages counted, {end - released.total} are not released")
+            yield f"{live} messages counted, {end - released.total} are not released"
     if used != charge:
-        finding(f"{used} bytes counted as used, the records say {charge}")
-    for name, done in subscriptions:
+        yield f"{used} bytes counted as used, the records say {charge}"
+    for name, done in subscriptions.items():
         if any(True for lo, hi in released for _ in done.gaps(lo, hi)):
-            finding(f"subscription {name!r} has not read what is released")
-
-
-def _prepared(context: Context, prepared: Prepared, report: Report) -> None:
-    """The messages that a prepared transaction puts once it is committed."""
-    report.checked["prepared"] += 1
-    for queue, parts in prepared.groups:
-        for part in parts:
-            try:
-                _read(context, ref_of(part), report)
-            except (BlockMoved, QuireError, OSError) as error:
-                if prepared not in context.state.prepared:
-                    return  # it was decided meanwhile
-                report.findings.append(
-                    f"prepared transaction {prepared.record.xid!r}, queue {queue.name!r}: {error}"
-                )
-
-
-def _read(context: Context, ref: BlockRef, report: Report) -> int:
-    """Read a block, or a large transaction's file, to its end."""
-    if ref.kind == format.LTDS:
-        with context.reader.ltds(ref) as reader:
-            messages = sum(block.count for block, _ in reader)
-            report.checked["bytes"] += reader.bytes
-        report.checked["large_files"] += 1
-    else:
-        messages = context.reader.read(ref).count
-        report.checked["bytes"] += ref.length
-    if messages != ref.count:
-        raise BlockMoved(f"{messages} messages, its record says {ref.count}")
-    return messages
-
-
-def _block(context: Context, queue: Queue, ref: BlockRef, report: Report) -> None:
-    try:
-        messages = _read(context, ref, report)
-    except (BlockMoved, QuireError, OSError) as error:
-        with queue.lock:
-            gone = not queue.unreleased(ref) or queue.dropped
-        if not gone:
-            report.findings.append(
-                f"queue {queue.name!r}, positions {ref.position} to {ref.end}: {error}"
-            )
-        return
-    report.checked["blocks"] += 1
-    report.checked["messages"] += messages
-
-
-def _space(opened: Opened, context: Context, report: Report) -> None:
-    """Pages in use are those that records, record pages and open work refer to."""
-    found: list[Any] = []
-    context.sequencer.exclusive(lambda: found.append(_page_use(opened, context)))
-    owned, problems, spaces = found[0]
-    report.findings.extend(problems)
-    for io, own, (total, extents) in zip(opened.places.managers, owned, spaces, strict=True):
-        free = IntervalSet.from_list([(first, first + pages) for first, pages in extents.tolist()])
-        both = [part for lo, hi in own for part in free.intersection(lo, hi)]
-        if both:
-            report.findings.append(f"{io.data.path}: pages {both[:3]} are in use and free at once")
-        unowned = own.gaps(1, total) if total > 1 else ()
-        lost = [gap for lo, hi in unowned for gap in free.gaps(lo, hi)]
-        if lost:
-            report.findings.append(f"{io.data.path}: pages {lost[:3]} belong to nobody")
-        last = own.last()
-        if last is not None and last[1] > total:
-            report.findings.append(f"{io.data.path}: page {last[1] - 1} is in use and not there")
-
-
-def _held(context: Context) -> list[str]:
-    """The queues' counters against what prepared transactions hold (H1)."""
-    problems = []
-    for queue in context.state.queues.values():
-        space, held = queue.space, context.state.prepared.held(queue)
-        if (space.prepared, space.prepared_bytes, space.prepared_messages) != held:
-            problems.append(f"queue {queue.name!r}: prepared transactions hold {held}, not counted")
-    return problems
-
-
-def _page_use(
-    opened: Opened, context: Context
-) -> tuple[list[IntervalSet], list[str], list[SpaceSnapshot]]:
-    """The pages in use of each file, what is wrong with them, and the files' free space."""
-    places = opened.places
-    owned = [IntervalSet() for _ in places.managers]
-    problems: list[str] = []
-
-    def own(page: int, pages: int, what: str) -> None:
-        file, first = split_page(page, places.page_size)
-        path = places.data.file(file).path
-        if owned[file].overlaps(first, first + pages):
-            problems.append(f"{path}: pages {first} to {first + pages} ({what}) have two owners")
-        owned[file].add(first, first + pages)
-
-    for queue in context.state.queues.values():
-        with queue.lock:
-            try:
-                for entry in queue.records.directory:
-                    own(entry.page, 1, f"records of {queue.name!r}")
-                for ref in queue.records.stored():
-                    if ref.kind == format.DATA and queue.unreleased(ref):
-                        own(*places.extent_of(ref), f"queue {queue.name!r}")
-            except QuireError as error:
-                problems.append(f"queue {queue.name!r}: {error}")
-    for page in opened.pages.retired:
-        own(page, 1, "record page out of use")
-    for prepared in context.state.prepared:
-        for part in prepared.record.parts:
-            if part.kind == format.DATA:
-                own(*places.extent_of(part), f"prepared {prepared.record.xid!r}")
-    problems += _held(context)
-    return owned, problems, [manager.space.snapshot() for manager in places.managers]
+            yield f"subscription {name!r} has not read what is released"

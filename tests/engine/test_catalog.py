@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.engine import CatalogItem
+from quire.dump_items import Finding, JournalRecord
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump import Finding
-from quire.engine.dump.items import JournalRecord
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, TYPES, CatalogChange, pack, unpack
 from quire.errors import InvalidArgument, QueueExists, StoreCorrupt, StoreVersion
+from quire.info import CatalogItem
 from quire.journal import pack_record
 from quire.limits import MAX_CATALOG_ENTRY_BYTES
 from quire.testing import SimEnv, enumerate_crashes

@@ -16,8 +16,9 @@ import pytest
 import quire
 from quire import dump
 from quire.checksum import checksum
+from quire.dump_items import Finding, Item, as_json
+from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump import Finding, Item, as_json, in_words
 from quire.errors import InvalidArgument, QueueNotFound, QuireError, StoreFailed, StoreNotFound
 from quire.journal import GROUP_HEADER_BYTES, pack_record
 from quire.journal.format import unpack_group_header

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine import Report
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,
@@ -23,6 +22,7 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
+from quire.info import Report
 from quire.testing import Call, SimEnv
 from tests.engine.workload import (
     ALL,

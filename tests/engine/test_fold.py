@@ -14,10 +14,11 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import load
+from quire.engine.dump.queue_state import Beside, QueueState
 from quire.engine.layout import Layout
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
-from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue, Q
+from quire.engine.records.durable_state import DurableState, Q
 from quire.engine.records.fold import Fold, decode
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env, OsEnv
@@ -30,30 +31,15 @@ from tests.engine.workload import PATH, Oracle, Workload, new_machine, open_stor
 ARCHIVES = sorted((Path(__file__).parents[1] / "formats").glob("store-v*.tar.gz"))
 
 
-class Nothing:
-    """Stands beside the fold and does nothing (see `Effects`)."""
-
-    def made(self, queue: DurableQueue, used: int) -> DurableQueue:
-        return queue
-
-    def held(
-        self, record: PrepareRecord, groups: PartsByQueue[DurableQueue], *, counted: bool
-    ) -> None:
-        """Nothing holds anything."""
-
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[DurableQueue], first_id: int | None
-    ) -> None:
-        """Nothing is given back."""
-
-    def fault(self, where: str, text: str) -> None:
-        raise StoreCorrupt(f"{where}: {text}")
+def refuse(where: str, text: str) -> None:
+    """The record or the checkpoint contradicts the state."""
+    raise StoreCorrupt(f"{where}: {text}")
 
 
-def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState[DurableQueue]:
+def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState[QueueState]:
     """The state that the files tell, from their checkpoint or from the journal's beginning on."""
-    layout, nothing = Layout(path), Nothing()
-    fold = Fold(DurableState[DurableQueue](), nothing)
+    layout, nothing = Layout(path), Beside(refuse)
+    fold = Fold(DurableState[QueueState](), nothing)
     since_lsn = restart_lsn = 0
     if from_checkpoint:
         checkpoint = read_checkpoint(
@@ -104,23 +90,23 @@ def _plain(record: PrepareRecord) -> list[Any]:
     return [list(map(tuple, value)) if isinstance(value, list) else value for value in record]
 
 
-def released_files(state: DurableState[DurableQueue]) -> set[int]:
+def released_files(state: DurableState[QueueState]) -> set[int]:
     """Files of large transactions whose messages are all released, of records in the tails."""
     return {
         ref.address
         for queue in state.queues.values()
-        for ref in queue.tail.between(0, len(queue.tail))
+        for ref in queue.durable.tail.between(0, len(queue.durable.tail))
         if ref.kind == format.LTDS and queue.released.covers(ref.position, ref.end)
     }
 
 
-def check_records(pure: DurableState[DurableQueue], live: DurableState[Q]) -> int:
+def check_records(pure: DurableState[QueueState], live: DurableState[Q]) -> int:
     """The live records are the last of the folded ones, the files those not released."""
     count = 0
     for queue_id, queue in pure.queues.items():
         kept = live.queues[queue_id].durable.tail
         count += len(kept)
-        every = list(queue.tail.between(0, len(queue.tail)))
+        every = list(queue.durable.tail.between(0, len(queue.durable.tail)))
         assert every[len(every) - len(kept) :] == list(kept.between(0, len(kept)))
     released = released_files(pure)
     assert {i: name for i, name in pure.ltds.items() if i not in released} == live.ltds

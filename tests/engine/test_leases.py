@@ -9,8 +9,9 @@ import pytest
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine import Lease, PieceReader
+from quire.engine import PieceReader
 from quire.errors import PositionLost
+from quire.info import Lease
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import SimEnv
 from tests.engine.workload import PATH, new_machine, open_store

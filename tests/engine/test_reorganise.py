@@ -243,7 +243,7 @@ class Scenario:
 
     def _furnish(self, prepare_at: int) -> None:
         store, runner = self.store, self.runner
-        store._opened.pages.capacity = 4  # so that there are several
+        store._opened.state.pages.capacity = 4  # so that there are several
         runner.change(lambda m: m.create("w0", "work"), lambda: store.create_queue("w0", "work"))
         runner.change(lambda m: m.create("t0", "topic"), lambda: store.create_queue("t0", "topic"))
         for name in ("t1", "t2"):  # for what the workload does in the midst of a checkpoint

@@ -6,8 +6,8 @@ import threading
 from typing import Any, cast
 
 from quire.block import Block
-from quire.engine import QueueInfo
 from quire.errors import QueueNotFound, TransactionClosed
+from quire.info import QueueInfo
 from quire.message import Delivered, Message, Messages
 from quire.remote.session import ServedStore
 

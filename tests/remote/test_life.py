@@ -14,7 +14,6 @@ import pytest
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine import QueueRecord
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -24,6 +23,7 @@ from quire.errors import (
     TransactionAborted,
     TransactionNotFound,
 )
+from quire.info import QueueRecord
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction

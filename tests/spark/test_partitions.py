@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import quire
 from quire.block import Block
-from quire.engine import Piece
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, PositionLost
+from quire.info import Piece
 from quire.ltds import LtdsReader, list_ids
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragment_file import FragmentWriter

@@ -12,6 +12,10 @@ from typing import Any, ClassVar
 
 from quire.errors import StoreVersion
 
+# The names of a queue's records.
+OPEN, MESSAGES, INDIRECT = "OPEN", "MESSAGES", "INDIRECT"
+COMMIT, ROLLBACK, PREPARE = "COMMIT", "ROLLBACK", "PREPARE"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 
@@ -57,6 +58,16 @@ class SubscriptionInfo:
     position: int  # everything below is read
     delivered: int  # messages in flight: got, their transactions not ended
     pending: int  # messages not read yet, those in flight included
+
+
+class TransactionState(Enum):
+    """How it is with a transaction."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    IN_DOUBT = "in doubt"
 
 
 @dataclass(frozen=True, slots=True)

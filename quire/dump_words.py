@@ -10,33 +10,14 @@ from datetime import UTC, datetime, timedelta
 from functools import singledispatch
 from typing import Final
 
-from .items import (
-    CheckpointItem,
-    FileItem,
-    Finding,
-    Item,
-    JournalItem,
-    JournalRecord,
-    LedgerEntry,
-    MessageItem,
-    OpenItem,
-    PagesItem,
-    Part,
-    Place,
-    PreparedItem,
-    QueueItem,
-    QueueRecord,
-    Read,
-    StoreItem,
-    SubscriptionItem,
-)
-from .records import INDIRECT, OPEN, PREPARE
+from quire import dump_items as items
+from quire.dump_items import INDIRECT, OPEN, PREPARE
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DETAIL: Final = "    "
 
 
-def in_words(item: Item) -> list[str]:
+def in_words(item: items.Item) -> list[str]:
     """The lines of an item."""
     return [line if line.isprintable() else ascii(line)[1:-1] for line in _lines(item)]
 
@@ -69,7 +50,7 @@ def queue_name(queue_id: int, name: str | None) -> str:
     return f"queue #{queue_id}" if name is None else f"queue #{queue_id} {name!r}"
 
 
-def place(where: Place) -> str:
+def place(where: items.Place) -> str:
     if where.where == "ltds":
         return f"INDIRECT to {where.file}"
     size = count(where.bytes, "byte")
@@ -84,7 +65,7 @@ def _lines(item: object) -> Iterator[str]:
 
 
 @_lines.register
-def _store(item: StoreItem) -> Iterator[str]:
+def _store(item: items.StoreItem) -> Iterator[str]:
     yield (
         f"store {item.path!r}: id {item.store_id}, pages of {number(item.page_size)} bytes,"
         f" journal segments of {number(item.segment_bytes)} bytes"
@@ -92,7 +73,7 @@ def _store(item: StoreItem) -> Iterator[str]:
 
 
 @_lines.register
-def _checkpoint(item: CheckpointItem) -> Iterator[str]:
+def _checkpoint(item: items.CheckpointItem) -> Iterator[str]:
     yield (
         f"checkpoint {item.file}: the state at LSN {item.lsn:#x}; recovery reads the journal from"
         f" LSN {item.restart_lsn:#x}"
@@ -110,7 +91,7 @@ def _checkpoint(item: CheckpointItem) -> Iterator[str]:
 
 
 @_lines.register
-def _journal(item: JournalItem) -> Iterator[str]:
+def _journal(item: items.JournalItem) -> Iterator[str]:
     kinds = ", ".join(f"{number(n)} {kind}" for kind, n in sorted(item.records.items()))
     yield (
         f"journal: {count(item.segments, 'segment')}, LSN {item.first_lsn:#x} to"
@@ -120,7 +101,7 @@ def _journal(item: JournalItem) -> Iterator[str]:
 
 
 @_lines.register
-def _record(item: JournalRecord) -> Iterator[str]:
+def _record(item: items.JournalRecord) -> Iterator[str]:
     words = [f"LSN {item.lsn:#x}  {item.name}"]
     if item.transaction:
         words.append(f"transaction {item.transaction}")
@@ -143,10 +124,10 @@ def _record(item: JournalRecord) -> Iterator[str]:
     for read in item.reads:
         yield _DETAIL + _read(read)
     for entry in item.entries:
-        yield _DETAIL + _entry(entry)
+        yield from (_DETAIL + line for line in _ledger(entry))
 
 
-def _part(part: Part) -> str:
+def _part(part: items.Part) -> str:
     return (
         f"{queue_name(part.queue_id, part.queue)}: {_messages(part.messages, part.first_id)},"
         f" {place(part.place)}"
@@ -158,7 +139,7 @@ def _messages(messages: int, first_id: int | None) -> str:
     return count(messages, "message") + ids
 
 
-def _read(read: Read) -> str:
+def _read(read: items.Read) -> str:
     reader = f"subscription #{read.subscription_id}"
     if read.subscription:
         reader += f" {read.subscription!r}"
@@ -167,16 +148,12 @@ def _read(read: Read) -> str:
 
 
 @_lines.register
-def _ledger(item: LedgerEntry) -> Iterator[str]:
-    yield _entry(item)
-
-
-def _entry(entry: LedgerEntry) -> str:
-    return f"ledger {entry.key!r} = {entry.version}"
+def _ledger(item: items.LedgerEntry) -> Iterator[str]:
+    yield f"ledger {item.key!r} = {item.version}"
 
 
 @_lines.register
-def _queue(item: QueueItem) -> Iterator[str]:
+def _queue(item: items.QueueItem) -> Iterator[str]:
     words = [f"{queue_name(item.queue_id, item.name)}: {item.kind or 'its definition is lost'}"]
     if item.capacity is not None:
         words.append(f"capacity {number(item.capacity)} bytes")
@@ -194,7 +171,7 @@ def _queue(item: QueueItem) -> Iterator[str]:
 
 
 @_lines.register
-def _subscription(item: SubscriptionItem) -> Iterator[str]:
+def _subscription(item: items.SubscriptionItem) -> Iterator[str]:
     name = f" {item.name!r}" if item.name else " (built in)"
     yield (
         f"{_DETAIL}subscription #{item.subscription_id}{name}: has read all below position"
@@ -203,7 +180,7 @@ def _subscription(item: SubscriptionItem) -> Iterator[str]:
 
 
 @_lines.register
-def _prepared(item: PreparedItem) -> Iterator[str]:
+def _prepared(item: items.PreparedItem) -> Iterator[str]:
     queues = ", ".join(map(repr, item.queues)) or "no queue"
     yield (
         f"in doubt: xid {item.xid!r}, prepared {time(item.prepared_us)},"
@@ -212,7 +189,7 @@ def _prepared(item: PreparedItem) -> Iterator[str]:
 
 
 @_lines.register
-def _open(item: OpenItem) -> Iterator[str]:
+def _open(item: items.OpenItem) -> Iterator[str]:
     queues = ", ".join(map(repr, item.queues)) or "no queue"
     yield (
         f"open: transaction {item.transaction}, since {time(item.opened_us)},"
@@ -222,7 +199,7 @@ def _open(item: OpenItem) -> Iterator[str]:
 
 
 @_lines.register
-def _queue_record(item: QueueRecord) -> Iterator[str]:
+def _queue_record(item: items.QueueRecord) -> Iterator[str]:
     words = [item.name]
     if item.messages:
         words.insert(0, _position(item))
@@ -235,14 +212,14 @@ def _queue_record(item: QueueRecord) -> Iterator[str]:
     yield ", ".join([*words, *_when(item), *_worth(item), *_told(item)])
 
 
-def _position(item: QueueRecord) -> str:
+def _position(item: items.QueueRecord) -> str:
     if item.position is None:
         return "no position yet" if item.open or item.xid is not None else "no position"
     where = span("position", item.position, item.messages)
     return where if item.certain else f"{where} or later"
 
 
-def _when(item: QueueRecord) -> Iterator[str]:
+def _when(item: items.QueueRecord) -> Iterator[str]:
     if item.time_us is None:
         return
     if item.name == PREPARE:
@@ -251,7 +228,7 @@ def _when(item: QueueRecord) -> Iterator[str]:
         yield f"committed {time(item.time_us)}"
 
 
-def _worth(item: QueueRecord) -> Iterator[str]:
+def _worth(item: items.QueueRecord) -> Iterator[str]:
     if item.place is not None:
         yield f"in {item.place.file}" if item.name == INDIRECT else place(item.place)
     if item.charge is not None:
@@ -261,7 +238,7 @@ def _worth(item: QueueRecord) -> Iterator[str]:
         yield f"{some}read by all"
 
 
-def _told(item: QueueRecord) -> Iterator[str]:
+def _told(item: items.QueueRecord) -> Iterator[str]:
     if item.record_file is not None:
         yield f"listed in {item.record_file} page {item.record_page}"
     elif item.lsn is not None and not item.messages:
@@ -271,7 +248,7 @@ def _told(item: QueueRecord) -> Iterator[str]:
 
 
 @_lines.register
-def _message(item: MessageItem) -> Iterator[str]:
+def _message(item: items.MessageItem) -> Iterator[str]:
     fields = "".join(f", {name} {value!r}" for name, value in item.fields.items())
     more = "..." if item.payload_bytes > len(item.payload_start) else ""
     read = ", read by all" if item.released else ""
@@ -282,7 +259,7 @@ def _message(item: MessageItem) -> Iterator[str]:
 
 
 @_lines.register
-def _pages(item: PagesItem) -> Iterator[str]:
+def _pages(item: items.PagesItem) -> Iterator[str]:
     uses = {
         "header": "the file's header",
         "records": "record page",
@@ -303,7 +280,7 @@ def _pages(item: PagesItem) -> Iterator[str]:
 
 
 @_lines.register
-def _file(item: FileItem) -> Iterator[str]:
+def _file(item: items.FileItem) -> Iterator[str]:
     if item.messages is None:
         held = "not finished, or damaged"
     else:
@@ -318,7 +295,7 @@ def _file(item: FileItem) -> Iterator[str]:
 
 
 @_lines.register
-def _finding(item: Finding) -> Iterator[str]:
+def _finding(item: items.Finding) -> Iterator[str]:
     where = f"{item.file}: " if item.file else ""
     if item.file and item.offset is not None:
         where = f"{item.file}, offset {item.offset}: "
