@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.figure import Figure, Result, Setting, Table, Target, at_least, at_most
 from bench.small_sides import THREADS
-from bench.small_turns import BATCH, OPERATIONS
+from bench.small_turns import BATCH, FLOOR, OPERATIONS
 
 __all__ = ["run"]
 
@@ -132,6 +132,8 @@ def _rates(found: dict[str, list[Run]], *, compiled: bool) -> list[Figure]:
         Figure(f"{THREADS} threads, transaction()", rate, "commits/s"),
         Figure(f"{THREADS} threads: rate to SQLite's", beside, "times", at_least(1.0)),
     ]
+    floor = median(each[FLOOR][0] for each in after)
+    figures.append(Figure(f"{THREADS} threads that only take turns (the floor)", floor, "turns/s"))
     if "before" in found:
         before = [each["threads"] for each in found["before"]]
         gain = median(

@@ -16,14 +16,16 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 import quire
-from bench.small_sides import THREADS, QuireSide, Side, SqliteSide
+from bench.bare_turns import BareTurns
+from bench.small_sides import THREADS, QuireSide, Side, SqliteSide, Threaded
 
-__all__ = ["BATCH", "OPERATIONS", "main"]
+__all__ = ["BATCH", "FLOOR", "OPERATIONS", "main"]
 
 OPERATIONS = ("put", "put_in_transaction", "get", "move", "put_and_roll_back")
 BATCH = 1_000  # messages of one transaction
 TURN = 100  # calls
 SIDES = ("Quire", "SQLite")
+FLOOR = "bare turns"
 
 
 class Taken(NamedTuple):
@@ -39,14 +41,16 @@ def main() -> None:
     folder, turns, seconds, seed, sync = sys.argv[1:]
     wanted: dict[str, Any] = {"sync": sync == "sync", "seed": int(seed)}
     sides: list[Side] = [side(Path(folder), **wanted) for side in (QuireSide, SqliteSide)]
+    bare = BareTurns(Path(folder), sync=wanted["sync"])
     _operations(sides, 2)  # warm-up
     found = {
         "compiled": bool(getattr(quire, "compiled", False)),
         "place": str(Path(quire.__file__).resolve().parents[1]),
         "operations": _operations(sides, int(turns)),
         "batches": _batches(sides, max(3, int(turns) // 2)),
-        "threads": _threads(sides, float(seconds)),
+        "threads": _threads({**dict(zip(SIDES, sides, strict=True)), FLOOR: bare}, float(seconds)),
     }
+    bare.close()
     for side in sides:
         side.close()
     print(json.dumps(found))
@@ -110,11 +114,11 @@ def _batch(call: Callable[[int], None]) -> Taken:
     return Taken(processor * 1e6 / BATCH, wall * 1e6 / BATCH)
 
 
-def _threads(sides: list[Side], seconds: float) -> dict[str, tuple[float, float]]:
+def _threads(sides: dict[str, Threaded], seconds: float) -> dict[str, tuple[float, float]]:
     """Commits a second of the threads together, and the processor time of one in microseconds."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in SIDES}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for _ in range(3):
-        for name, side in zip(SIDES, sides, strict=True):
+        for name, side in sides.items():
             found[name].append(_together(side, seconds))
     return {
         name: (median(rate for rate, _ in each), median(spent for _, spent in each))
@@ -122,7 +126,7 @@ def _threads(sides: list[Side], seconds: float) -> dict[str, tuple[float, float]
     }
 
 
-def _together(side: Side, seconds: float) -> tuple[float, float]:
+def _together(side: Threaded, seconds: float) -> tuple[float, float]:
     stop, gate = threading.Event(), threading.Barrier(THREADS + 1)
     counts = [0] * THREADS
 
