@@ -16,7 +16,7 @@ import quire
 from bench.figure import Figure, Setting, at_least
 from bench.payloads import as_arrow
 
-__all__ = ["run"]
+__all__ = ["run", "start_session"]
 
 TURNS = 5
 CHUNK = 100_000  # messages in a transaction that fills the queue to read
@@ -30,7 +30,7 @@ def run(setting: Setting) -> list[Figure]:
     rows = setting.scaled(4_000_000, 400_000)
     path = setting.folder / "store"
     _fill(path, rows, setting.seed)
-    spark = _session()
+    spark = start_session()
     try:
         return _read(spark, path, rows, setting) + _write(spark, path, rows, setting)
     finally:
@@ -49,7 +49,8 @@ def _fill(path: Path, rows: int, seed: int) -> None:
                 transaction.put_many("full", payloads)
 
 
-def _session() -> Any:
+def start_session() -> Any:
+    """A session on two cores, quiet, with the sources of `arrow_memory`."""
     from pyspark.sql import SparkSession
 
     from bench.arrow_memory import Discard, Memory

@@ -21,13 +21,14 @@ from quire.arguments import (
     check_limit,
     check_max_messages,
     check_name,
+    check_names,
     check_owner,
     check_passed,
     check_queue,
     check_queues,
-    check_range,
+    check_ranges,
     check_seconds,
-    check_start,
+    check_starts,
     check_transaction_id,
     check_type,
     check_xid,
@@ -310,9 +311,12 @@ class EmbeddedStore:
             for key, entry in sorted(catalog[name].items())
         ]
 
-    def queues(self) -> list[QueueInfo]:
-        """All queues, by name."""
-        return [queue.info() for _, queue in sorted(self._state().names.items())]
+    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        """All queues, by name; or those of the names, in their order. Raises QueueNotFound."""
+        state = self._state()
+        if names is None:
+            return [queue.info() for _, queue in sorted(state.names.items())]
+        return [queue.info() for queue in [state.queue(name) for name in check_names(names)]]
 
     def queue(self, name: str) -> QueueInfo:
         """One queue. Raises QueueNotFound."""
@@ -342,12 +346,20 @@ class EmbeddedStore:
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
         """
+        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
+
+    def subscribe_many(
+        self, subscription: str, starts: Mapping[str, Literal["earliest", "latest"] | int]
+    ) -> list[SubscriptionInfo]:
+        """Make a subscription of one name in many topics with one commit: in all, or in none.
+
+        Where it is there already it stays as it is.
+        """
         check_name(subscription, "subscription")
         state = self._state()
-        check_start(start)
-        self._definitions.subscribe(queue, subscription, start)
-        target = state.queue(queue)
-        return target.subscription_info(target.subscription(subscription))
+        self._definitions.subscribe(subscription, check_starts(starts))
+        targets = [state.queue(queue) for queue in starts]
+        return [target.subscription_info(target.subscription(subscription)) for target in targets]
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription; what only it had not read goes.
@@ -461,8 +473,15 @@ class EmbeddedStore:
         self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
     ) -> Lease:
         """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
-        found = self._state().queue(queue)
-        return self._leases.take(found, *check_range(start, end), check_seconds(seconds))
+        return self.lease_many([(queue, start, end)], seconds)[0]
+
+    def lease_many(
+        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> list[Lease]:
+        """Pin many ranges as one lease, each (queue, start, end): all of them, or none."""
+        state = self._state()
+        found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
+        return self._leases.take(found, check_seconds(seconds))
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""

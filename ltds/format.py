@@ -42,6 +42,10 @@ others; where both lengths are the same the block is stored as it is. A stored p
 most: a block that would be more is stored as it is, so that what a reader allocates for a block is
 bounded by what lies on the disk.
 
+A file of the same form, written by a Spark task, may hold messages for many queues. Which blocks are
+whose stands in the task's message to its commit, which puts the blocks; such a file is never the
+store's own, and goes after the commit.
+
 All checksums are xxh3_64. Bit 62 of an id says that another process than the store's owner wrote the
 file (a fragment); bit 63 is 0, and the rest is random. A file is valid when header, trailer and
 directory match their checksums, agree on version, codec, id and store, and the directory's entries

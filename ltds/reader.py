@@ -86,6 +86,18 @@ class LtdsReader:
 
         Raises StoreCorrupt.
         """
+        block, _ = self._verified(number, stored)
+        return block, int(self._entries[number]["first_index"])
+
+    def content(self, number: int) -> memoryview:
+        """Block `number` as it was before it was written: decompressed and verified.
+
+        Raises StoreCorrupt.
+        """
+        return self._verified(number, self.stored(number))[1]
+
+    def _verified(self, number: int, stored: memoryview) -> tuple[Block, memoryview]:
+        """A block and its bytes."""
         entry = self._entries[number]
         where = f"{self.path}: block {number} at {entry['offset']}"
         length, expected = len(stored), int(entry["checksum"])
@@ -99,7 +111,7 @@ class LtdsReader:
             not self.codec and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
-        return block, int(entry["first_index"])
+        return block, stored
 
     def locate(self, message_index: int) -> int:
         """The number of the block that holds the message."""

@@ -93,6 +93,11 @@ class LtdsWriter:
         """How many bytes the file takes so far."""
         return self._end if self._created else 0
 
+    @property
+    def block_count(self) -> int:
+        """How many blocks it has so far."""
+        return len(self._entries[0])
+
     def add(self, builder: BlockBuilder) -> None:
         """Append the builder's messages, in blocks of up to `MAX_LTDS_BLOCK_BYTES`."""
         self.append(builder.blocks(MAX_LTDS_BLOCK_BYTES))

@@ -158,6 +158,25 @@ def check_range(start: object, end: object) -> tuple[int, int]:
     return start, end
 
 
+def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
+    """Queues, each with two positions."""
+    if isinstance(ranges, (str, bytes, Mapping)) or not isinstance(ranges, Iterable):
+        raise InvalidArgument(f"ranges {ranges!r:.100}: give several (queue, start, end)")
+    checked = []
+    for given in ranges:
+        if not isinstance(given, (tuple, list)) or len(given) != 3:
+            raise InvalidArgument(f"range {given!r:.100}: give (queue, start, end)")
+        checked.append((check_name(given[0], "queue"), *check_range(given[1], given[2])))
+    return checked
+
+
+def check_ends(positions: object) -> dict[str, int]:
+    """Where to read, each with the position below which everything counts as read."""
+    if not isinstance(positions, Mapping):
+        raise InvalidArgument(f"positions {positions!r:.100}: give a mapping of source to position")
+    return {check_source(source): check_position(end) for source, end in positions.items()}
+
+
 def check_first(start: object) -> int | None:
     """The position to begin to look at; None: the first that is kept."""
     if start is not None and (not is_int(start) or start < 0):
@@ -247,6 +266,13 @@ def _new_queue(given: object) -> NewQueue:
     return queue
 
 
+def check_names(names: object) -> list[str]:
+    """Several queues' names."""
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise InvalidArgument(f"names {names!r:.100}: give several, or None for all queues")
+    return [check_name(name, "queue") for name in names]
+
+
 def check_kind(kind: object) -> QueueKind:
     """A queue's kind."""
     if not isinstance(kind, str) or kind not in ("topic", "work"):
@@ -292,6 +318,13 @@ def check_start(start: object) -> Start:
     if start in ("earliest", "latest") or (is_int(start) and start >= 0):
         return start
     raise InvalidArgument(f'start {start!r:.100}: give "earliest", "latest" or a position')
+
+
+def check_starts(starts: object) -> dict[str, Start]:
+    """Queues, each with where a subscription begins in it."""
+    if not isinstance(starts, Mapping):
+        raise InvalidArgument(f"starts {starts!r:.100}: give a mapping of queue to start")
+    return {check_name(queue, "queue"): check_start(start) for queue, start in starts.items()}
 
 
 def _has_utf8(text: str) -> bool:

@@ -119,13 +119,17 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A range of a queue whose messages stay in place until the lease is released or ends."""
+    """A range of a queue whose messages stay in place until the lease is released or ends.
+
+    Ranges that were leased together have one id, and end together.
+    """
 
     lease_id: int
     queue: str
     start: int
     end: int
     pieces: list[Piece]
+    created_us: int = 0  # when the queue was made: another of its name is another queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,8 +107,11 @@ class Store(Protocol):
         from it, StoreCorrupt if it cannot be told what it holds.
         """
 
-    def queues(self) -> list[QueueInfo]:
-        """All queues, by name."""
+    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        """All queues, by name; or those of the names, in their order.
+
+        Raises QueueNotFound for a name that no queue has, InvalidArgument.
+        """
 
     def queue(self, name: str) -> QueueInfo:
         """One queue. Raises QueueNotFound."""
@@ -136,6 +139,15 @@ class Store(Protocol):
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
         Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet).
+        """
+
+    def subscribe_many(
+        self, subscription: str, starts: Mapping[str, Start]
+    ) -> list[SubscriptionInfo]:
+        """Make a subscription of one name in many topics with one commit: in all, or in none.
+
+        `starts`: where it begins in each queue, as `subscribe` takes it; where it is there already
+        it stays as it is. Their order is that of the answer. Raises as `subscribe`.
         """
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
@@ -235,6 +247,15 @@ class Store(Protocol):
 
         Until `release`, or for so many seconds; it ends with the owner's process too. Raises
         QueueNotFound, PositionLost if some of them are not there (any more).
+        """
+
+    def lease_many(
+        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> list[Lease]:
+        """Keep many ranges in place, each a queue and its positions from start to end: or none.
+
+        All are one lease: they have one id, by which `renew` and `release` are for all of them.
+        `seconds` as for `lease`. Raises as `lease`.
         """
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:

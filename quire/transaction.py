@@ -137,6 +137,12 @@ class Transaction(Protocol):
         Raises as `get`, InvalidArgument for a position that the queue does not have.
         """
 
+    def read_to_many(self, positions: Mapping[str, int]) -> None:
+        """The same for many sources, each with its position; with an error, for none of them.
+
+        In a joined store this is one request. Raises as `read_to`.
+        """
+
     # Ending
 
     def record(self, key: str, version: int) -> None:

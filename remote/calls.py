@@ -19,12 +19,13 @@ from quire.arguments import (
     check_max_kept,
     check_max_messages,
     check_name,
+    check_names,
     check_passed,
     check_queues,
-    check_range,
+    check_ranges,
     check_seconds,
     check_source,
-    check_start,
+    check_starts,
     check_transaction_id,
     check_type,
 )
@@ -34,7 +35,7 @@ from quire.store import Store
 
 from .delivery import Answer, messages_answers
 from .protocol import Header
-from .results import info_json, infos_json, lease_json, rows_json
+from .results import info_json, infos_json, rows_json
 
 BROWSE: Final = "browse"  # whose answer is of several frames
 BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
@@ -85,7 +86,12 @@ CALLS: Final[Mapping[str, Call]] = {
     ),
     "catalog": _call("type", lambda store, a: infos_json(store.catalog(check_type(a["type"])))),
     "drop_queue": _call("name", lambda store, a: store.drop_queue(_queue(a, "name")), changes=True),
-    "queues": _call("", lambda store, a: infos_json(store.queues())),
+    "queues": _call(
+        "names",
+        lambda store, a: infos_json(
+            store.queues(None if a["names"] is None else check_names(a["names"]))
+        ),
+    ),
     "queue": _call("name", lambda store, a: info_json(store.queue(_queue(a, "name")))),
     "positions": _call("name", lambda store, a: list(store.positions(_queue(a, "name")))),
     "records": _call(
@@ -94,10 +100,10 @@ CALLS: Final[Mapping[str, Call]] = {
             store.records(_queue(a, "name"), check_passed(a["start"]), check_limit(a["limit"]))
         ),
     ),
-    "subscribe": _call(
-        "queue subscription start",
-        lambda store, a: info_json(
-            store.subscribe(_queue(a), _subscription(a), check_start(a["start"]))
+    "subscribe_many": _call(
+        "subscription starts",
+        lambda store, a: infos_json(
+            store.subscribe_many(_subscription(a), check_starts(a["starts"]))
         ),
         changes=True,
     ),
@@ -121,10 +127,10 @@ CALLS: Final[Mapping[str, Call]] = {
     ),
     "recover": _call("", lambda store, a: infos_json(store.recover())),
     "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
-    "lease": _call(
-        "queue start end seconds",
-        lambda store, a: lease_json(
-            store.lease(_queue(a), *check_range(a["start"], a["end"]), check_seconds(a["seconds"]))
+    "lease_many": _call(
+        "ranges seconds",
+        lambda store, a: infos_json(
+            store.lease_many(check_ranges(a["ranges"]), check_seconds(a["seconds"]))
         ),
         changes=True,
     ),

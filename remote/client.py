@@ -11,9 +11,9 @@ import itertools
 import sys
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from quire.arguments import (
     Bytes,
@@ -28,14 +28,15 @@ from quire.arguments import (
     check_limit,
     check_max_messages,
     check_name,
+    check_names,
     check_owner,
     check_passed,
     check_queue,
     check_queues,
-    check_range,
+    check_ranges,
     check_seconds,
     check_source,
-    check_start,
+    check_starts,
     check_transaction_id,
     check_type,
     check_xid,
@@ -64,6 +65,8 @@ from .documented import documented_by
 from .protocol import Decision, Frame
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
+
+T = TypeVar("T")
 
 _LONG: Final = frozenset({BROWSE, "checkpoint", "verify"})  # worth being interruptible
 
@@ -149,8 +152,13 @@ class RemoteStore:
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return read_list(CatalogItem, self._call("catalog", type=check_type(type)))
 
-    def queues(self) -> list[QueueInfo]:
-        return read_list(QueueInfo, self._call("queues"))
+    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        asked = None if names is None else check_names(names)
+        found = read_list(QueueInfo, self._call("queues", names=asked))
+        if asked is None:
+            return found
+        self._known_queues.update(asked)
+        return _one_for_each(asked, found)
 
     def queue(self, name: str) -> QueueInfo:
         return read(QueueInfo, self._call("queue", name=check_name(name, "queue")))
@@ -177,13 +185,18 @@ class RemoteStore:
     def subscribe(
         self, queue: str, subscription: str, start: Start = "earliest"
     ) -> SubscriptionInfo:
+        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
+
+    def subscribe_many(
+        self, subscription: str, starts: Mapping[str, Start]
+    ) -> list[SubscriptionInfo]:
+        given = check_starts(starts)
         answer = self._call(
-            "subscribe",
-            queue=check_name(queue, "queue"),
+            "subscribe_many",
             subscription=check_name(subscription, "subscription"),
-            start=check_start(start),
+            starts=given,
         )
-        return read(SubscriptionInfo, answer)
+        return _one_for_each(given, read_list(SubscriptionInfo, answer))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._call(
@@ -273,15 +286,14 @@ class RemoteStore:
     def lease(
         self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
     ) -> Lease:
-        check_range(start, end)
-        answer = self._call(
-            "lease",
-            queue=check_name(queue, "queue"),
-            start=start,
-            end=end,
-            seconds=check_seconds(seconds),
-        )
-        return read(Lease, answer)
+        return self.lease_many([(queue, start, end)], seconds)[0]
+
+    def lease_many(
+        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+    ) -> list[Lease]:
+        given = check_ranges(ranges)
+        answer = self._call("lease_many", ranges=given, seconds=check_seconds(seconds))
+        return _one_for_each(given, read_list(Lease, answer))
 
     def release(self, lease_id: int) -> None:
         self._call("release", lease_id=check_lease_id(lease_id))
@@ -319,6 +331,12 @@ class RemoteStore:
             raise
         finally:
             self.connection.give_back(channel)
+
+
+def _one_for_each(asked: Sized, found: list[T]) -> list[T]:
+    if len(found) != len(asked):
+        raise RemoteError(f"the owner's answer tells {len(found)} of the {len(asked)} asked for")
+    return found
 
 
 if TYPE_CHECKING:

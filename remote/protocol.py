@@ -9,7 +9,7 @@ have `"more": true`.
 | bytes | field | meaning |
 |---|---|---|
 | 4 | magic | `QUIR` |
-| 2 | version | of the protocol, little-endian like all that follows: 2 |
+| 2 | version | of the protocol, little-endian like all that follows: 3 |
 | 2 | reserved | 0 |
 | 4 | header length | of the JSON text, in bytes |
 | n | header | a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any |
@@ -52,7 +52,7 @@ from quire.info import TransactionState
 from .limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 
 MAGIC: Final = b"QUIR"
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 HEAD: Final = struct.Struct("<4sHHI")
 assert HEAD.size == 12
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,9 +31,9 @@ import pyarrow as pa
 
 from quire.arguments import (
     Bytes,
+    check_ends,
     check_key,
     check_max_messages,
-    check_position,
     check_source,
     check_timeout,
     check_version,
@@ -177,7 +177,10 @@ class RemoteTransaction:
         return self.get_many(source, max_messages, timeout).to_arrow()
 
     def read_to(self, source: str, position: int) -> None:
-        arguments = {"source": check_source(source), "position": check_position(position)}
+        self.read_to_many({check_source(source): position})
+
+    def read_to_many(self, positions: Mapping[str, int]) -> None:
+        arguments = {"positions": check_ends(positions)}
         with self._lock:
             self._check_open()
             self._request("read_to", arguments)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
-from functools import cache
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import is_dataclass
+from functools import cache, partial
+from operator import attrgetter
 from types import UnionType
-from typing import TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from quire.errors import RemoteError
 from quire.info import (
@@ -24,18 +25,20 @@ from quire.info import (
     TransactionInfo,
 )
 
-Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Report
+Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Lease | Report
 T = TypeVar("T")
 
-
-def info_json(info: Info) -> dict[str, object]:
-    """A queue, a subscription, a prepared or an open transaction, a report."""
-    return asdict(info)
+_PLAIN: Final = frozenset({int, str, bool, type(None)})
 
 
-def infos_json(infos: Iterable[Info]) -> list[dict[str, object]]:
+def info_json(info: Info) -> list[object]:
+    """A queue, a subscription, a prepared or an open transaction, a report: its fields in order."""
+    return list(_fields(cast(Hashable, type(info)))(info))
+
+
+def infos_json(infos: Iterable[Info]) -> list[list[object]]:
     """Several of them."""
-    return [asdict(info) for info in infos]
+    return [info_json(info) for info in infos]
 
 
 def rows_json(rows: Sequence[QueueRecord] | Sequence[Piece]) -> list[list[object]]:
@@ -43,58 +46,54 @@ def rows_json(rows: Sequence[QueueRecord] | Sequence[Piece]) -> list[list[object
     return [list(row) for row in rows]
 
 
-def lease_json(lease: Lease) -> dict[str, object]:
-    """A lease; its pieces become lists."""
-    return {
-        "lease_id": lease.lease_id,
-        "queue": lease.queue,
-        "start": lease.start,
-        "end": lease.end,
-        "pieces": rows_json(lease.pieces),
-    }
-
-
 def read(kind: type[T], value: object) -> T:
     """What a JSON value holds: one of the classes above, or a number, a text, ... (RE1)."""
-    return cast(T, _read(kind, value))
+    return cast(T, _reader(cast(Hashable, kind))(value))
 
 
 def read_list(kind: type[T], value: object) -> list[T]:
     """Several."""
-    return [read(kind, entry) for entry in _exactly(list, value)]
+    return cast(list[T], list(map(_reader(cast(Hashable, kind)), _exactly(list, value))))
 
 
-def _read(kind: object, value: object) -> object:
+@cache
+def _reader(kind: Hashable) -> Callable[[object], object]:
+    """What reads values of a type; made once, as there may be many of them."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:  # int | None
-        return None if value is None else _read(inner[0], value)
+        some = _reader(inner[0])
+        return lambda value: None if value is None else some(value)
     if origin in (tuple, list):  # tuple[str, ...], list[Piece]
-        entries = [_read(inner[0], entry) for entry in _exactly(list, value)]
-        return tuple(entries) if origin is tuple else entries
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _read_fields(kind, _exactly(dict, value))
-    if kind is Piece or kind is QueueRecord:
-        return _read_row(kind, _exactly(list, value))
-    if kind is float and type(value) is int:
-        return float(value)
-    return _exactly(cast(type, origin or kind), value)
+        each, several = _reader(inner[0]), cast(type, origin)
+        return lambda value: several(map(each, _exactly(list, value)))
+    if kind is Piece or kind is QueueRecord or is_dataclass(kind):
+        return _row_reader(cast(type, kind))
+    if kind is float:
+        return lambda value: float(value) if type(value) is int else _exactly(float, value)
+    return partial(_exactly, cast(type, origin or kind))
 
 
-def _read_fields(kind: type, values: dict[str, object]) -> object:
-    kinds = _kinds(kind)
-    if values.keys() != kinds.keys():
-        raise _unreadable(kind, values)
-    return kind(**{name: _read(kinds[name], value) for name, value in values.items()})
+def _row_reader(kind: type) -> Callable[[object], object]:
+    """Of objects by their fields; plain values are looked at and no more."""
+    hints = get_type_hints(kind).values()
+    plain = [get_args(hint) if get_origin(hint) is UnionType else (hint,) for hint in hints]
+    fields = [
+        (kinds, None if _PLAIN.issuperset(kinds) else _reader(hint))
+        for kinds, hint in zip(plain, hints, strict=True)
+    ]
 
+    def read_row(value: object) -> object:
+        values = _exactly(list, value)
+        if len(values) != len(fields):
+            raise _unreadable(kind, values)
+        for index, (kinds, reader) in enumerate(fields):
+            if reader is not None:
+                values[index] = reader(values[index])
+            elif type(values[index]) not in kinds:
+                raise _unreadable(kind, values)
+        return kind(*values)
 
-def _read_row(kind: type, values: list[object]) -> object:
-    """A named tuple; as there may be many, they are looked at but not read one by one."""
-    allowed = _allowed(kind)
-    if len(values) != len(allowed) or any(
-        type(value) not in kinds for value, kinds in zip(values, allowed, strict=True)
-    ):
-        raise _unreadable(kind, values)
-    return kind(*values)
+    return read_row
 
 
 def _exactly(kind: type[T], value: object) -> T:
@@ -104,14 +103,9 @@ def _exactly(kind: type[T], value: object) -> T:
 
 
 @cache
-def _allowed(kind: type) -> list[tuple[object, ...]]:
-    """For each field of a row, the types that it may have."""
-    return [get_args(hint) or (hint,) for hint in _kinds(kind).values()]
-
-
-@cache
-def _kinds(kind: type) -> dict[str, object]:
-    return get_type_hints(kind)
+def _fields(kind: Hashable) -> Callable[[object], tuple[object, ...]]:
+    """What takes an object's fields."""
+    return attrgetter(*get_type_hints(kind))
 
 
 def _unreadable(kind: object, value: object) -> RemoteError:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeVar
 
 from quire.arguments import (
+    check_ends,
     check_key,
     check_large,
     check_lifetime,
     check_max_messages,
     check_name,
     check_owner,
-    check_position,
     check_source,
     check_timeout,
     check_version,
@@ -199,9 +199,7 @@ class Session:
         yield from messages_answers(messages)
 
     def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        transaction.read_to(
-            check_source(frame.header.get("source")), check_position(frame.header.get("position"))
-        )
+        transaction.read_to_many(check_ends(frame.header.get("positions")))
         yield {}, ()
 
     def _take_rest(self, transaction: Transaction, frame: Frame) -> None:

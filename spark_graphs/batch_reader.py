@@ -36,18 +36,24 @@ class BatchReader(DataSourceReader):
         return read_partition(self._options.path, partition, self._schema)
 
     def _pieces(self, store: Store) -> list[QueuePiece]:
-        options, pieces = self._options, []
-        for queue in options.queues:
-            created_us = position_range.info(store, queue).created_us
-            lease = position_range.lease(
-                store,
-                queue,
-                position_range.resolve(store, queue, options.starting),
-                position_range.resolve(store, queue, options.ending),
-                fail_on_data_loss=options.fail_on_data_loss,
-                created_us=created_us,
-            )
-            # Nobody says when the tasks have ended: the lease runs out by itself.
-            found = lease.pieces if lease else []
-            pieces += [QueuePiece.of(queue, piece, created_us) for piece in found]
-        return pieces
+        options = self._options
+        found = position_range.infos(store, options.queues)
+        leases = position_range.lease(
+            store,
+            {
+                name: (
+                    position_range.resolve(queue, options.starting),
+                    position_range.resolve(queue, options.ending),
+                )
+                for name, queue in found.items()
+            },
+            fail_on_data_loss=options.fail_on_data_loss,
+            created_us={name: queue.created_us for name, queue in found.items()},
+            found=found,
+        )
+        # Nobody says when the tasks have ended: the lease runs out by itself.
+        return [
+            QueuePiece.of(lease.queue, piece, lease.created_us)
+            for lease in leases
+            for piece in lease.pieces
+        ]

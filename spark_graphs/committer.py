@@ -4,22 +4,26 @@ YC1. One compound transaction puts all fragments in task order and records (key,
     store's ledger. If the ledger holds the key with this or a later version, nothing is put.
 YC2. A commit whose outcome is not known is repeated: the ledger tells whether it took effect.
     Without a key it is not repeated, and OutcomeUnknown is raised.
-YC3. A fragment's file is removed only if no commit that named it can have taken effect. All others
-    are left to the store's owner, which reclaims old files that no transaction has adopted.
+YC3. A file that is to be adopted is removed only if no commit that named it can have taken effect.
+    All others are left to the store's owner, which reclaims old files that no transaction adopted.
+YC5. A file that queues share is never part of the store: the commit puts its blocks, one of which
+    is in memory at a time, and removes it once it is known what became of it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from quire.env import Env, OsEnv
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QueueNotFound, QuireError
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QuireError, StoreFailed
+from quire.ltds import LtdsReader
 
 from . import connection, position_range
 from .fragment import Fragment
-from .fragment_file import remove
+from .fragment_file import directory_of, remove
 from .limits import QUEUE_FULL_PAUSE_SECONDS
 
 if TYPE_CHECKING:
@@ -61,6 +65,7 @@ class Committer:
         while True:
             try:
                 self._call(fragments)
+                self._remove({f.shared_id for f in fragments})
                 return
             except AlreadyCommitted as error:
                 _log.warning("nothing is written again: %s", error)
@@ -87,8 +92,15 @@ class Committer:
 
     def discard(self, fragments: Iterable[Fragment]) -> None:
         """Remove the files of fragments that cannot be part of the store (YC3)."""
-        if not self._may_have_committed:
-            remove(self._path, [f.ltds_id for f in fragments if f.ltds_id is not None])
+        shared_only = self._may_have_committed
+        self._remove({f.shared_id if shared_only else f.ltds_id for f in fragments})
+
+    def _remove(self, files: Iterable[int | None]) -> None:
+        """What cannot be removed is left to the owner; it is no reason to fail."""
+        try:
+            remove(self._path, [ltds_id for ltds_id in files if ltds_id is not None], self._env)
+        except OSError as error:
+            _log.warning("fragments are left to age: %s", error)
 
     def _call(self, fragments: list[Fragment]) -> None:
         connection.call(
@@ -107,7 +119,7 @@ class Committer:
         try:
             with store.transaction() as txn:
                 self._put(store, txn, fragments)
-        except OutcomeUnknown:
+        except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back all the same
             self._may_have_committed = True
             raise
 
@@ -118,13 +130,25 @@ class Committer:
         return last is not None and last >= self._version
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
-        for fragment in fragments:
-            try:
+        position_range.infos(store, sorted({fragment.queue for fragment in fragments}))
+        for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
+            if shared_id is not None:
+                self._put_shared(store, txn, shared_id, group)
+                continue
+            for fragment in group:
                 if fragment.block is not None:
                     txn.put_block(fragment.queue, fragment.block)
                 elif fragment.ltds_id is not None:
                     txn.adopt(fragment.queue, fragment.ltds_id)
-            except QueueNotFound:
-                raise position_range.missing(store, fragment.queue) from None
         if self._key is not None and self._version is not None:
             txn.record(self._key, self._version)
+
+    def _put_shared(
+        self, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
+    ) -> None:
+        """Put blocks of one file (YC5)."""
+        directory = directory_of(self._path)
+        with LtdsReader(self._env, directory, ltds_id, store.store_id) as file:
+            for fragment in fragments:
+                for number in range(*(fragment.blocks or ())):
+                    txn.put_block(fragment.queue, file.content(number))

@@ -1,4 +1,13 @@
-"""What a task of a sink hands to the commit: the messages for each queue, or where they are."""
+"""What a task of a sink hands to the commit: the messages for each queue, or where they are.
+
+A task's messages for a queue are in one of three places, by what they cost there:
+
+| how many | where | what the commit does |
+|---|---|---|
+| few | a block in the task's own message | puts the block |
+| enough for a file of the queue's alone | such a file | adopts it, whatever its size |
+| between them | blocks of a file that all these queues of the task share | puts the blocks |
+"""
 
 from __future__ import annotations
 
@@ -12,12 +21,20 @@ class Fragment:
     """One task's messages for one queue: an encoded block, or a file of the store's ltds directory.
 
     The file's id is drawn anew by every attempt of a task, so that no two attempts share a file.
+    `blocks`: the messages are in these of the file's blocks, from the first to before the second,
+    as queues share it; None: all that is in the file is this queue's.
     """
 
     queue: str
     messages: int
     block: bytes | None = None
     ltds_id: int | None = None
+    blocks: tuple[int, int] | None = None
+
+    @property
+    def shared_id(self) -> int | None:
+        """The file that its blocks are to be put from."""
+        return None if self.blocks is None else self.ltds_id
 
 
 @dataclass

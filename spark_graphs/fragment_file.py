@@ -1,9 +1,12 @@
-"""The fragments of one attempt of a task: small ones as blocks, the others as files of the store.
+"""The fragments of one attempt of a task: blocks, files of one queue, and a file of many queues.
 
 YF1. A file's id is random and has the bit of a foreign writer: no attempt ever meets another's
     file.
 YF2. A file that is named in a fragment is durable and never changed again.
 YF3. Memory is bounded by FLUSH_BYTES for each queue and PENDING_BYTES for all of them.
+YF4. A queue has a file of its own only for OWN_FILE_BYTES or more, or if no other queue needs one:
+    however many queues there are, their files are few.
+YF5. The fragments of a queue, in their order, hold its messages in the order in which they came.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from quire.env import Env, OsEnv
 from quire.limits import MAX_BLOCK_BYTES
 
 from .fragment import Fragment
-from .limits import FLUSH_BYTES, INLINE_BYTES, PENDING_BYTES
+from .limits import FLUSH_BYTES, INLINE_BYTES, OWN_FILE_BYTES, PENDING_BYTES
 
 
 def directory_of(path: str) -> str:
@@ -48,56 +51,89 @@ class FragmentWriter:
         self._codec = codec
         self._env = env or OsEnv()
         self._pending: dict[str, BlockBuilder] = {}  # in the order in which queues appeared
-        self._files: dict[str, ltds.LtdsWriter] = {}
+        self._held_bytes = 0  # Arrow memory that what is pending may refer to
+        self._own: dict[str, ltds.LtdsWriter] = {}
+        self._shared: ltds.LtdsWriter | None = None
+        self._in_shared: list[Fragment] = []
 
     def add(self, queue: str, batch: pa.RecordBatch) -> None:
         """Add messages; the Arrow memory is referred to until they are written."""
         builder = self._pending.setdefault(queue, BlockBuilder())
         builder.add_arrow(batch)
+        self._held_bytes += batch.nbytes
         if builder.charge_bytes >= FLUSH_BYTES:
-            self._flush(queue)
-        elif sum(each.charge_bytes for each in self._pending.values()) >= PENDING_BYTES:
-            self._flush(max(self._pending, key=lambda name: self._pending[name].charge_bytes))
+            self._write(self._own_file(queue), builder)
+        if self._held_bytes >= PENDING_BYTES:
+            self._write_pending()
 
     def finish(self) -> list[Fragment]:
         """Make all messages durable or part of the fragments."""
-        inline = self._inline_queues()
-        fragments = []
-        for queue, builder in self._pending.items():
-            if queue in inline:
-                blocks = builder.build(MAX_BLOCK_BYTES)
-                fragments += [Fragment(queue, b.count, block=bytes(b.data)) for b in blocks]
-                continue
-            if builder.count:
-                self._flush(queue)
-            info = self._files[queue].finish(sync_name=False)
+        inline = self._take_inline()
+        self._write_pending()
+        fragments = self._in_shared
+        if self._shared is not None:
+            info = self._shared.finish(sync_name=False)
+            queues = {fragment.queue for fragment in fragments}
+            if len(queues) == 1:  # nobody shares it: the queue has it as a whole
+                fragments = [Fragment(queues.pop(), info.count, ltds_id=info.id)]
+        for queue, file in self._own.items():
+            info = file.finish(sync_name=False)
             fragments.append(Fragment(queue, info.count, ltds_id=info.id))
-        if self._files:
+        if fragments:
             self._env.sync_directory(directory_of(self._path))
-        return fragments
+        return fragments + inline
 
     def abort(self) -> None:
         """Remove what was written."""
-        for file in self._files.values():
+        files = [*self._own.values(), *([] if self._shared is None else [self._shared])]
+        for file in files:
             file.abort()
         # Those that were finished already are not the writers' to remove any more.
-        remove(self._path, [file.id for file in self._files.values()], self._env)
+        remove(self._path, [file.id for file in files], self._env)
 
-    def _inline_queues(self) -> set[str]:
-        """The queues whose messages go into the task's message: small ones first."""
-        room, inline = INLINE_BYTES, set()
+    def _take_inline(self) -> list[Fragment]:
+        """What goes into the task's message: small shares first. It is not pending any more."""
+        room, fragments = INLINE_BYTES, []
         for queue, builder in sorted(self._pending.items(), key=lambda item: item[1].charge_bytes):
-            if queue not in self._files and builder.charge_bytes <= room:
-                inline.add(queue)
+            if queue not in self._own and builder.charge_bytes <= room:
                 room -= builder.charge_bytes
-        return inline
+                blocks = self._pending.pop(queue).build(MAX_BLOCK_BYTES)
+                fragments += [Fragment(queue, b.count, block=bytes(b.data)) for b in blocks]
+        return fragments
 
-    def _flush(self, queue: str) -> None:
-        if queue not in self._files:
-            ltds_id = ltds.new_id(self._env, foreign=True)
-            self._files[queue] = ltds.LtdsWriter(
-                self._env, directory_of(self._path), self._store_id, ltds_id, self._codec
-            )
-        builder = self._pending[queue]
-        self._files[queue].add(builder)
-        builder.clear()
+    def _write_pending(self) -> None:
+        """Everything that is pending goes to files (YF3, YF4)."""
+        for queue, builder in self._pending.items():
+            if queue in self._own or builder.charge_bytes >= OWN_FILE_BYTES:
+                self._write(self._own_file(queue), builder)
+            elif builder.count:
+                self._write_shared(queue, builder)
+        self._pending = {}
+        self._held_bytes = 0
+
+    def _write_shared(self, queue: str, builder: BlockBuilder) -> None:
+        if self._shared is None:
+            self._shared = self._new_file()
+        first, count = self._shared.block_count, builder.count
+        self._write(self._shared, builder)
+        blocks = first, self._shared.block_count
+        self._in_shared.append(Fragment(queue, count, ltds_id=self._shared.id, blocks=blocks))
+
+    def _own_file(self, queue: str) -> ltds.LtdsWriter:
+        if queue not in self._own:
+            self._own[queue] = self._new_file()
+        return self._own[queue]
+
+    def _new_file(self) -> ltds.LtdsWriter:
+        return ltds.LtdsWriter(
+            self._env,
+            directory_of(self._path),
+            self._store_id,
+            ltds.new_id(self._env, foreign=True),
+            self._codec,
+        )
+
+    def _write(self, file: ltds.LtdsWriter, builder: BlockBuilder) -> None:
+        if builder.count:
+            file.add(builder)
+            builder.clear()

@@ -68,17 +68,18 @@ def _find_again(
     path: str, queue: str, created_us: int | None, begin: int, end: int, error: QuireError
 ) -> list[Piece]:
     try:
-        lease = connection.call(
+        known = {} if created_us is None else {queue: created_us}
+        leases = connection.call(
             path,
             lambda store: position_range.lease(
-                store, queue, begin, end, fail_on_data_loss=True, created_us=created_us
+                store, {queue: (begin, end)}, fail_on_data_loss=True, created_us=known
             ),
         )
     except PositionLost as second:  # says why the place holds other bytes by now
         raise second from error
     except QuireError as second:
         raise error from second
-    return lease.pieces if lease is not None else []
+    return [piece for lease in leases for piece in lease.pieces]
 
 
 def _selected(

@@ -8,6 +8,7 @@ YR2. A range is one of the queue that it was planned for. If that was dropped an
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from quire.errors import PositionLost, QueueNotFound
@@ -20,20 +21,16 @@ if TYPE_CHECKING:
     from quire.store import Store
 
 
-def bounds(store: Store, queue: str) -> tuple[int, int]:
-    """The first position kept in a queue, and the end. Raises QueueNotFound with what to do."""
+def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
+    """The queues as they are now, in one call. Raises QueueNotFound with what to do."""
     try:
-        return store.positions(queue)
+        return {found.name: found for found in store.queues(queues)}
     except QueueNotFound:
-        raise missing(store, queue) from None
-
-
-def info(store: Store, queue: str) -> QueueInfo:
-    """The queue as it is now. Raises QueueNotFound with what to do."""
-    try:
-        return store.queue(queue)
-    except QueueNotFound:
-        raise missing(store, queue) from None
+        there = {found.name for found in store.queues()}
+        gone = [queue for queue in queues if queue not in there]
+        if not gone:
+            raise
+        raise missing(store, gone[0]) from None
 
 
 def is_same(queue: QueueInfo, created_us: int | None) -> bool:
@@ -48,54 +45,71 @@ def missing(store: Store, queue: str) -> QueueNotFound:
     )
 
 
-def resolve(store: Store, queue: str, starts: Starts) -> int:
+def resolve(queue: QueueInfo, starts: Starts) -> int:
     """The position that an option's earliest, latest or number means now."""
-    start = starts if isinstance(starts, int) else starts[queue]
-    first, end = bounds(store, queue)
-    return {EARLIEST: first, LATEST: end}.get(start, start)
+    start = starts if isinstance(starts, int) else starts[queue.name]
+    return {EARLIEST: queue.first_position, LATEST: queue.end_position}.get(start, start)
 
 
 def lease(
     store: Store,
-    queue: str,
-    begin: int,
-    end: int,
+    ranges: Mapping[str, tuple[int, int]],
     *,
     fail_on_data_loss: bool,
-    created_us: int | None = None,
+    created_us: Mapping[str, int],
+    found: Mapping[str, QueueInfo] | None = None,
     seconds: float = LEASE_SECONDS,
-) -> Lease | None:
-    """The pinned places of the range, or None if nothing is in it (YR1).
+) -> list[Lease]:
+    """The pinned places of the ranges, as one lease; without those in which nothing is (YR1).
 
     Args:
-        created_us: when the queue was made that the range is of (YR2); None: this is not known.
+        created_us: when the queues were made that the ranges are of (YR2), where this is known.
+        found: the queues as they have just been seen; looked at anew if that has changed since.
     """
+    queue = ""
     for tries_left in reversed(range(LEASE_TRIES)):
-        found = info(store, queue)
-        if not is_same(found, created_us):
-            if fail_on_data_loss:
-                raise made_again(queue)
-            return None
-        first, last = found.first_position, found.end_position
-        if begin == end and (begin <= last or not fail_on_data_loss):
-            return None
-        if not (first <= begin < end <= last):
-            if fail_on_data_loss:
-                raise _lost(queue, begin, end, first, last)
-            begin, end = max(first, begin if begin <= end else first), min(end, last)
-            if begin >= end:
-                return None
+        found = found or infos(store, ranges)
+        wanted = []
+        for queue, (begin, end) in ranges.items():
+            there = _there(found[queue], begin, end, created_us.get(queue), fail_on_data_loss)
+            if there is not None:
+                wanted.append((queue, *there))
+        if not wanted:
+            return []
         try:
-            taken = store.lease(queue, begin, end, seconds=seconds)
+            taken = store.lease_many(wanted, seconds=seconds)
         except PositionLost:
             if fail_on_data_loss or not tries_left:
                 raise
+            found = None
             continue
-        # A lease goes by the name: a queue that is there before and after it is the one it is of.
-        if is_same(info(store, queue), found.created_us):
+        # A lease goes by the name: each has to be of the queue that was looked at.
+        changed = [each for each in taken if not is_same(found[each.queue], each.created_us)]
+        if not changed:
             return taken
-        store.release(taken.lease_id)
+        store.release(taken[0].lease_id)
+        queue, found = changed[0].queue, None
     raise made_again(queue)
+
+
+def _there(
+    queue: QueueInfo, begin: int, end: int, created_us: int | None, fail_on_data_loss: bool
+) -> tuple[int, int] | None:
+    """What of the range the queue has, if anything is in it."""
+    first, last = queue.first_position, queue.end_position
+    if not is_same(queue, created_us):
+        if fail_on_data_loss:
+            raise made_again(queue.name)
+        return None
+    if begin == end and (begin <= last or not fail_on_data_loss):
+        return None
+    if not (first <= begin < end <= last):
+        if fail_on_data_loss:
+            raise _lost(queue.name, begin, end, first, last)
+        begin, end = max(first, begin if begin <= end else first), min(end, last)
+        if begin >= end:
+            return None
+    return begin, end
 
 
 def made_again(queue: str) -> PositionLost:

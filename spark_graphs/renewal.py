@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 from quire.errors import QuireError
-from quire.info import Lease
 
 from . import connection
 from .limits import LEASE_SECONDS
@@ -22,9 +20,9 @@ class Renewal:
         self._wake = threading.Event()
         threading.Thread(target=self._run, name="quire-lease-renewal", daemon=True).start()
 
-    def add(self, leases: Sequence[Lease]) -> None:
+    def add(self, lease_id: int) -> None:
         with self._lock:
-            self._lease_ids += [lease.lease_id for lease in leases]
+            self._lease_ids.append(lease_id)
 
     def release(self) -> None:
         """Give up all leases. One that cannot be given up now runs out by itself."""

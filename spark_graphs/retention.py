@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from quire.arguments import Start
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
-from quire.info import Lease
+from quire.info import Lease, QueueInfo, SubscriptionInfo
 
 from . import connection, position_range
 from .offsets import Offset
@@ -38,40 +38,41 @@ class Retention:
 
     def start(self, store: Store) -> Offset:
         """Where the query begins; topics get their subscription there (YT1)."""
-        positions, created_us = {}, {}
-        for queue in self._options.queues:
-            # Asked first: made again after that, the queue is seen to be another one, never missed.
-            created_us[queue] = position_range.info(store, queue).created_us
-            subscription = self._subscription(store, queue)
-            start = self._start(queue)
-            if subscription is not None:
-                position = _subscribe(store, queue, subscription, _WORDS.get(start, start))
-            else:  # a work queue begins with what nobody has taken
-                position = position_range.bounds(store, queue)[0]
-            positions[queue] = position if start in _WORDS else start
-        return Offset.initial(positions, created_us)
+        # Asked first: made again after that, the queue is seen to be another one, never missed.
+        found = position_range.infos(store, self._options.queues)
+        starts = {name: self._start(name) for name in found}
+        topics = [name for name, queue in found.items() if self._subscription(queue) is not None]
+        # A work queue begins with what nobody has taken.
+        kept = {name: queue.first_position for name, queue in found.items()}
+        for made in self._subscribe(store, {name: starts[name] for name in topics}):
+            kept[made.queue] = made.position
+        return Offset.initial(
+            {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
+            {name: queue.created_us for name, queue in found.items()},
+        )
 
     def lease(
         self,
         store: Store,
-        ranges: dict[str, tuple[int, int]],
+        ranges: Mapping[str, tuple[int, int]],
         created_us: Mapping[str, int],
     ) -> list[Lease]:
         """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
-        strict, leases = self._options.fail_on_data_loss, []
-        for queue, (begin, end) in ranges.items():
-            created = created_us.get(queue)
-            if strict and not position_range.is_same(position_range.info(store, queue), created):
-                raise position_range.made_again(queue)
-            self._check_subscription(store, queue, begin)
-            lease = position_range.lease(
-                store, queue, begin, end, fail_on_data_loss=strict, created_us=created
-            )
-            if lease is not None:
-                leases.append(lease)
+        strict = self._options.fail_on_data_loss
+        gone = {}
+        found = position_range.infos(store, ranges)
+        for name, queue in found.items():
+            if strict and not position_range.is_same(queue, created_us.get(name)):
+                raise position_range.made_again(name)
+            if self._subscription(queue) not in (None, *queue.subscriptions):
+                gone[name] = ranges[name][0]
+        self._check_subscriptions(store, gone)
+        leases = position_range.lease(
+            store, ranges, fail_on_data_loss=strict, created_us=created_us, found=found
+        )
         if leases:
             self._renewal = self._renewal or Renewal(self._options.path)
-            self._renewal.add(leases)
+            self._renewal.add(leases[0].lease_id)  # that of all of them
         return leases
 
     def read_to(self, end: Offset) -> None:
@@ -85,42 +86,44 @@ class Retention:
     def _advance(self, store: Store, end: Offset) -> None:
         try:
             with store.transaction() as txn:
-                passed = {}
-                for queue, position in sorted(end.positions.items()):
-                    found = position_range.info(store, queue)
-                    if not position_range.is_same(found, end.created_us.get(queue)):
-                        continue
-                    subscription = self._subscription(store, queue)
-                    source = queue if subscription is None else f"{queue}/{subscription}"
-                    if position <= found.end_position:
-                        txn.read_to(source, position)
-                        passed[queue] = found.created_us
-                for queue, created_us in passed.items():
-                    # Still the same, so it was the same when read_to took it by its name.
-                    if not position_range.is_same(position_range.info(store, queue), created_us):
-                        raise position_range.made_again(queue)
+                found = position_range.infos(store, end.positions)
+                there = {
+                    name: queue
+                    for name, queue in found.items()
+                    if position_range.is_same(queue, end.created_us.get(name))
+                    and end.positions[name] <= queue.end_position
+                }
+                txn.read_to_many(
+                    {self._source(queue): end.positions[name] for name, queue in there.items()}
+                )
+                # Still the same, so it was the same when read_to_many took it by its name.
+                for name, queue in position_range.infos(store, there).items():
+                    if not position_range.is_same(queue, there[name].created_us):
+                        raise position_range.made_again(name)
         except (QueueNotFound, SubscriptionNotFound, PositionLost):
             # Dropped behind the query's back, as a queue is that ends before the position:
             # planning the next micro-batch decides about it.
             return
 
-    def _subscription(self, store: Store, queue: str) -> str | None:
+    def _source(self, queue: QueueInfo) -> str:
+        """What the query reads of a queue, as `read_to` names it."""
+        subscription = self._subscription(queue)
+        return queue.name if subscription is None else f"{queue.name}/{subscription}"
+
+    def _subscription(self, queue: QueueInfo) -> str | None:
         """The name of the query's subscription to a queue; None for a work queue, which has one."""
-        try:
-            kind = store.queue(queue).kind
-        except QueueNotFound:
-            raise position_range.missing(store, queue) from None
-        if kind == "work":
+        if queue.kind == "work":
             if self._options.subscription is not None and len(self._options.queues) == 1:
                 raise InvalidArgument(
-                    f"'{queue}' is a work queue, which has one built-in subscription; "
+                    f"'{queue.name}' is a work queue, which has one built-in subscription; "
                     "leave the option 'subscription' out"
                 )
             return None
         if self._options.subscription is None:
             raise InvalidArgument(
-                f"'{queue}' is a topic: name a subscription with the option 'subscription'; it is "
-                "created if it is not there, and keeps messages until this query has read them"
+                f"'{queue.name}' is a topic: name a subscription with the option 'subscription'; "
+                "it is created if it is not there, and keeps messages until this query has read "
+                "them"
             )
         return self._options.subscription
 
@@ -128,24 +131,27 @@ class Retention:
         starting: Starts = self._options.starting
         return starting if isinstance(starting, int) else starting[queue]
 
-    def _check_subscription(self, store: Store, queue: str, begin: int) -> None:
-        """A query that goes on without its subscription may have lost messages and not see it."""
-        name = self._subscription(store, queue)
-        if name is None or any(info.name == name for info in store.subscriptions(queue)):
-            return
+    def _check_subscriptions(self, store: Store, gone: Mapping[str, int]) -> None:
+        """A query that goes on without its subscription may have lost messages and not see it.
+
+        `gone`: the queues that do not have it, and where the query goes on in each.
+        """
         if self._options.fail_on_data_loss:
-            raise PositionLost(
-                f"subscription '{name}' of queue '{queue}' is gone, and with it the promise that "
-                f"what follows position {begin} is kept; create it again with "
-                f"subscribe({queue!r}, {name!r}, start={begin}), or start the query with a new "
-                "checkpoint, or set the option failOnDataLoss to false to go on with what is there"
-            )
-        _subscribe(store, queue, name, "earliest")
+            for queue, begin in gone.items():
+                name = self._options.subscription
+                raise PositionLost(
+                    f"subscription '{name}' of queue '{queue}' is gone, and with it the promise "
+                    f"that what follows position {begin} is kept; create it again with "
+                    f"subscribe({queue!r}, {name!r}, start={begin}), or start the query with a new "
+                    "checkpoint, or set the option failOnDataLoss to false to go on with what is "
+                    "there"
+                )
+        self._subscribe(store, dict.fromkeys(gone, EARLIEST))
 
-
-def _subscribe(store: Store, queue: str, name: str, start: Start) -> int:
-    """The subscription's position; one that is there already stays where it is (YT1)."""
-    for info in store.subscriptions(queue):
-        if info.name == name:
-            return info.position
-    return store.subscribe(queue, name, start=start).position
+    def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
+        """The subscription in each queue; one that is there already stays where it is (YT1)."""
+        if not starts:
+            return []
+        assert self._options.subscription is not None  # of topics
+        words = {queue: _WORDS.get(start, start) for queue, start in starts.items()}
+        return store.subscribe_many(self._options.subscription, words)

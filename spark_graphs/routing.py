@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from quire.errors import InvalidArgument
 
+from .limits import GATHER_BYTES
 from .schema import SET_BY_STORE
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch], queue: str | None, most_bytes: int = GATHER_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in their order, in fewer batches where many queues share them.
+
+    A batch of one queue's rows alone is passed on as it is, if nothing waits before it.
+    """
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for batch in batches:
+        if not waiting and (queue is not None or len(batch.column("queue").unique()) < 2):
+            yield batch
+            continue
+        waiting.append(batch)
+        waiting_bytes += batch.nbytes
+        if waiting_bytes >= most_bytes:
+            yield _joined(waiting)
+            waiting, waiting_bytes = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
 def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

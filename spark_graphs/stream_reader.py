@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from quire.errors import InvalidArgument
 
 from . import connection, position_range
+from .idling import Idling
 from .message_batch import read_partition
 from .offsets import Offset, Positions, admit, ranges
 from .options import ReadOptions
@@ -47,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
         self._retention = Retention(options)
+        self._idling = Idling()
 
     # What Spark asks in the source's own process, in this order for each micro-batch.
 
@@ -66,18 +68,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Positions]:
         begin = Offset.from_json(start)
         self._check_queues(begin)
+        if self._target is None:
+            self._idling.pause()
         self._latest = self._target or connection.call(self._options.path, self._now)
         if self._options.fail_on_data_loss:
             for queue in begin.remade(self._latest):
                 raise position_range.made_again(queue)
         begin = begin.in_queues_of(self._latest)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return begin.moved_to(admit(begin.positions, self._latest.positions, most)).to_json()
+        end = begin.moved_to(admit(begin.positions, self._latest.positions, most)).to_json()
+        if end != start:
+            self._idling.end()
+        return end
 
     def reportLatestOffset(self) -> dict[str, Positions] | None:
         return None if self._latest is None else Offset({}, self._latest.positions).to_json()
 
     def commit(self, end: dict[str, Any]) -> None:
+        self._idling.end()  # Spark tells all sources of a query when it plans a micro-batch
         self._retention.read_to(Offset.from_json(end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -102,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
-        found = [position_range.info(store, queue) for queue in self._options.queues]
+        found = position_range.infos(store, self._options.queues).values()
         return Offset(
             {queue.name: queue.first_position for queue in found},
             {queue.name: queue.end_position for queue in found},

@@ -27,7 +27,7 @@ from .committer import Committer
 from .fragment import Fragment, TaskMessage
 from .fragment_file import FragmentWriter
 from .options import WriteOptions
-from .routing import routed
+from .routing import gathered, routed
 from .schema import check_sink_schema
 
 QUERY_ID = "sql.streaming.queryId"
@@ -119,7 +119,7 @@ def write_fragments(
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
     writer = FragmentWriter(options.path, store_id, codec=options.codec)
     try:
-        for batch in batches:
+        for batch in gathered(batches, options.queue):
             for queue, messages in routed(batch, options.queue):
                 writer.add(queue, messages)
         return writer.finish()

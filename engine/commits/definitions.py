@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from quire.arguments import NewQueue
+from quire.arguments import NewQueue, Start
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
@@ -130,31 +130,36 @@ class Definitions:
         self._submit(1, prepare, undo)
         return marked[0].queue_id
 
-    def subscribe(self, queue: str, subscription: str, start: str | int) -> None:
-        """Make a subscription; if there is one of the name, it stays as it is."""
+    def subscribe(self, subscription: str, starts: Mapping[str, Start]) -> None:
+        """Make a subscription in each queue; where there is one of the name, it stays as it is."""
         state = self._state
-        target = state.queue(queue)
-        _check_topic(target)
-        if start != "earliest" and subscription not in target.named:
-            target.check_beginning(target.end_position if start == "latest" else int(start))
+        for queue, start in starts.items():
+            target = state.queue(queue)
+            _check_topic(target)
+            if start != "earliest" and subscription not in target.named:
+                target.check_beginning(target.end_position if start == "latest" else int(start))
 
         def prepare() -> list[CatalogChange]:
-            found = state.queue(queue)
-            _check_topic(found)
-            if subscription in found.named:
-                raise SubscriptionExists(
-                    f"subscription {subscription!r} of {queue!r} is there already"
-                )
-            position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
-            if position > found.end_position:
-                raise InvalidArgument(
-                    f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
-                )
-            body = {"queue_id": found.queue_id, "name": subscription, "start": position}
-            return [CatalogChange(SUBSCRIPTION, state.durable.next_subscription_id, body)]
+            first_id = state.durable.next_subscription_id
+            changes: list[CatalogChange] = []
+            for queue, start in starts.items():
+                found = state.queue(queue)
+                _check_topic(found)
+                if subscription in found.named:
+                    continue
+                position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
+                if position > found.end_position:
+                    raise InvalidArgument(
+                        f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
+                    )
+                body = {"queue_id": found.queue_id, "name": subscription, "start": position}
+                changes.append(CatalogChange(SUBSCRIPTION, first_id + len(changes), body))
+            if not changes:
+                raise SubscriptionExists(f"subscription {subscription!r} is in all of them already")
+            return changes
 
         with suppress(SubscriptionExists):
-            self._submit(1, prepare)
+            self._submit(len(starts), prepare)
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription. Raises as `Store.unsubscribe`."""

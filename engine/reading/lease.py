@@ -4,11 +4,13 @@
   subscription has read them.
 - LE2: a lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After
   that a piece's checksum tells a reader that its block is gone; wrong messages are never read.
+- LE3: ranges that are leased together are pinned all or not at all, and end together.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
@@ -35,30 +37,44 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, queue: Queue, start: int, end: int, seconds: float) -> Lease:
-        """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone."""
+    def take(self, ranges: Sequence[tuple[Queue, int, int]], seconds: float) -> list[Lease]:
+        """Pin the messages [start, end) of each queue (LE3). Raises `PositionLost` if part of them
+        is gone.
+        """
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
+        pinned: list[BlockRef] = []
+        found: list[list[Pointer]] = []
+        try:
+            for queue, start, end in ranges:
+                found.append(self._pinned(queue, start, end, pinned))
+        except BaseException:
+            self._unpin(pinned)
+            raise
+        lease_id = self._env.random_u64() >> 1
+        with self._lock:
+            self._held[lease_id] = self._env.monotonic() + seconds, pinned
+        return [
+            Lease(lease_id, queue.name, start, end, list(map(_piece, own)), queue.config.created_us)
+            for (queue, start, end), own in zip(ranges, found, strict=True)
+        ]
+
+    def _pinned(self, queue: Queue, start: int, end: int, pinned: list[BlockRef]) -> list[Pointer]:
+        """Where a range is; its blocks are added to `pinned` as they are pinned."""
         with queue.lock:
             self._check_range(queue, start, end)
         pointers: list[Pointer] = []
         position = start
-        try:
-            while position < end:
-                with queue.lock:
-                    self._check_range(queue, start, end)
-                    found = queue.pointers(position, end)
-                    position = self._check_whole(queue, found, position, end)
-                    self._pin([pointer.ref for pointer in found])
-                pointers += found
-        except BaseException:
-            self._unpin([pointer.ref for pointer in pointers])
-            raise
-        lease_id = self._env.random_u64() >> 1
-        with self._lock:
-            refs = [pointer.ref for pointer in pointers]
-            self._held[lease_id] = self._env.monotonic() + seconds, refs
-        return Lease(lease_id, queue.name, start, end, [_piece(pointer) for pointer in pointers])
+        while position < end:
+            with queue.lock:
+                self._check_range(queue, start, end)
+                found = queue.pointers(position, end)
+                position = self._check_whole(queue, found, position, end)
+                refs = [pointer.ref for pointer in found]
+                self._pin(refs)
+                pinned += refs
+            pointers += found
+        return pointers
 
     def renew(self, lease_id: int, seconds: float) -> None:
         """Let it end in so many seconds from now. Raises `PositionLost` if it has ended."""

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from quire.arguments import check_position
+from collections.abc import Mapping
+
 from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import Subscription
@@ -154,15 +155,17 @@ class Gets:
         ids = queue.queue_id, subscription.subscription_id
         taken.append((*ids, lo, hi, queue, subscription, record, epoch))
 
-    def read_to(self, source: object, position: object) -> None:
-        """Count everything below the position as read."""
-        queue, subscription = self._context.state.source(source)
-        position = check_position(position)
-        if position > queue.end_position:
-            raise InvalidArgument(
-                f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
-            )
-        self._passed.append((queue, subscription, position))
+    def read_to(self, positions: Mapping[str, int]) -> None:
+        """Count everything below the position in each source as read."""
+        passed = []
+        for source, position in positions.items():
+            queue, subscription = self._context.state.source(source)
+            if position > queue.end_position:
+                raise InvalidArgument(
+                    f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
+                )
+            passed.append((queue, subscription, position))
+        self._passed += passed
 
     def passed(self) -> list[Read]:
         """What else counts as read, as the commit's record names it."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -41,8 +41,10 @@ from weakref import ref
 
 from quire.arguments import (
     Bytes,
+    check_ends,
     check_key,
     check_max_messages,
+    check_source,
     check_timeout,
     check_version,
     check_xid,
@@ -246,9 +248,14 @@ class EmbeddedTransaction:
 
     def read_to(self, source: str, position: int) -> None:
         """Count everything below the position as read, when this transaction commits."""
+        self.read_to_many({check_source(source): position})
+
+    def read_to_many(self, positions: Mapping[str, int]) -> None:
+        """The same for many sources; with an error, for none of them."""
+        checked = check_ends(positions)
         with self._lock:
             self._check_open()
-            self._reading().read_to(source, position)
+            self._reading().read_to(checked)
 
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.

@@ -74,6 +74,8 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
     "catalog": (["schedule", 5, b"queue", True, ["queue"]], lambda store, bad: store.catalog(bad)),
+    "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
+    "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
     "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
     "positions": (NAMES, lambda store, bad: store.positions(bad)),
@@ -85,6 +87,17 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "subscribe start": (
         ["", "middle", -1, 0.0, True, None, [], 99],
         lambda store, bad: store.subscribe("topic", "b", start=bad),
+    ),
+    "subscribe_many": (
+        ["topic", [("topic", 0)], None, {"topic": -1}, {5: 0}],
+        lambda store, bad: store.subscribe_many("b", bad),
+    ),
+    "subscribe_many start": (
+        ["", "middle", -1, 0.0, True, None, [], 99],
+        lambda store, bad: store.subscribe_many("b", {"topic": bad}),
+    ),
+    "subscribe_many name": (
+        NAMES, lambda store, bad: store.subscribe_many(bad, {"topic": "earliest"})
     ),
     "unsubscribe queue": (NAMES, lambda store, bad: store.unsubscribe(bad, "a")),
     "unsubscribe name": (NAMES, lambda store, bad: store.unsubscribe("topic", bad)),
@@ -107,6 +120,14 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
     "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),
     "lease seconds": (SECONDS, lambda store, bad: store.lease("work", 0, 0, bad)),
+    "lease_many": (
+        ["work", {"work": (0, 0)}, 5, None, [5], ["work"], [("work", 0)], [("work", 0, 0, 0)]],
+        lambda store, bad: store.lease_many(bad),
+    ),
+    "lease_many end": (
+        [-1, *NUMBERS], lambda store, bad: store.lease_many([("work", 0, 0), ("work", 0, bad)])
+    ),
+    "lease_many seconds": (SECONDS, lambda store, bad: store.lease_many([("work", 0, 0)], bad)),
     "renew": (NUMBERS, lambda store, bad: store.renew(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.renew(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.release(bad)),
@@ -130,6 +151,14 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "get_arrow max_messages": (COUNTS, lambda txn, bad: txn.get_arrow("work", bad)),
     "read_to source": (SOURCES, lambda txn, bad: txn.read_to(bad, 0)),
     "read_to position": ([*FROM_ZERO, None, 99], lambda txn, bad: txn.read_to("work", bad)),
+    "read_to_many": (
+        ["work", 5, None, [("work", 0)], {"work": 99}, {5: 0}],
+        lambda txn, bad: txn.read_to_many(bad),
+    ),
+    "read_to_many position": (
+        [*FROM_ZERO, None, 99],
+        lambda txn, bad: txn.read_to_many({"work": bad}),
+    ),
     "record key": (KEYS, lambda txn, bad: txn.record(bad, 1)),
     "record version": (VERSIONS, lambda txn, bad: txn.record("key", bad)),
     "commit timeout": (TIMEOUTS, lambda txn, bad: txn.commit(timeout=bad)),

@@ -53,6 +53,80 @@ def test_many_queues_and_the_catalog(store: AnyStore) -> None:
     assert len(store.catalog("queue")) == 2
 
 
+def test_many_queues_are_asked_for_at_once(store: AnyStore) -> None:
+    """In the order of the names, again if a name is; one that is missing is an error."""
+    a, b, _ = store.create_queues(["a", "b", {"name": "c", "kind": "work"}])
+    assert store.queues(["b", "a", "b"]) == [b, a, b]
+    assert store.queues(iter(["a"])) == [a]
+    assert store.queues([]) == []
+    with pytest.raises(QueueNotFound, match="nowhere"):
+        store.queues(["a", "nowhere"])
+
+
+def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
+    """In all of them or in none; a subscription that is there stays where it is."""
+    store.create_queues(["a", "b", "c", {"name": "work", "kind": "work"}])
+    for queue in "abc":
+        store.put(queue, b"0")
+    old = store.subscribe("b", "reader", start="latest")
+    refused: list[dict[str, Any]] = [
+        {"c": "earliest", "a": 2}, {"c": 0, "work": 0}, {"c": 0, "nowhere": 0},
+    ]  # fmt: skip
+    for wrong in refused:
+        with pytest.raises((InvalidArgument, QueueNotFound)):
+            store.subscribe_many("reader", wrong)
+    assert store.subscriptions("c") == []
+    made = store.subscribe_many("reader", {"c": "earliest", "b": 0, "a": "latest"})
+    assert [(info.queue, info.name, info.position) for info in made] == [
+        ("c", "reader", 0), ("b", "reader", 1), ("a", "reader", 1),
+    ]  # fmt: skip
+    assert made[1] == old
+    assert store.subscribe_many("reader", {"c": 1, "a": 0}) == [made[0], made[2]]
+    assert store.subscribe_many("reader", {}) == []
+    numbers = [item.key for item in store.catalog("subscription")]
+    assert len(set(numbers)) == len(numbers) == 3
+
+
+def test_many_ranges_are_one_lease(store: AnyStore) -> None:
+    """They have one id, to renew and to release; with one that is gone, none is leased."""
+    infos = store.create_queues(["a", {"name": "work", "kind": "work"}])
+    for queue in ("a", "work"):
+        for n in range(4):
+            store.put(queue, b"%d" % n)
+    leases = store.lease_many([("work", 1, 3), ("a", 0, 4), ("work", 2, 2)], seconds=60.0)
+    assert [(lease.queue, lease.start, lease.end) for lease in leases] == [
+        ("work", 1, 3), ("a", 0, 4), ("work", 2, 2),
+    ]  # fmt: skip
+    assert [lease.created_us for lease in leases] == [infos[n].created_us for n in (1, 0, 1)]
+    assert [sum(p.stop - p.start for p in lease.pieces) for lease in leases] == [2, 4, 0]
+    [lease_id] = {lease.lease_id for lease in leases}
+    with pytest.raises(PositionLost):
+        store.lease_many([("a", 0, 4), ("work", 0, 5)])
+    assert store.status()["leases"] == 1
+    store.renew(lease_id, seconds=60.0)
+    store.release(lease_id)
+    with pytest.raises(PositionLost):
+        store.renew(lease_id)
+    assert store.lease_many([]) == []
+
+
+def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
+    """With an error none of them is, and the transaction goes on."""
+    store.create_queues(["a", {"name": "work", "kind": "work"}])
+    store.subscribe("a", "reader")
+    for queue in ("a", "work"):
+        for n in range(4):
+            store.put(queue, b"%d" % n)
+    with store.transaction() as txn:
+        for wrong in ({"a/reader": 4, "work": 5}, {"work": 4, "a/nobody": 1}):
+            with pytest.raises((InvalidArgument, SubscriptionNotFound)):
+                txn.read_to_many(wrong)
+    assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [0, 0]
+    with store.transaction() as txn:
+        txn.read_to_many({"a/reader": 3, "work": 2})
+    assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [3, 2]
+
+
 @pytest.fixture
 def topic(store: AnyStore) -> str:
     """A topic with the subscription "a"."""

@@ -172,7 +172,8 @@ def test_fragments_are_durable_when_they_are_named() -> None:
     for fragment in found:
         assert fragment.ltds_id is not None
         with LtdsReader(after, "/s/ltds", fragment.ltds_id, STORE_ID) as file:
-            assert file.count == fragment.messages == 200
+            blocks = [file.block_at(number)[0] for number in range(*(fragment.blocks or ()))]
+            assert sum(block.count for block in blocks) == fragment.messages == 200
 
 
 def test_an_aborted_attempt_leaves_no_file(writer: FragmentWriter, tmp_path: Path) -> None:

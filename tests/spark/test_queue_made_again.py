@@ -157,17 +157,18 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
 
     def lease(*args: Any, **options: Any) -> Any:
         make_again(store)
-        return store.lease(*args, **options)
+        return store.lease_many(*args, **options)
 
     def leased() -> Any:
-        meddled: Any = Meddled(store, lease=lease)
-        return position_range.lease(meddled, "q", 6, 9, fail_on_data_loss=strict, created_us=made)
+        meddled: Any = Meddled(store, lease_many=lease)
+        ranges, created = {"q": (6, 9)}, {"q": made}
+        return position_range.lease(meddled, ranges, fail_on_data_loss=strict, created_us=created)
 
     if strict:
         with pytest.raises(PositionLost, match=MADE_AGAIN):
             leased()
     else:
-        assert leased() is None
+        assert leased() == []
     assert store.status()["leases"] == 0
 
 
@@ -176,18 +177,18 @@ def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
     given = {"path": store.path, "queue": "q", "subscription": "s"}
     retention = Retention(read_options(given, streaming=True))
     end = retention.start(store).moved_to({"q": 9})
-    calls = []
+    calls: list[str] = []
 
     @contextmanager
     def transaction() -> Iterator[Any]:
         with store.transaction() as txn:
 
-            def read_to(source: str, position: int) -> None:
+            def read_to_many(positions: dict[str, int]) -> None:
                 make_again(store)
-                calls.append(source)
-                txn.read_to(source, position)
+                calls.extend(positions)
+                txn.read_to_many(positions)
 
-            yield Meddled(txn, read_to=read_to)
+            yield Meddled(txn, read_to_many=read_to_many)
 
     meddled: Any = Meddled(store, transaction=transaction)
     retention._advance(meddled, end)

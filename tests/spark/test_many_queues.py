@@ -1,0 +1,112 @@
+"""A source of many queues asks for all of them at once. No Spark session is needed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import quire
+from quire.remote.channel import Channel
+from quire.spark_graphs import connection
+from quire.spark_graphs.batch_reader import BatchReader
+from quire.spark_graphs.options import read_options
+from quire.spark_graphs.schema import source_schema
+from quire.spark_graphs.stream_reader import StreamReader
+
+QUEUES = [f"q{n}" for n in range(50)]
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def store(store_path: str) -> Iterator[Any]:
+    """A store with many queues, each with three messages."""
+    with quire.open(store_path) as opened:
+        opened.create_queues(QUEUES)
+        fill(opened)
+        yield opened
+        connection.forget(store_path)
+        assert opened.verify().ok
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each operation is asked of the owner."""
+    seen: Counter[str] = Counter()
+    real = Channel.request
+
+    def request(self: Channel, header: Any, *rest: Any, **named: Any) -> Any:
+        seen[header["op"]] += 1
+        return real(self, header, *rest, **named)
+
+    monkeypatch.setattr(Channel, "request", request)
+    return seen
+
+
+def fill(store: Any) -> None:
+    """Three messages for each queue."""
+    with store.transaction() as txn:
+        for queue in QUEUES:
+            txn.put_many(queue, [queue.encode()] * 3)
+
+
+def reader(store: Any, **options: str) -> StreamReader:
+    """A reader as a new source process has it."""
+    given = {"path": store.path, "subscribe": ",".join(QUEUES), "subscription": "s", **options}
+    return StreamReader(read_options(given, streaming=True), source_schema())
+
+
+def read(source: Any, partitions: Any) -> Counter[str]:
+    """How many messages the tasks read of each queue."""
+    found: Counter[str] = Counter()
+    for partition in partitions:
+        for batch in source.read(partition):
+            found.update(batch.column("queue").to_pylist())
+            assert batch.column("queue").cast("binary").equals(batch.column("payload"))
+    return found
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_a_micro_batch_asks_a_few_times(store: Any, asked: Counter[str], strict: str) -> None:
+    """However many queues there are: to begin, to look, to plan, to commit."""
+    source = reader(store, startingOffsets="earliest", failOnDataLoss=strict)
+    start = source.initialOffset()
+    assert asked == {"queues": 1, "subscribe_many": 1}
+    asked.clear()
+    end = source.latestOffset(start, ALL)
+    assert asked == {"queues": 1}
+    asked.clear()
+    planned = source.partitions(start, end)
+    assert asked == {"queues": 1, "lease_many": 1}
+    assert read(source, planned) == dict.fromkeys(QUEUES, 3)
+    asked.clear()
+    source.commit(end)
+    assert asked == {"release": 1, "queues": 2, "read_to": 1, "commit": 1}
+    assert {store.subscriptions(queue)[0].position for queue in QUEUES} == {3}
+    assert store.status()["leases"] == 0
+
+
+def test_a_batch_read_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
+    """It leases all queues' ranges at once."""
+    given = {"path": store.path, "subscribe": ",".join(QUEUES), "endingOffsets": "latest"}
+    source = BatchReader(read_options(given, streaming=False), source_schema())
+    assert read(source, source.partitions()) == dict.fromkeys(QUEUES, 3)
+    assert asked == {"queues": 1, "lease_many": 1}
+
+
+def test_what_is_gone_is_left_out_of_many(store: Any) -> None:
+    """With failOnDataLoss=false the rest is read, where a queue's subscription is gone too."""
+    store.subscribe_many("other", dict.fromkeys(QUEUES, "earliest"))
+    source = reader(store, startingOffsets="earliest", failOnDataLoss="false")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    with store.transaction() as txn:
+        txn.read_to_many({"q1/s": 2, "q1/other": 2, "q2/s": 3, "q2/other": 3})
+    store.unsubscribe("q3", "s")
+    counts = {**dict.fromkeys(QUEUES, 3), "q1": 1}
+    del counts["q2"]
+    assert read(source, source.partitions(start, end)) == counts
+    assert [info.name for info in store.subscriptions("q3")] == ["other", "s"]
