@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from quire.env import Env, OsEnv
 from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QueueNotFound, QuireError
 
-from . import connection, position_range
+from . import connection, position_range, sink_queues
 from .fragment import Fragment
 from .fragment_file import remove
 from .limits import QUEUE_FULL_PAUSE_SECONDS
@@ -58,6 +58,7 @@ class Committer:
         if not fragments:
             return
         full_until = self._env.monotonic() + self._queue_full_timeout
+        asked = False
         while True:
             try:
                 self._call(fragments)
@@ -67,6 +68,9 @@ class Committer:
                 self.discard(fragments)
                 return
             except QueueFull as error:
+                if not asked:
+                    self._refuse_too_large(fragments)
+                asked = True
                 if self._env.monotonic() + QUEUE_FULL_PAUSE_SECONDS > full_until:
                     self.discard(fragments)
                     raise QueueFull(
@@ -84,6 +88,18 @@ class Committer:
             except QuireError:
                 self.discard(fragments)
                 raise
+
+    def _refuse_too_large(self, fragments: list[Fragment]) -> None:
+        """Raise QueueFull where waiting for room would be in vain."""
+        try:
+            connection.call(
+                self._path,
+                lambda store: sink_queues.check_capacities(store, fragments),
+                env=self._env,
+            )
+        except QuireError:
+            self.discard(fragments)
+            raise
 
     def discard(self, fragments: Iterable[Fragment]) -> None:
         """Remove the files of fragments that cannot be part of the store (YC3)."""

@@ -18,6 +18,7 @@ class Fragment:
     messages: int
     block: bytes | None = None
     ltds_id: int | None = None
+    charge_bytes: int = 0  # what the messages take of their queue's capacity
 
 
 @dataclass

@@ -66,12 +66,17 @@ class FragmentWriter:
         for queue, builder in self._pending.items():
             if queue in inline:
                 blocks = builder.build(MAX_BLOCK_BYTES)
-                fragments += [Fragment(queue, b.count, block=bytes(b.data)) for b in blocks]
+                fragments += [
+                    Fragment(queue, b.count, block=bytes(b.data), charge_bytes=b.charge_bytes)
+                    for b in blocks
+                ]
                 continue
             if builder.count:
                 self._flush(queue)
             info = self._files[queue].finish(sync_name=False)
-            fragments.append(Fragment(queue, info.count, ltds_id=info.id))
+            fragments.append(
+                Fragment(queue, info.count, ltds_id=info.id, charge_bytes=info.charge_bytes)
+            )
         if self._files:
             self._env.sync_directory(directory_of(self._path))
         return fragments
