@@ -10,14 +10,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from . import connection, position_range
+from .first_line import first_line
 from .message_batch import read_partition
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
+from .queue_choice import first_queues
 
 if TYPE_CHECKING:
     from quire.store import Store
 
 
+@first_line
 class BatchReader(DataSourceReader):
     """Reads from `startingOffsets` to `endingOffsets`. Each action of a DataFrame plans anew."""
 
@@ -37,8 +40,8 @@ class BatchReader(DataSourceReader):
 
     def _pieces(self, store: Store) -> list[QueuePiece]:
         options, pieces = self._options, []
-        for queue in options.queues:
-            created_us = position_range.info(store, queue).created_us
+        for found in first_queues(store, options, streaming=False):
+            queue, created_us = found.name, found.created_us
             lease = position_range.lease(
                 store,
                 queue,
@@ -48,6 +51,6 @@ class BatchReader(DataSourceReader):
                 created_us=created_us,
             )
             # Nobody says when the tasks have ended: the lease runs out by itself.
-            found = lease.pieces if lease else []
-            pieces += [QueuePiece.of(queue, piece, created_us) for piece in found]
+            leased = lease.pieces if lease else []
+            pieces += [QueuePiece.of(queue, piece, created_us) for piece in leased]
         return pieces

@@ -10,7 +10,7 @@ YT3. Leases of a micro-batch are renewed while this process lives, and released 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from quire.arguments import Start
@@ -18,8 +18,9 @@ from quire.errors import InvalidArgument, PositionLost, QueueNotFound, Subscript
 from quire.info import Lease
 
 from . import connection, position_range
-from .offsets import Offset
+from .offsets import Offset, Positions
 from .options import EARLIEST, LATEST, ReadOptions, Starts
+from .queue_choice import first_queues
 from .renewal import Renewal
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Retention:
     def start(self, store: Store) -> Offset:
         """Where the query begins; topics get their subscription there (YT1)."""
         positions, created_us = {}, {}
-        for queue in self._options.queues:
+        for found in first_queues(store, self._options, streaming=True):
             # Asked first: made again after that, the queue is seen to be another one, never missed.
-            created_us[queue] = position_range.info(store, queue).created_us
+            queue, created_us[found.name] = found.name, found.created_us
             subscription = self._subscription(store, queue)
             start = self._start(queue)
             if subscription is not None:
@@ -50,6 +51,12 @@ class Retention:
                 position = position_range.bounds(store, queue)[0]
             positions[queue] = position if start in _WORDS else start
         return Offset.initial(positions, created_us)
+
+    def join(self, store: Store, queues: Iterable[str]) -> Positions:
+        """Where the query begins in queues that came to its pattern: their first messages."""
+        name = self._options.subscription
+        assert name is not None  # `start` has seen to it
+        return {queue: _subscribe(store, queue, name, "earliest") for queue in queues}
 
     def lease(
         self,
