@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.engine import Piece
 from quire.env import OsEnv
 from quire.errors import PositionLost, QueueNotFound, StoreCorrupt
+from quire.info import Piece
 from quire.ltds import LtdsReader
 
 from .fragment_file import directory_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from quire.engine import QueueInfo
 from quire.errors import QueueNotFound
+from quire.info import QueueInfo
 
 from . import position_range
 from .options import ReadOptions
