@@ -20,6 +20,12 @@ else:
     class DefaultSource(_DataSource):
         """Hands everything on to the connector."""
 
+        _plans = True
+
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            self.__dict__.update(state)
+            self._plans = False  # as in QuireDataSource
+
         @classmethod
         def name(cls) -> str:
             return "quire"
@@ -42,4 +48,6 @@ else:
         def _source(self) -> QuireDataSource:
             from quire.spark_graphs.source import QuireDataSource
 
-            return QuireDataSource(self.options)
+            source = QuireDataSource(self.options)
+            source.plans = self._plans
+            return source

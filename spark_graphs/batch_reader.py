@@ -10,14 +10,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from . import connection, position_range
+from .first_line import first_line
 from .message_batch import read_partition
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
+from .queue_choice import first_queues
 
 if TYPE_CHECKING:
     from quire.store import Store
 
 
+@first_line
 class BatchReader(DataSourceReader):
     """Reads from `startingOffsets` to `endingOffsets`. Each action of a DataFrame plans anew."""
 
@@ -37,7 +40,7 @@ class BatchReader(DataSourceReader):
 
     def _pieces(self, store: Store) -> list[QueuePiece]:
         options = self._options
-        found = position_range.infos(store, options.queues)
+        found = {queue.name: queue for queue in first_queues(store, options, streaming=False)}
         leases = position_range.lease(
             store,
             {

@@ -18,10 +18,17 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from quire.env import Env, OsEnv
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QuireError, StoreFailed
+from quire.errors import (
+    AlreadyCommitted,
+    OutcomeUnknown,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+    StoreFailed,
+)
 from quire.ltds import LtdsReader
 
-from . import connection, position_range
+from . import connection, position_range, sink_queues
 from .fragment import Fragment
 from .fragment_file import directory_of, remove
 from .limits import QUEUE_FULL_PAUSE_SECONDS
@@ -62,6 +69,7 @@ class Committer:
         if not fragments:
             return
         full_until = self._env.monotonic() + self._queue_full_timeout
+        asked = False
         while True:
             try:
                 self._call(fragments)
@@ -72,6 +80,9 @@ class Committer:
                 self.discard(fragments)
                 return
             except QueueFull as error:
+                if not asked:
+                    self._refuse_too_large(fragments)
+                asked = True
                 if self._env.monotonic() + QUEUE_FULL_PAUSE_SECONDS > full_until:
                     self.discard(fragments)
                     raise QueueFull(
@@ -89,6 +100,18 @@ class Committer:
             except QuireError:
                 self.discard(fragments)
                 raise
+
+    def _refuse_too_large(self, fragments: list[Fragment]) -> None:
+        """Raise QueueFull where waiting for room would be in vain."""
+        try:
+            connection.call(
+                self._path,
+                lambda store: sink_queues.check_capacities(store, fragments),
+                env=self._env,
+            )
+        except QuireError:
+            self.discard(fragments)
+            raise
 
     def discard(self, fragments: Iterable[Fragment]) -> None:
         """Remove the files of fragments that cannot be part of the store (YC3)."""
@@ -119,6 +142,9 @@ class Committer:
         try:
             with store.transaction() as txn:
                 self._put(store, txn, fragments)
+        except QueueNotFound:
+            position_range.infos(store, {fragment.queue for fragment in fragments})  # with advice
+            raise
         except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back all the same
             self._may_have_committed = True
             raise
@@ -130,7 +156,6 @@ class Committer:
         return last is not None and last >= self._version
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
-        position_range.infos(store, sorted({fragment.queue for fragment in fragments}))
         for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
             if shared_id is not None:
                 self._put_shared(store, txn, shared_id, group)

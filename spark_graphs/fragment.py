@@ -30,6 +30,7 @@ class Fragment:
     block: bytes | None = None
     ltds_id: int | None = None
     blocks: tuple[int, int] | None = None
+    charge_bytes: int = 0  # what the messages take of their queue's capacity
 
     @property
     def shared_id(self) -> int | None:

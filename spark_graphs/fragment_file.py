@@ -75,10 +75,10 @@ class FragmentWriter:
             info = self._shared.finish(sync_name=False)
             queues = {fragment.queue for fragment in fragments}
             if len(queues) == 1:  # nobody shares it: the queue has it as a whole
-                fragments = [Fragment(queues.pop(), info.count, ltds_id=info.id)]
-        for queue, file in self._own.items():
-            info = file.finish(sync_name=False)
-            fragments.append(Fragment(queue, info.count, ltds_id=info.id))
+                fragments = [_whole_file(queues.pop(), info)]
+        fragments += [
+            _whole_file(queue, file.finish(sync_name=False)) for queue, file in self._own.items()
+        ]
         if fragments:
             self._env.sync_directory(directory_of(self._path))
         return fragments + inline
@@ -98,7 +98,10 @@ class FragmentWriter:
             if queue not in self._own and builder.charge_bytes <= room:
                 room -= builder.charge_bytes
                 blocks = self._pending.pop(queue).build(MAX_BLOCK_BYTES)
-                fragments += [Fragment(queue, b.count, block=bytes(b.data)) for b in blocks]
+                fragments += [
+                    Fragment(queue, b.count, block=bytes(b.data), charge_bytes=b.charge_bytes)
+                    for b in blocks
+                ]
         return fragments
 
     def _write_pending(self) -> None:
@@ -114,10 +117,12 @@ class FragmentWriter:
     def _write_shared(self, queue: str, builder: BlockBuilder) -> None:
         if self._shared is None:
             self._shared = self._new_file()
-        first, count = self._shared.block_count, builder.count
+        first, count, charge = self._shared.block_count, builder.count, builder.charge_bytes
         self._write(self._shared, builder)
         blocks = first, self._shared.block_count
-        self._in_shared.append(Fragment(queue, count, ltds_id=self._shared.id, blocks=blocks))
+        self._in_shared.append(
+            Fragment(queue, count, ltds_id=self._shared.id, blocks=blocks, charge_bytes=charge)
+        )
 
     def _own_file(self, queue: str) -> ltds.LtdsWriter:
         if queue not in self._own:
@@ -137,3 +142,7 @@ class FragmentWriter:
         if builder.count:
             file.add(builder)
             builder.clear()
+
+
+def _whole_file(queue: str, info: ltds.LtdsInfo) -> Fragment:
+    return Fragment(queue, info.count, ltds_id=info.id, charge_bytes=info.charge_bytes)

@@ -1,22 +1,36 @@
-"""Graphs of queries: components that read queues and write queues, each step in one commit.
+"""Graphs of queries: components that read queues and write queues, step by step.
 
-YG1. A component is one streaming query with one sink, so what it reads and all that it writes in a
-    micro-batch commit together, once, however often the micro-batch is repeated.
+YG1. A component is one streaming query with one sink, so all that it writes in a micro-batch
+    commits together, once, however often the micro-batch is repeated. Its subscriptions move apart
+    from that, after Spark's own commit log: what they keep may be read again, and is not written
+    again.
 YG2. A component writes only to the queues that it names.
+YG4. A graph is started as a whole or not at all, as far as can be told before its queries run.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.utils import is_remote
+
+from quire.env import OsEnv
 from quire.errors import InvalidArgument
+
+from . import connection, position_range
+from .options import read_options
+from .schema import check_sink_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from quire.store import Store
 
     Outputs = DataFrame | Mapping[str, DataFrame]
     Function = Callable[..., Outputs]
@@ -81,22 +95,66 @@ class Graph:
         return add
 
     def start(self, spark: SparkSession, **trigger: Any) -> list[StreamingQuery]:
-        """Start all components; `trigger` is DataStreamWriter's, such as availableNow=True."""
-        return [self._start(spark, each, trigger) for each in self.components.values()]
+        """Start all components, or none if one of them cannot be started (YG4).
 
-    def _start(
+        `trigger` is DataStreamWriter's, such as availableNow=True. Raises QueueNotFound,
+        InvalidArgument, and what Spark raises. What a query finds only when it runs ends that
+        query alone: see its `exception()`.
+        """
+        self._check(spark)
+        writers = [self._writer(spark, each, trigger) for each in self.components.values()]
+        started: list[StreamingQuery] = []
+        with contextlib.ExitStack() as undo:
+            for writer in writers:
+                query = writer.start(self.path)
+                undo.callback(query.stop)
+                started.append(query)
+            undo.pop_all()
+        return started
+
+    def _check(self, spark: SparkSession) -> None:
+        """What can be told before any query runs."""
+        running = {query.name for query in spark.streams.active}
+        for component in self.components.values():
+            if component.name in running:
+                raise InvalidArgument(
+                    f"a query named '{component.name}' is running in this session; stop it before "
+                    "the graph is started again"
+                )
+            for queue in component.reads:
+                given = {**component.options, "path": self.path, "queue": queue}
+                read_options(given, streaming=True)
+        # A client of Spark Connect may be on a host that does not have the store.
+        if OsEnv().exists(self.path) or not is_remote():
+            connection.call(self.path, self._check_queues)
+
+    def _check_queues(self, store: Store) -> None:
+        named = [
+            queue
+            for component in self.components.values()
+            for queue in (*component.reads, *component.writes)
+        ]
+        found = position_range.infos(store, dict.fromkeys(named))
+        for component in self.components.values():
+            for queue in component.reads:
+                if found[queue].kind != "topic":
+                    raise InvalidArgument(
+                        f"component '{component.name}' reads '{queue}', which is a work queue; "
+                        "components read topics, each by a subscription of its own"
+                    )
+
+    def _writer(
         self, spark: SparkSession, component: Component, trigger: Mapping[str, Any]
-    ) -> StreamingQuery:
+    ) -> DataStreamWriter:
         inputs = [self._input(spark, component, queue) for queue in component.reads]
         rows = _routed(component, component.function(*inputs))
+        check_sink_schema(rows.schema, None)
         writer = (
             rows.writeStream.format("quire")
             .queryName(component.name)
             .option("checkpointLocation", f"{self.checkpoints}/{component.name}")
         )
-        if trigger:
-            writer = writer.trigger(**trigger)
-        return writer.start(self.path)
+        return writer.trigger(**trigger) if trigger else writer
 
     def _input(self, spark: SparkSession, component: Component, queue: str) -> DataFrame:
         return (

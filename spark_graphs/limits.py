@@ -37,6 +37,12 @@ LEASE_SECONDS = 600.0
 # Each try finds less of the range than the one before; a queue that is drained faster is an error.
 LEASE_TRIES = 5
 
+# How long a micro-batch waits for minOffsetsPerTrigger: as long as with Spark's Kafka connector.
+DEFAULT_TRIGGER_DELAY_SECONDS = 900.0
+# How many messages a byte limit looks at first, and how many times as many where they are too few.
+FIRST_LOOK_MESSAGES = 1 << 10
+LOOK_GROWTH = 4
+
 assert ASSUMED_MESSAGE_BYTES < SMALL_BYTES < PARTITION_BYTES
 assert LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 

@@ -7,6 +7,7 @@ own 10,000.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
@@ -20,7 +21,7 @@ from quire.engine import PieceReader
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.info import Piece
 
-from . import connection, position_range
+from . import connection, position_range, sight
 from .limits import CACHED_ROWS
 from .partition import QuirePartition
 
@@ -30,15 +31,12 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, straight from the store's files, in the schema's columns."""
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    reader = PieceReader(path)
-    try:
+    with sight.seen(path), contextlib.closing(PieceReader(path)) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]
             for position, batch in _read(reader, path, queue, created_us, pieces):
                 yield _selected(arrow_schema, queue, position, batch)
-    finally:
-        reader.close()
 
 
 def _read(

@@ -3,7 +3,8 @@
 YO1. An offset is canonical JSON (sorted keys): Spark compares offsets as strings.
 YO2. An end offset carries the query's origin. Spark does not log where batch 0 starts, and asks for
     the initial offset anew when it repeats that batch; the range of a repeated batch 0 therefore
-    begins at the origin in its logged end, never at what the initial offset is by then.
+    begins at the origin in its logged end, never at what the initial offset is by then. A queue
+    that came to the query's pattern later begins at the origin in the end of its first micro-batch.
 YO3. A micro-batch takes from its queues in proportion to what waits in them, and from each at least
     one message while its limit lasts.
 YO4. An offset says which queues it is about, by the microsecond in which each was made: positions
@@ -66,10 +67,37 @@ class Offset:
         known, other = self.created_us, now.created_us
         return sorted(q for q in known if q in other and known[q] != other[q])
 
+    def gone(self, now: Offset) -> list[str]:
+        """The queues of this offset that are not there in `now`."""
+        return sorted(set(self.positions) - set(now.positions))
+
+    def behind(self, now: Offset) -> Positions:
+        """How many messages of each queue follow in `now`."""
+        return {
+            queue: max(0, now.positions[queue] - position)
+            for queue, position in sorted(self.positions.items())
+            if queue in now.positions
+        }
+
+    def beginning_at(self, positions: Positions) -> Offset:
+        """This offset with further queues, from these positions on, or not before them."""
+        ends = {
+            queue: max(position, self.positions.get(queue, 0))
+            for queue, position in positions.items()
+        }
+        return replace(
+            self, origin={**self.origin, **positions}, positions={**self.positions, **ends}
+        )
+
     def in_queues_of(self, now: Offset) -> Offset:
-        """This offset in the queues of `now`: of those made again, at where `now` begins (YO4)."""
+        """This offset in the queues of `now`: of those made again, at where `now` begins (YO4).
+
+        Queues that are not there in `now` are left out.
+        """
         anew = {queue: now.origin[queue] for queue in self.remade(now)}
-        return Offset({**self.origin, **anew}, {**self.positions, **anew}, now.created_us)
+        origin = {queue: anew.get(queue, self.origin[queue]) for queue in now.positions}
+        positions = {queue: anew.get(queue, self.positions[queue]) for queue in now.positions}
+        return Offset(origin, positions, now.created_us)
 
 
 def _is_position(value: object) -> bool:
@@ -78,14 +106,14 @@ def _is_position(value: object) -> bool:
 
 def ranges(start: Offset, end: Offset) -> dict[str, tuple[int, int]]:
     """The half-open range of positions of a micro-batch in each queue (YO2, YO4)."""
-    if not set(start.positions) == set(end.origin) == set(end.positions):
+    if set(end.origin) != set(end.positions):
         raise InvalidArgument(
-            f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and the "
-            f"query reads {', '.join(sorted(end.positions))}; start it with a new checkpoint"
+            f"the checkpoint holds an offset whose queues have no origin: {end.to_json()}; start "
+            "the query with a new checkpoint"
         )
     anew = start.remade(end)
     goes_on = {
-        queue: queue not in anew and start.origin.get(queue) == origin
+        queue: queue in start.positions and queue not in anew and start.origin.get(queue) == origin
         for queue, origin in end.origin.items()
     }
     return {

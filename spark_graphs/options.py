@@ -9,6 +9,9 @@ Everywhere
 Reads
     queue                  the queue to read
     subscribe              or several: a,b,c
+    subscribePattern       or all whose whole name a regular expression of Python matches; of
+                           streams all topics. Topics made later join a running query, each from
+                           its first message, and the offsets are words
     subscription           streams over topics: the subscription that keeps messages until the
                            query has read them; made if it is not there
     startingOffsets        earliest, latest, or {"queue": position} with -2 for earliest and -1 for
@@ -16,7 +19,13 @@ Reads
                            say where a new subscription begins, an old one goes on where it stands;
                            positions hold for every new query. A restarted query always goes on
     endingOffsets          batch: the same, latest by default
-    maxMessagesPerTrigger  streams: the most messages of a micro-batch over all queues
+    maxMessagesPerTrigger  streams: the most messages of a micro-batch over all queues; also
+                           under the name maxOffsetsPerTrigger
+    maxBytesPerTrigger     streams: about the most bytes of a micro-batch over all queues, told by
+                           the mean of a block's messages; at least one message. 64m is 64 MiB
+    minOffsetsPerTrigger   streams: a micro-batch waits until so many messages are there,
+    maxTriggerDelay        but no longer than this since the last one; 15m by default. Neither the
+                           first one after a start nor Trigger.AvailableNow waits
     minPartitions          at least so many tasks; by default one for each core and 256 MiB
     failOnDataLoss         true: messages that are gone are an error. false: take what is there
     includeHeaders         true: all columns. false: queue, id, position, payload and time
@@ -35,11 +44,15 @@ import difflib
 import enum
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from quire.arguments import check_name
 from quire.errors import InvalidArgument
 from quire.ltds import Codec, codec_named
+
+from .limits import DEFAULT_TRIGGER_DELAY_SECONDS
 
 EARLIEST = -2  # the numbers that Kafka's connector uses inside JSON offsets
 LATEST = -1
@@ -57,14 +70,19 @@ class Side(enum.Enum):
 _READS = (Side.BATCH, Side.STREAM_READ)
 _WRITES = (Side.BATCH, Side.STREAM_WRITE)
 
-_KNOWN: dict[str, tuple[Side, ...]] = {
+KNOWN: dict[str, tuple[Side, ...]] = {
     "path": tuple(Side),
     "queue": tuple(Side),
     "subscribe": _READS,
+    "subscribePattern": _READS,
     "subscription": (Side.STREAM_READ,),
     "startingOffsets": _READS,
     "endingOffsets": (Side.BATCH,),
     "maxMessagesPerTrigger": (Side.STREAM_READ,),
+    "maxOffsetsPerTrigger": (Side.STREAM_READ,),
+    "maxBytesPerTrigger": (Side.STREAM_READ,),
+    "minOffsetsPerTrigger": (Side.STREAM_READ,),
+    "maxTriggerDelay": (Side.STREAM_READ,),
     "minPartitions": _READS,
     "failOnDataLoss": _READS,
     "includeHeaders": _READS,
@@ -76,14 +94,17 @@ _KNOWN: dict[str, tuple[Side, ...]] = {
     "queryName": (Side.STREAM_WRITE,),
     "checkpointLocation": (Side.STREAM_WRITE,),
 }
-_CANONICAL = {name.lower(): name for name in _KNOWN}
+_CANONICAL = {name.lower(): name for name in KNOWN}
 
 _ADVICE = {
     "topic": "use 'queue'",
-    "subscribepattern": "list the queues in 'subscribe'",
-    "maxoffsetspertrigger": "use 'maxMessagesPerTrigger'",
-    "maxbytespertrigger": "limit a micro-batch with 'maxMessagesPerTrigger'",
+    "assign": "a queue has no partitions; use 'queue' or 'subscribe'",
 }
+
+# The units of Spark's own options; a bare number is of milliseconds, or of bytes.
+_SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_BYTES.update({f"{unit}b": size for unit, size in _BYTES.items() if size > 1})
 
 Starts = int | Mapping[str, int]
 """EARLIEST, LATEST, or a position (or one of these two) for each queue."""
@@ -92,7 +113,7 @@ Starts = int | Mapping[str, int]
 @dataclass(frozen=True)
 class ReadOptions:
     path: str
-    queues: tuple[str, ...]
+    queues: tuple[str, ...]  # none where a pattern chooses them
     subscription: str | None
     starting: Starts
     ending: Starts
@@ -100,6 +121,10 @@ class ReadOptions:
     min_partitions: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    pattern: str | None = None
+    max_bytes: int | None = None
+    min_messages: int | None = None
+    max_delay_seconds: float = DEFAULT_TRIGGER_DELAY_SECONDS
 
 
 @dataclass(frozen=True)
@@ -122,10 +147,14 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         subscription=options.get("subscription"),
         starting=_offsets(options, "startingOffsets", LATEST if streaming else EARLIEST, queues),
         ending=_offsets(options, "endingOffsets", LATEST, queues),
-        max_messages=_positive(options, "maxMessagesPerTrigger"),
+        max_messages=_max_messages(options),
         min_partitions=_positive(options, "minPartitions"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         include_headers=_flag(options, "includeHeaders", True),
+        pattern=options.get("subscribePattern"),
+        max_bytes=_bytes(options, "maxBytesPerTrigger"),
+        min_messages=_min_messages(options),
+        max_delay_seconds=_duration(options, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_SECONDS),
     )
 
 
@@ -135,9 +164,10 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     app_id, version = options.get("txnAppId"), options.get("txnVersion")
     if (app_id is None) != (version is None):
         raise InvalidArgument("give 'txnAppId' and 'txnVersion' together, or neither of them")
+    queue = options.get("queue")
     return WriteOptions(
         path=_path(options),
-        queue=options.get("queue"),
+        queue=None if queue is None else check_name(queue, "queue"),
         app_id=app_id,
         version=None if version is None else _integer("txnVersion", version, minimum=0),
         queue_full_timeout=_seconds(options, "queueFullTimeout", 60.0),
@@ -159,8 +189,8 @@ def _known(given: Mapping[str, str], side: Side) -> dict[str, str]:
         name = _CANONICAL.get(key.lower())
         if name is None:
             raise InvalidArgument(f"unknown option '{key}' of format 'quire'{_advice(key)}")
-        if side not in _KNOWN[name]:
-            places = [place.value for place in _KNOWN[name]]
+        if side not in KNOWN[name]:
+            places = [place.value for place in KNOWN[name]]
             raise InvalidArgument(
                 f"option '{name}' belongs to {' or '.join(places)}, not to {side.value}"
             )
@@ -174,7 +204,7 @@ def _advice(key: str) -> str:
     near = difflib.get_close_matches(key.lower(), _CANONICAL, n=1)
     if near:
         return f"; did you mean '{_CANONICAL[near[0]]}'?"
-    return f"; known are {', '.join(sorted(_KNOWN))}"
+    return f"; known are {', '.join(sorted(KNOWN))}"
 
 
 def _path(options: Mapping[str, str]) -> str:
@@ -193,15 +223,50 @@ def _path(options: Mapping[str, str]) -> str:
 
 
 def _queues(options: Mapping[str, str]) -> tuple[str, ...]:
-    one, several = options.get("queue"), options.get("subscribe")
-    if (one is None) == (several is None):
-        raise InvalidArgument("give exactly one of 'queue' (one name) and 'subscribe' (a,b,c)")
-    names = [one] if one is not None else [name.strip() for name in (several or "").split(",")]
+    """The names that were given; none where a pattern chooses the queues."""
+    given = [name for name in ("queue", "subscribe", "subscribePattern") if name in options]
+    if len(given) != 1:
+        raise InvalidArgument(
+            "give exactly one of 'queue' (one name), 'subscribe' (a,b,c) and 'subscribePattern' "
+            "(a regular expression)"
+        )
+    text = options[given[0]]
+    if given == ["subscribePattern"]:
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise InvalidArgument(
+                f"option 'subscribePattern' is '{text}', which is no regular expression: {error}"
+            ) from None
+        return ()
+    names = [text] if given == ["queue"] else [name.strip() for name in text.split(",")]
     if not all(names):
         raise InvalidArgument("'queue' and 'subscribe' name the queues to read; a name is empty")
     if len(set(names)) != len(names):
-        raise InvalidArgument(f"'subscribe' names a queue twice: {several}")
-    return tuple(name for name in names if name)
+        raise InvalidArgument(f"'subscribe' names a queue twice: {text}")
+    return tuple(check_name(name, "queue") for name in names)
+
+
+def _max_messages(options: Mapping[str, str]) -> int | None:
+    ours, kafkas = "maxMessagesPerTrigger", "maxOffsetsPerTrigger"
+    if ours in options and kafkas in options:
+        raise InvalidArgument(f"'{kafkas}' is another name of '{ours}': give one of them")
+    return _positive(options, ours if ours in options else kafkas)
+
+
+def _min_messages(options: Mapping[str, str]) -> int | None:
+    least, most = _positive(options, "minOffsetsPerTrigger"), _max_messages(options)
+    if least is None and "maxTriggerDelay" in options:
+        raise InvalidArgument(
+            "option 'maxTriggerDelay' says how long a micro-batch waits for the messages of "
+            "'minOffsetsPerTrigger': give both, or neither of them"
+        )
+    if least is not None and most is not None and least > most:
+        raise InvalidArgument(
+            f"'minOffsetsPerTrigger' is {least}, more than the {most} messages that a micro-batch "
+            "may have: lower it, or raise the limit"
+        )
+    return least
 
 
 def _offsets(
@@ -213,6 +278,10 @@ def _offsets(
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.strip().lower() in words:
         return words[text.strip().lower()]
+    if not queues:
+        raise InvalidArgument(
+            f"option '{name}' is '{text}'; with 'subscribePattern' give earliest or latest"
+        )
     shape = f'earliest, latest, or JSON such as {{"{queues[0]}": 23}} (-2 earliest, -1 latest)'
     try:
         offsets = json.loads(text)
@@ -258,6 +327,28 @@ def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
     if not 0.0 <= value < math.inf:
         raise InvalidArgument(f"option '{name}' must be a number of seconds, not '{text}'")
     return value
+
+
+def _duration(options: Mapping[str, str], name: str, default: float) -> float:
+    """A time such as 90s or 15m, in seconds."""
+    text = options.get(name)
+    return default if text is None else _quantity(name, text, _SECONDS, "15m or 500ms")
+
+
+def _bytes(options: Mapping[str, str], name: str) -> int | None:
+    """A size such as 64m."""
+    text = options.get(name)
+    return None if text is None else int(_quantity(name, text, _BYTES, "64m or 100000"))
+
+
+def _quantity(name: str, text: str, units: Mapping[str, float], example: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in units or int(found[1]) < 1:
+        raise InvalidArgument(
+            f"option '{name}' is '{text}'; give a number from 1 on, with one of the units "
+            f"{', '.join(filter(None, units))}, such as {example}"
+        )
+    return int(found[1]) * units[found[2]]
 
 
 def _codec(options: Mapping[str, str], name: str) -> Codec:

@@ -121,6 +121,14 @@ def made_again(queue: str) -> PositionLost:
     )
 
 
+def gone(queue: str) -> PositionLost:
+    return PositionLost(
+        f"queue '{queue}', which this query has read by its pattern, is not there any more: "
+        "messages that the query has not read may be gone. Start it with a new checkpoint, or set "
+        "the option failOnDataLoss to false to go on without the queue"
+    )
+
+
 def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLost:
     what = (
         f"the range runs backwards, from {begin} to {end}"

@@ -10,7 +10,7 @@ YT3. Leases of a micro-batch are renewed while this process lives, and released 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from quire.arguments import Start
@@ -18,8 +18,9 @@ from quire.errors import InvalidArgument, PositionLost, QueueNotFound, Subscript
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 
 from . import connection, position_range
-from .offsets import Offset
+from .offsets import Offset, Positions
 from .options import EARLIEST, LATEST, ReadOptions, Starts
+from .queue_choice import first_queues
 from .renewal import Renewal
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Retention:
     def start(self, store: Store) -> Offset:
         """Where the query begins; topics get their subscription there (YT1)."""
         # Asked first: made again after that, the queue is seen to be another one, never missed.
-        found = position_range.infos(store, self._options.queues)
+        found = {queue.name: queue for queue in first_queues(store, self._options, streaming=True)}
         starts = {name: self._start(name) for name in found}
         topics = [name for name, queue in found.items() if self._subscription(queue) is not None]
         # A work queue begins with what nobody has taken.
@@ -50,6 +51,11 @@ class Retention:
             {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
             {name: queue.created_us for name, queue in found.items()},
         )
+
+    def join(self, store: Store, queues: Iterable[str]) -> Positions:
+        """Where the query begins in queues that came to its pattern: their first messages."""
+        made = self._subscribe(store, dict.fromkeys(queues, EARLIEST))
+        return {subscription.queue: subscription.position for subscription in made}
 
     def lease(
         self,

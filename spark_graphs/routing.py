@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from quire.arguments import check_name
 from quire.errors import InvalidArgument
 
 from .limits import GATHER_BYTES
@@ -59,7 +60,7 @@ def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.R
             f"column 'queue' is null in {column.null_count} rows: every message needs its queue"
         )
     encoded = column.dictionary_encode()
-    queues = encoded.dictionary.to_pylist()
+    queues = [check_name(name, "queue") for name in encoded.dictionary.to_pylist()]
     if len(queues) == 1:
         yield queues[0], messages
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -11,8 +13,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from . import sink_queues
 from .batch_reader import BatchReader
-from .options import include_headers, read_options, write_options
+from .first_line import first_line
+from .options import WriteOptions, include_headers, read_options, write_options
 from .schema import check_source_schema, source_schema
 from .stream_reader import StreamReader
 from .writer import BatchWriter, StreamWriter
@@ -20,8 +24,17 @@ from .writer import BatchWriter, StreamWriter
 FORMAT = "quire"
 
 
+@first_line
 class QuireDataSource(DataSource):
     """Queues of a store as tables and streams, both ways."""
+
+    # Spark makes an instance wherever it plans. Only for the commit of a micro-batch it hands an
+    # older one over, pickled: what an error says there comes too late, and is not shown.
+    plans = True
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.plans = False
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +52,15 @@ class QuireDataSource(DataSource):
         return StreamReader(read_options(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchWriter(write_options(self.options, streaming=False), schema, overwrite)
+        options = write_options(self.options, streaming=False)
+        return BatchWriter(self._checked(options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        return StreamWriter(write_options(self.options, streaming=True), schema, overwrite)
+        options = write_options(self.options, streaming=True)
+        return StreamWriter(self._checked(options), schema, overwrite)
+
+    def _checked(self, options: WriteOptions) -> WriteOptions:
+        """The options, whose queue is there when the write is planned."""
+        if self.plans and options.queue is not None:
+            sink_queues.check(options.path, [options.queue])
+        return options

@@ -19,25 +19,31 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument
 
-from . import connection, position_range
+from . import byte_limit, connection, position_range
+from .first_line import first_line
 from .idling import Idling
 from .message_batch import read_partition
 from .offsets import Offset, Positions, admit, ranges
 from .options import ReadOptions
+from .pace import Pace
 from .partition import QueuePiece, QuirePartition, partitions
+from .queue_choice import queues_read
 from .retention import Retention
 
 if TYPE_CHECKING:
     from quire.store import Store
 
 
+@first_line
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One instance plans all micro-batches of a query; copies of it read in the executors."""
 
@@ -47,6 +53,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
+        self._end: Offset | None = None
+        self._pace = Pace(options)
         self._retention = Retention(options)
         self._idling = Idling()
 
@@ -59,8 +67,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_messages
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        # Spark takes one limit; those of the other options hold as well (`_admitted`).
+        options = self._options
+        if options.max_messages is not None:
+            return ReadMaxRows(options.max_messages)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_messages is not None:
+            return ReadMinRows(options.min_messages)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = connection.call(self._options.path, self._now)
@@ -74,23 +89,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             for queue in begin.remade(self._latest):
                 raise position_range.made_again(queue)
-        begin = begin.in_queues_of(self._latest)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = begin.moved_to(admit(begin.positions, self._latest.positions, most)).to_json()
+            for queue in begin.gone(self._latest):
+                raise position_range.gone(queue)
+        begin = self._joined(begin).in_queues_of(self._latest)
+        self._end = begin.moved_to(self._admitted(begin.positions, limit))
+        end = self._end.to_json()
         if end != start:
             self._idling.end()
         return end
 
-    def reportLatestOffset(self) -> dict[str, Positions] | None:
-        return None if self._latest is None else Offset({}, self._latest.positions).to_json()
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        if self._latest is None or self._end is None:
+            return None
+        # Spark takes no metrics from a source in Python, but shows this in the query's progress.
+        lag = self._end.behind(self._latest)
+        return {**Offset({}, self._latest.positions).to_json(), "lag": lag}
 
     def commit(self, end: dict[str, Any]) -> None:
         self._idling.end()  # Spark tells all sources of a query when it plans a micro-batch
         self._retention.read_to(Offset.from_json(end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        stop = Offset.from_json(end)
-        planned = ranges(Offset.from_json(start), stop)
+        begin, stop = Offset.from_json(start), Offset.from_json(end)
+        self._check_queues(begin)
+        self._check_queues(stop)
+        planned = ranges(begin, stop)
         leases = connection.call(
             self._options.path,
             lambda store: self._retention.lease(store, planned, stop.created_us),
@@ -108,9 +131,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, QuirePartition)
         return read_partition(self._options.path, partition, self._schema)
 
+    def _joined(self, begin: Offset) -> Offset:
+        """With the queues that a pattern finds since, which have their subscription now."""
+        assert self._latest is not None
+        new = sorted(set(self._latest.positions) - set(begin.positions))
+        if not new:
+            return begin
+        found = connection.call(self._options.path, lambda store: self._retention.join(store, new))
+        self._latest = self._latest.beginning_at(found)
+        return begin.beginning_at(found)
+
+    def _admitted(self, begin: Positions, limit: ReadLimit) -> Positions:
+        """How far the micro-batch goes that follows: not at all while it waits for more."""
+        assert self._latest is not None
+        options, available = self._options, self._latest.positions
+        if isinstance(limit, ReadAllAvailable):
+            return dict(available)
+        behind = [end - begin[queue] for queue, end in available.items()]
+        is_lost = min(behind, default=0) < 0  # which the micro-batch is to say, and at once
+        if self._target is None and not is_lost and not self._pace.is_due(sum(behind)):
+            return begin
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_messages
+        ends = admit(begin, available, most)
+        max_bytes = options.max_bytes
+        if max_bytes is None or not any(behind):
+            return ends
+        return connection.call(
+            options.path,
+            lambda store: byte_limit.within(store, begin, ends, available, max_bytes),
+        )
+
     def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
-        found = position_range.infos(store, self._options.queues).values()
+        found = queues_read(store, self._options, streaming=True)
         return Offset(
             {queue.name: queue.first_position for queue in found},
             {queue.name: queue.end_position for queue in found},
@@ -118,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _check_queues(self, start: Offset) -> None:
-        if set(start.positions) != set(self._options.queues):
+        if self._options.pattern is None and set(start.positions) != set(self._options.queues):
             raise InvalidArgument(
                 f"the checkpoint was made for the queues {', '.join(sorted(start.positions))}, and "
                 f"the query reads {', '.join(self._options.queues)}; start it with a new checkpoint"

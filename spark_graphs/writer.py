@@ -22,8 +22,9 @@ from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
 
-from . import connection
+from . import connection, sight
 from .committer import Committer
+from .first_line import first_line
 from .fragment import Fragment, TaskMessage
 from .fragment_file import FragmentWriter
 from .options import WriteOptions
@@ -37,6 +38,7 @@ RUN_ID = "spark.jobGroup.id"
 _log = logging.getLogger("quire.spark_graphs")
 
 
+@first_line
 class BatchWriter(DataSourceArrowWriter):
     """One batch write. It is repeated without effect if txnAppId and txnVersion say which it is."""
 
@@ -61,6 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
         return Committer(options.path, key, options.version, options.queue_full_timeout)
 
 
+@first_line
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of one streaming query; Spark makes one for each task and each commit."""
 
@@ -119,10 +122,11 @@ def write_fragments(
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
     writer = FragmentWriter(options.path, store_id, codec=options.codec)
     try:
-        for batch in gathered(batches, options.queue):
-            for queue, messages in routed(batch, options.queue):
-                writer.add(queue, messages)
-        return writer.finish()
+        with sight.seen(options.path):
+            for batch in gathered(batches, options.queue):
+                for queue, messages in routed(batch, options.queue):
+                    writer.add(queue, messages)
+            return writer.finish()
     except BaseException:
         writer.abort()
         raise

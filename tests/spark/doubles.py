@@ -17,11 +17,13 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
+    DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
@@ -30,6 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from quire.spark_graphs import connection
+from quire.spark_graphs.batch_reader import BatchReader
 from quire.spark_graphs.committer import Committer
 from quire.spark_graphs.fragment import Fragment, TaskMessage
 from quire.spark_graphs.offsets import Offset, Positions
@@ -180,4 +183,28 @@ class EagerSource(SteeredSource):
         return "quire_eager"
 
 
-ALL = (SteeredSource, ForgetfulSource, EagerSource)
+class ElsewhereReader(BatchReader):
+    """Plans where the store is; its tasks have another path, as on a host without the store."""
+
+    elsewhere: str
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._options = replace(self._options, path=self.elsewhere)
+        return super().read(partition)
+
+
+class ElsewhereSource(QuireDataSource):
+    """`format("quire_elsewhere")`: its executors do not have the store's files."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_elsewhere"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        given = {k: v for k, v in self.options.items() if k != "elsewhere"}
+        reader = ElsewhereReader(read_options(given, streaming=False), schema)
+        reader.elsewhere = self.options["elsewhere"]
+        return reader
+
+
+ALL = (SteeredSource, ForgetfulSource, EagerSource, ElsewhereSource)

@@ -8,7 +8,9 @@ import pytest
 
 from quire.errors import InvalidArgument
 from quire.ltds import Codec
+from quire.spark_graphs import options as options_module
 from quire.spark_graphs.options import EARLIEST, LATEST, read_options, write_options
+from tests.source_tree import ROOT
 
 BASE = {"path": "/store", "queue": "orders"}
 
@@ -49,8 +51,22 @@ def test_offsets_are_words_or_json() -> None:
         ({"path": "/s", "subscribe": "a,b,a"}, "twice"),
         ({**BASE, "subscripton": "s"}, "did you mean 'subscription'"),
         ({**BASE, "topic": "s"}, "use 'queue'"),
-        ({**BASE, "maxOffsetsPerTrigger": "5"}, "use 'maxMessagesPerTrigger'"),
-        ({**BASE, "maxBytesPerTrigger": "5"}, "with 'maxMessagesPerTrigger'"),
+        (
+            {**BASE, "maxOffsetsPerTrigger": "5", "maxMessagesPerTrigger": "5"},
+            "'maxOffsetsPerTrigger' is another name of 'maxMessagesPerTrigger'",
+        ),
+        ({**BASE, "maxBytesPerTrigger": "5x"}, "such as 64m"),
+        ({**BASE, "maxBytesPerTrigger": "0"}, "a number from 1 on"),
+        ({**BASE, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "such as 15m"),
+        ({**BASE, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "15mb"}, "such as 15m"),
+        ({**BASE, "maxTriggerDelay": "15m"}, "give both, or neither"),
+        ({**BASE, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "more than the 4"),
+        ({**BASE, "subscribePattern": ".*"}, "exactly one of 'queue'"),
+        ({"path": "/s", "subscribePattern": "(a"}, "no regular expression"),
+        ({"path": "/s", "subscribePattern": "a", "startingOffsets": '{"a": 1}'}, "give earliest"),
+        ({"path": "/s", "queue": "a/b"}, "queue name 'a/b': use 1 to 200"),
+        ({"path": "/s", "subscribe": "a,.b"}, "queue name '.b': use 1 to 200"),
+        ({**BASE, "assign": "{}"}, "a queue has no partitions"),
         ({**BASE, "zzz": "5"}, "unknown option 'zzz'"),
         ({**BASE, "txnAppId": "5"}, "'txnAppId' belongs to a batch read or write"),
         ({**BASE, "endingOffsets": "latest"}, "'endingOffsets' belongs to a batch read"),
@@ -80,6 +96,8 @@ def test_wrong_source_options_say_what_to_change(options: dict[str, str], advice
         ({"path": "/s", "queueFullTimeout": "-1"}, True, "number of seconds"),
         ({"path": "/s", "queueFullTimeout": "nan"}, True, "number of seconds"),
         ({"path": "/s", "compression": "gzip"}, True, "zstd, lz4 or none"),
+        ({"path": "/s", "queue": "a b"}, True, "queue name 'a b': use 1 to 200"),
+        ({"path": "/s", "subscribePattern": "a.*"}, True, "not to a streaming write"),
     ],
 )
 def test_wrong_sink_options_say_what_to_change(
@@ -88,6 +106,39 @@ def test_wrong_sink_options_say_what_to_change(
     """The sink's options are checked alike."""
     with pytest.raises(InvalidArgument, match=re.escape(advice)):
         write_options(options, streaming=streaming)
+
+
+def test_limits_have_the_names_of_the_kafka_connector() -> None:
+    """Sizes and times with units, as in Spark's own options."""
+    options = {
+        "maxOffsetsPerTrigger": "50",
+        "minOffsetsPerTrigger": "20",
+        "maxTriggerDelay": "2min",
+        "maxBytesPerTrigger": "64m",
+    }
+    read = read_options({**BASE, **options}, streaming=True)
+    assert (read.max_messages, read.min_messages) == (50, 20)
+    assert (read.max_delay_seconds, read.max_bytes) == (120.0, 64 << 20)
+    defaults = read_options({**BASE, "minOffsetsPerTrigger": "20"}, streaming=True)
+    assert (defaults.max_delay_seconds, defaults.max_bytes) == (900.0, None)
+    for text, size in (("100", 100), ("2kb", 2048), ("1 G", 1 << 30)):
+        options = {**BASE, "maxBytesPerTrigger": text}
+        assert read_options(options, streaming=True).max_bytes == size
+
+
+def test_a_pattern_leaves_the_queues_to_the_store() -> None:
+    """They are looked for when the read is planned."""
+    read = read_options({"path": "/s", "subscribePattern": "orders-.*"}, streaming=True)
+    assert (read.queues, read.pattern) == ((), "orders-.*")
+
+
+def test_the_page_on_spark_lists_the_options() -> None:
+    """Word for word what the module says of them."""
+    listed = (options_module.__doc__ or "").partition("Everywhere\n")[2]
+    page = (ROOT / "docs" / "spark.md").read_text()
+    assert "Everywhere\n" + listed.rstrip() + "\n```" in page
+    for name in options_module.KNOWN:
+        assert name in listed or name in ("queryName", "checkpointLocation"), name
 
 
 def test_a_view_is_read_and_written_with_one_set_of_options() -> None:

@@ -261,7 +261,7 @@ def test_a_work_queue_is_read_through_its_own_subscription(
 
 @pytest.mark.parametrize(
     ("mode", "aggregated", "advice"),
-    [("complete", True, "only appends"), ("update", False, "[Uu]pdate")],
+    [("complete", True, "only appends"), ("update", False, "quire does not support Update mode")],
 )
 def test_other_output_modes_are_refused(
     spark: SparkSession, store: Any, tmp_path: Path, mode: str, aggregated: bool, advice: str

@@ -78,6 +78,9 @@ def test_the_limit_is_that_of_the_option(
     assert source.getDefaultReadLimit() == limit
     end = source.latestOffset(source.initialOffset(), limit)
     assert end["positions"] == {"q": 100 if limit == ALL else 30}
+    reported = source.reportLatestOffset()
+    assert reported is not None
+    assert reported["lag"] == {"q": 0 if limit == ALL else 70}
 
 
 def test_a_query_that_takes_what_is_there_ends(store: Any) -> None:
@@ -88,7 +91,11 @@ def test_a_query_that_takes_what_is_there_ends(store: Any) -> None:
     end = source.latestOffset(source.initialOffset(), ALL)
     assert end["positions"] == {"q": 100}
     assert source.latestOffset(end, ALL) == end
-    assert source.reportLatestOffset() == {"origin": {}, "positions": {"q": 100}}
+    assert source.reportLatestOffset() == {
+        "origin": {},
+        "positions": {"q": 100},
+        "lag": {"q": 0},
+    }
 
 
 def test_a_micro_batch_is_leased_until_it_is_committed(store: Any) -> None:

@@ -1,0 +1,34 @@
+"""Whether a task sees the store's files, which it reads and writes without asking the owner.
+
+On a cluster the tasks run on other hosts than the owner, and the store has to be there under the
+same path, on a file system that all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from collections.abc import Iterator
+
+from quire.env import OsEnv
+from quire.errors import QuireError, StoreNotFound
+
+from .fragment_file import directory_of
+
+
+@contextlib.contextmanager
+def seen(path: str) -> Iterator[None]:
+    """What fails because this host does not have the store's files raises StoreNotFound."""
+    try:
+        yield
+    except (QuireError, OSError) as error:
+        visible = OsEnv().exists(directory_of(path))
+        if visible and not isinstance(error, PermissionError):
+            raise
+        what = "may not use" if visible else "does not see"
+        raise StoreNotFound(
+            f"the executor on host '{platform.node()}' {what} the files of the store {path}, which "
+            "tasks read and write themselves: put the store on a file system that every executor "
+            "has under this path and may read and write, or run Spark on the store's host alone "
+            "(master local[*])"
+        ) from error

@@ -1,0 +1,52 @@
+"""The queues that a write goes to: that they are there, and that they can ever hold the write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from quire.errors import QueueFull, QueueNotFound
+from quire.info import QueueInfo
+from quire.limits import COMMIT_BYTES, OPEN_BYTES
+
+from . import connection, position_range
+from .fragment import Fragment
+
+if TYPE_CHECKING:
+    from quire.store import Store
+
+
+def check(path: str, queues: Iterable[str]) -> None:
+    """Refuse a write before any of it is done. Raises QueueNotFound with what to do."""
+    names = list(queues)
+    connection.call(path, lambda store: position_range.infos(store, names))
+
+
+def check_capacities(store: Store, fragments: Sequence[Fragment]) -> None:
+    """Raise QueueFull if a queue could not hold what goes to it even if it were empty."""
+    shares: dict[str, tuple[int, int]] = {}
+    for fragment in fragments:
+        messages, size = shares.get(fragment.queue, (0, 0))
+        shares[fragment.queue] = messages + fragment.messages, size + fragment.charge_bytes
+    with suppress(QueueNotFound):  # the next attempt says so
+        for info in store.queues(shares):
+            _check_capacity(info, *shares[info.name])
+
+
+def _check_capacity(info: QueueInfo, messages: int, size: int) -> None:
+    limits = []
+    if info.max_messages is not None and messages > info.max_messages:
+        limits.append(f"{info.max_messages} messages at most")
+    if size + OPEN_BYTES + COMMIT_BYTES > info.capacity_bytes:
+        limits.append(f"{info.capacity_bytes} bytes at most")
+    if limits:
+        error = QueueFull(
+            f"queue '{info.name}' can never hold this batch of {messages} messages and {size} "
+            f"bytes: it holds {' and '.join(limits)}, and a batch is one transaction. Write smaller "
+            "batches (of a stream: limit its sources by maxMessagesPerTrigger or "
+            "maxBytesPerTrigger and start it with a new checkpoint, since a planned batch keeps "
+            "its size), or make the queue with more room"
+        )
+        error.queue = info.name
+        raise error
