@@ -14,6 +14,9 @@ PENDING_BYTES = 32 << 20  # what waits for all queues of a task
 CACHED_ROWS = 1 << 16  # rows of constant columns that batches share
 QUEUE_FULL_PAUSE_SECONDS = 0.1  # before a commit that found no room is tried again
 
+# Checkpoints of which a process knows what it has made durable; others are synced anew.
+KNOWN_CHECKPOINTS = 64
+
 assert INLINE_BYTES <= DEFAULT_INLINE_LIMIT_BYTES
 assert INLINE_BYTES < FLUSH_BYTES < PENDING_BYTES
 

@@ -7,6 +7,8 @@ YS2. Messages stay in the store until Spark has committed the micro-batch that r
 YS3. Planned ranges are leased: their bytes stay where the tasks were told to look.
 YS4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
     the query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
+YS5. A micro-batch that Spark plans anew, because its checkpoint has lost it, is the same one again
+    (planned.py, YE1).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from .message_batch import read_partition
 from .offsets import Offset, Positions, admit, ranges
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
+from .planned import PlannedEnds
 from .retention import Retention
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
         self._retention = Retention(options)
+        self._planned = PlannedEnds(options)
 
     # What Spark asks in the source's own process, in this order for each micro-batch.
 
@@ -72,7 +76,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise position_range.made_again(queue)
         begin = begin.in_queues_of(self._latest)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return begin.moved_to(admit(begin.positions, self._latest.positions, most)).to_json()
+        ends = self._planned.again(begin, self._latest, most)
+        if ends is None:
+            ends = admit(begin.positions, self._latest.positions, most)
+        return begin.moved_to(ends).to_json()
 
     def reportLatestOffset(self) -> dict[str, Positions] | None:
         return None if self._latest is None else Offset({}, self._latest.positions).to_json()
@@ -81,8 +88,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._retention.read_to(Offset.from_json(end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        stop = Offset.from_json(end)
-        planned = ranges(Offset.from_json(start), stop)
+        begin, stop = Offset.from_json(start), Offset.from_json(end)
+        planned = ranges(begin, stop)
+        self._planned.remember(begin, stop)
         leases = connection.call(
             self._options.path,
             lambda store: self._retention.lease(store, planned, stop.created_us),
