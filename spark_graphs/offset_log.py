@@ -126,7 +126,7 @@ class OffsetLog:
 
     def _sync_file(self, path: str) -> None:
         try:
-            file = self._env.open_file(path, read_only=True)
+            file = self._env.open_file(path)
         except FileNotFoundError:
             return  # Spark removes files that it does not need any more
         try:

@@ -2,7 +2,8 @@
 
 The control directory of a test (option `control`) holds empty files that switch things on:
 
-    hold-before, hold-after     the commit waits while the file is there
+    hold-before, hold-after     the commit waits while the file is there, and reports `holding`
+    hold-write                  a task that has written waits, and reports `writing` with its pid
     fail-before, fail-after     the commit fails once, before it takes effect or after
     fail-task                   one task fails once, after it has written everything
     kill-owner                  the store's owner is killed once, between two steps of the commit
@@ -61,6 +62,12 @@ class Control:
         while (self.path / name).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
 
+    def write(self, name: str, text: str) -> None:
+        """Make the file, with all of its text at once."""
+        unfinished = self.path / f"{name}-{uuid.uuid4()}"
+        unfinished.write_text(text)
+        unfinished.rename(self.path / name)
+
     def note(self, name: str, line: str) -> None:
         """Append a line to the file."""
         with (self.path / name).open("a") as file:
@@ -99,11 +106,16 @@ class SteeredWriter(StreamWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = super().write(iterator)
         assert isinstance(message, TaskMessage)
+        if message.fragments and (self.control.path / "hold-write").exists():
+            self.control.write("writing", str(os.getpid()))
+            self.control.hold("hold-write")
         if message.fragments and self.control.take("fail-task"):
             raise RuntimeError("the test wanted this task to fail")
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        if (self.control.path / "hold-before").exists():
+            self.control.report("holding")
         self.control.hold("hold-before")
         if self.control.take("fail-before"):
             raise RuntimeError("the test wanted this commit to fail")
