@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from quire.errors import InputChanged
 
-from .offset_log import DIGEST_BITS, UNKNOWN
+from .limits import DIGEST_BITS
+from .offset_log import UNKNOWN
 
 if TYPE_CHECKING:
     from quire.store import Store

@@ -16,8 +16,11 @@ QUEUE_FULL_PAUSE_SECONDS = 0.1  # before a commit that found no room is tried ag
 
 # Checkpoints of which a process knows what it has made durable; others are synced anew.
 KNOWN_CHECKPOINTS = 64
+# Of a ledger version's 63 bits: enough to tell inputs apart, and 31 are left for the micro-batch.
+DIGEST_BITS = 32
 
 assert INLINE_BYTES <= DEFAULT_INLINE_LIMIT_BYTES
+assert DIGEST_BITS % 8 == 0
 assert INLINE_BYTES < FLUSH_BYTES < PENDING_BYTES
 
 # --- reading ---

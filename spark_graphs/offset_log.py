@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 
 from quire.env import Env, OsEnv
 
-from .limits import KNOWN_CHECKPOINTS
+from .limits import DIGEST_BITS, KNOWN_CHECKPOINTS
 
 UNKNOWN = 0  # the digest of an input that cannot be seen
-DIGEST_BITS = 32
 _FIRST_OFFSET = 2  # the line of the first source, after the version and the run
 
 
