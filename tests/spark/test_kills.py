@@ -11,7 +11,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,12 +55,14 @@ class Rounds:
         self.store, self.tmp_path, self.control = store, tmp_path, control
         self.checkpoint = tmp_path / "checkpoint"
         self.put = 0
+        self.driver: Driver | None = None
 
     def start(self, master: str = "") -> Driver:
         """More messages than two micro-batches take, and a program that copies them."""
         put_numbers(self.store, "in", range(self.put, self.put + 60))
         self.put += 60
-        return Driver(self.store, self.tmp_path, self.control, "quire_steered", master)
+        self.driver = Driver(self.store, self.tmp_path, self.control, "quire_steered", master)
+        return self.driver
 
     def wait_for(self, driver: Driver, condition: Callable[[], bool]) -> None:
         def happened() -> bool:
@@ -94,9 +96,12 @@ class Rounds:
 
 
 @pytest.fixture
-def game(store: Any, tmp_path: Path, control: Path) -> Rounds:
-    """The same for all that kill a program."""
-    return Rounds(store, tmp_path, control)
+def game(store: Any, tmp_path: Path, control: Path) -> Iterator[Rounds]:
+    """The same for all that kill a program; a failed test leaves none behind."""
+    made = Rounds(store, tmp_path, control)
+    yield made
+    if made.driver is not None and made.driver.process.poll() is None:
+        made.driver.kill()
 
 
 @pytest.mark.slow
