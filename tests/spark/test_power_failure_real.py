@@ -43,7 +43,7 @@ def copying(spark: SparkSession, store: Any, checkpoint: Path, control: Path) ->
 
 def snapshot(store: Any, checkpoint: Path, place: Path) -> Path:
     """The store and the checkpoint as they are, while nothing is written."""
-    shutil.copytree(store.path, place / "store")
+    shutil.copytree(store.path, place / "store", ignore=shutil.ignore_patterns("run"))  # sockets
     shutil.copytree(checkpoint, place / "checkpoint")
     return place
 
