@@ -16,6 +16,7 @@
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   ├── TransactionAborted            it was rolled back because somebody demanded it
     │   ├── AlreadyCommitted              the ledger holds this key with this or a later version
+    │   ├── InputChanged                  a repeated micro-batch is not the one that is committed
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StoreError
@@ -118,6 +119,10 @@ class TransactionAborted(TransactionError):
 
 class AlreadyCommitted(TransactionError):
     """The ledger holds this key with this or a later version: the transaction's effect is there."""
+
+
+class InputChanged(TransactionError):
+    """A micro-batch has the number of a committed one and another input: nothing is written."""
 
 
 class CommitUnfinished(TransactionError):

@@ -6,6 +6,8 @@ YC2. A commit whose outcome is not known is repeated: the ledger tells whether i
     Without a key it is not repeated, and OutcomeUnknown is raised.
 YC3. A file that is to be adopted is removed only if no commit that named it can have taken effect.
     All others are left to the store's owner, which reclaims old files that no transaction adopted.
+YC4. A micro-batch is skipped only if it is committed with the same input (see YN1 in
+    committed_input.py).
 YC5. A file that queues share is never part of the store: the commit puts its blocks, one of which
     is in memory at a time, and removes it once it is known what became of it.
 """
@@ -28,7 +30,7 @@ from quire.errors import (
 )
 from quire.ltds import LtdsReader
 
-from . import connection, position_range, sink_queues
+from . import committed_input, connection, position_range, sink_queues
 from .fragment import Fragment
 from .fragment_file import directory_of, remove
 from .limits import QUEUE_FULL_PAUSE_SECONDS
@@ -46,6 +48,7 @@ class Committer:
 
     Args:
         key, version: what the ledger is asked and told; None for a write that is not repeatable.
+        input_digest: of a streaming query's micro-batch (offset_log.py); None for a batch write.
         queue_full_timeout: seconds to wait for room in a queue before QueueFull is raised.
     """
 
@@ -56,10 +59,12 @@ class Committer:
         version: int | None,
         queue_full_timeout: float,
         env: Env | None = None,
+        input_digest: int | None = None,
     ) -> None:
         self._path = path
         self._key = key
         self._version = version
+        self._input_digest = input_digest
         self._queue_full_timeout = queue_full_timeout
         self._env = env or OsEnv()
         self._may_have_committed = False
@@ -135,10 +140,7 @@ class Committer:
 
     def _try(self, store: Store, fragments: list[Fragment]) -> None:
         """One attempt. Raises AlreadyCommitted also before any work is done."""
-        if self._held_by(store):
-            raise AlreadyCommitted(
-                f"the ledger of {self._path} holds {self._key}, version {self._version} or later"
-            )
+        self._check_ledger(store)
         try:
             with store.transaction() as txn:
                 self._put(store, txn, fragments)
@@ -148,12 +150,22 @@ class Committer:
         except (OutcomeUnknown, StoreFailed):  # a record that failed may be read back all the same
             self._may_have_committed = True
             raise
+        except AlreadyCommitted:  # since the check
+            self._check_ledger(store)
+            raise
 
-    def _held_by(self, store: Store) -> bool:
+    def _check_ledger(self, store: Store) -> None:
+        """Raises AlreadyCommitted if the ledger holds it, InputChanged if it holds another."""
         if self._key is None or self._version is None:
-            return False
+            return
         last = store.ledger(self._key)
-        return last is not None and last >= self._version
+        if last is None or last < self._version:
+            return
+        if self._input_digest is not None:
+            committed_input.check_same(store, self._key, self._version, self._input_digest, last)
+        raise AlreadyCommitted(
+            f"the ledger of {self._path} holds {self._key}, version {self._version} or later"
+        )
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
         for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
@@ -167,6 +179,9 @@ class Committer:
                     txn.adopt(fragment.queue, fragment.ltds_id)
         if self._key is not None and self._version is not None:
             txn.record(self._key, self._version)
+            if self._input_digest is not None:
+                made = committed_input.version_of(self._version, self._input_digest)
+                txn.record(committed_input.input_key(self._key), made)
 
     def _put_shared(
         self, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]

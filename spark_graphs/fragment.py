@@ -46,3 +46,4 @@ class TaskMessage(WriterCommitMessage):
     query_id: str | None = None
     run_id: str | None = None
     batch_id: int | None = None
+    checkpoints: str | None = None  # where the session keeps them, if it says so

@@ -21,7 +21,13 @@ GATHER_BYTES = 16 << 20
 CACHED_ROWS = 1 << 16  # rows of constant columns that batches share
 QUEUE_FULL_PAUSE_SECONDS = 0.1  # before a commit that found no room is tried again
 
+# Checkpoints of which a process knows what it has made durable; others are synced anew.
+KNOWN_CHECKPOINTS = 64
+# Of a ledger version's 63 bits: enough to tell inputs apart, and 31 are left for the micro-batch.
+DIGEST_BITS = 32
+
 assert INLINE_BYTES <= DEFAULT_INLINE_LIMIT_BYTES
+assert DIGEST_BITS % 8 == 0
 assert INLINE_BYTES < OWN_FILE_BYTES <= FLUSH_BYTES < PENDING_BYTES
 assert GATHER_BYTES < PENDING_BYTES
 

@@ -135,6 +135,8 @@ class WriteOptions:
     version: int | None
     queue_full_timeout: float
     codec: Codec = Codec.NONE
+    checkpoint: str | None = None  # as Spark was told it, for a streaming write
+    query_name: str | None = None
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -172,6 +174,8 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         version=None if version is None else _integer("txnVersion", version, minimum=0),
         queue_full_timeout=_seconds(options, "queueFullTimeout", 60.0),
         codec=_codec(options, "compression"),
+        checkpoint=options.get("checkpointLocation"),
+        query_name=options.get("queryName"),
     )
 
 
@@ -208,8 +212,7 @@ def _advice(key: str) -> str:
 
 
 def _path(options: Mapping[str, str]) -> str:
-    path = options.get("path", "").removeprefix("file:")
-    path = "/" + path.lstrip("/") if path.startswith("//") else path
+    path = local_path(options.get("path", ""))
     if not path:
         raise InvalidArgument(
             "option 'path' is missing: give the store's directory. (Spark does not hand on "
@@ -220,6 +223,12 @@ def _path(options: Mapping[str, str]) -> str:
         # The connector runs in processes with other working directories than the driver's.
         raise InvalidArgument(f"option 'path' must be absolute, not '{path}'")
     return path
+
+
+def local_path(location: str) -> str:
+    """A path, or a location of the scheme `file`, as a path; other schemes stay as they are."""
+    path = location.removeprefix("file:")
+    return "/" + path.lstrip("/") if path.startswith("//") else path
 
 
 def _queues(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ def _check_capacity(info: QueueInfo, messages: int, size: int) -> None:
     if limits:
         error = QueueFull(
             f"queue '{info.name}' can never hold this batch of {messages} messages and {size} "
-            f"bytes: it holds {' and '.join(limits)}, and a batch is one transaction. Write smaller "
-            "batches (of a stream: limit its sources by maxMessagesPerTrigger or "
+            f"bytes: it holds {' and '.join(limits)}, and a batch is one transaction. Write "
+            "smaller batches (of a stream: limit its sources by maxMessagesPerTrigger or "
             "maxBytesPerTrigger and start it with a new checkpoint, since a planned batch keeps "
             "its size), or make the queue with more room"
         )

@@ -7,6 +7,8 @@ YS2. Messages stay in the store until Spark has committed the micro-batch that r
 YS3. Planned ranges are leased: their bytes stay where the tasks were told to look.
 YS4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
     the query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
+YS5. A micro-batch that Spark plans anew, because its checkpoint has lost it, is the same one again
+    (planned.py, YE1).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from .offsets import Offset, Positions, admit, ranges
 from .options import ReadOptions
 from .pace import Pace
 from .partition import QueuePiece, QuirePartition, partitions
+from .planned import PlannedEnds
 from .queue_choice import queues_read
 from .retention import Retention
 
@@ -56,6 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: Offset | None = None
         self._pace = Pace(options)
         self._retention = Retention(options)
+        self._planned = PlannedEnds(options)
         self._idling = Idling()
 
     # What Spark asks in the source's own process, in this order for each micro-batch.
@@ -92,7 +96,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue in begin.gone(self._latest):
                 raise position_range.gone(queue)
         begin = self._joined(begin).in_queues_of(self._latest)
-        self._end = begin.moved_to(self._admitted(begin.positions, limit))
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        ends = self._planned.again(begin, self._latest, most)
+        if ends is None:
+            ends = self._admitted(begin.positions, limit)
+        self._end = begin.moved_to(ends)
         end = self._end.to_json()
         if end != start:
             self._idling.end()
@@ -114,6 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_queues(begin)
         self._check_queues(stop)
         planned = ranges(begin, stop)
+        self._planned.remember(begin, stop)
         leases = connection.call(
             self._options.path,
             lambda store: self._retention.lease(store, planned, stop.created_us),

@@ -2,6 +2,7 @@
 
 YW1. Spark may repeat a micro-batch, also one that is committed; the ledger key (query id, batch id)
     makes the repetition a success without effect, and its fragments are thrown away as a whole.
+    What has the number of a committed one and another input is an error (committer.py, YC4).
 YW2. What an attempt of a task wrote counts only by the one message that Spark hands to the commit.
 YW3. `abort` never undoes a commit and never raises.
 """
@@ -9,6 +10,7 @@ YW3. `abort` never undoes a commit and never raises.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -27,13 +29,17 @@ from .committer import Committer
 from .first_line import first_line
 from .fragment import Fragment, TaskMessage
 from .fragment_file import FragmentWriter
-from .options import WriteOptions
+from .offset_log import OffsetLog
+from .options import WriteOptions, local_path
 from .routing import gathered, routed
 from .schema import check_sink_schema
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
+CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:")  # of another file system
 
 _log = logging.getLogger("quire.spark_graphs")
 
@@ -87,21 +93,56 @@ class StreamWriter(DataSourceStreamArrowWriter):
             query_id=query_id,
             run_id=context.getLocalProperty(RUN_ID),
             batch_id=int(batch_id),
+            checkpoints=context.getLocalProperty(CHECKPOINTS),
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
-        query_ids = {message.query_id for message in _task_messages(messages)}
+        found = _task_messages(messages)
+        query_ids = {message.query_id for message in found}
         # A micro-batch has one message at least, also without rows, and all are of one query.
         if len(query_ids) != 1 or None in query_ids:
             raise InvalidArgument(f"a micro-batch must be of one query, not of {query_ids}")
-        self.committer(ledger_key(str(query_ids.pop())), batch_id).commit(_fragments(messages))
+        fragments = _fragments(messages)
+        if not fragments:
+            return  # nothing to find again, and so nothing to make durable
+        query_id = str(query_ids.pop())
+        digest = self.secure(query_id, found[0].checkpoints, batch_id)
+        self.committer(ledger_key(query_id), batch_id, digest).commit(fragments)
 
     def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
         _abort(self.committer(None, batch_id), messages)
 
-    def committer(self, key: str | None, batch_id: int) -> Committer:
+    def secure(self, query_id: str, checkpoints: str | None, batch_id: int) -> int:
+        """Make durable what Spark would repeat the micro-batch from; the digest of its input."""
+        directory = checkpoint_directory(self._options, checkpoints)
+        return OffsetLog(directory, query_id).secure(batch_id)
+
+    def committer(
+        self, key: str | None, batch_id: int, input_digest: int | None = None
+    ) -> Committer:
         """What commits a micro-batch; tests have sinks whose committer forgets."""
-        return Committer(self._options.path, key, batch_id, self._options.queue_full_timeout)
+        options = self._options
+        return Committer(
+            options.path,
+            key,
+            batch_id,
+            options.queue_full_timeout,
+            input_digest=input_digest,
+        )
+
+
+def checkpoint_directory(options: WriteOptions, checkpoints: str | None) -> str | None:
+    """The path of the query's checkpoint; None if it is not in this machine's file systems.
+
+    Args:
+        checkpoints: where the session keeps them, by the names of the queries, unless told
+            otherwise.
+    """
+    location = options.checkpoint
+    if location is None and checkpoints and options.query_name:
+        location = f"{checkpoints}/{options.query_name}"
+    path = None if location is None else local_path(location)
+    return None if path is None or _SCHEME.match(path) else path.rstrip("/")
 
 
 def ledger_key(identity: str) -> str:

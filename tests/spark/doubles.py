@@ -2,7 +2,8 @@
 
 The control directory of a test (option `control`) holds empty files that switch things on:
 
-    hold-before, hold-after     the commit waits while the file is there
+    hold-before, hold-after     the commit waits while the file is there, and reports `holding`
+    hold-write                  a task that has written waits, and reports `writing` with its pid
     fail-before, fail-after     the commit fails once, before it takes effect or after
     fail-task                   one task fails once, after it has written everything
     kill-owner                  the store's owner is killed once, between two steps of the commit
@@ -31,15 +32,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from quire.env import OsEnv
 from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
 from quire.spark_graphs.committer import Committer
 from quire.spark_graphs.fragment import Fragment, TaskMessage
+from quire.spark_graphs.offset_log import UNKNOWN, OffsetLog
 from quire.spark_graphs.offsets import Offset, Positions
 from quire.spark_graphs.options import WriteOptions, read_options, write_options
 from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.stream_reader import StreamReader
-from quire.spark_graphs.writer import StreamWriter
+from quire.spark_graphs.writer import StreamWriter, checkpoint_directory
 
 
 class Control:
@@ -61,6 +64,17 @@ class Control:
         deadline = time.monotonic() + 60
         while (self.path / name).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
+
+    def write(self, name: str, text: str) -> None:
+        """Make the file, with all of its text at once."""
+        unfinished = self.path / f"{name}-{uuid.uuid4()}"
+        unfinished.write_text(text)
+        unfinished.rename(self.path / name)
+
+    def note(self, name: str, line: str) -> None:
+        """Append a line to the file."""
+        with (self.path / name).open("a") as file:
+            file.write(f"{line}\n")
 
     def report(self, name: str) -> None:
         """Create the file."""
@@ -86,14 +100,25 @@ class SteeredWriter(StreamWriter):
         super().__init__(options, schema, over)
         self.control = Control(control)
 
+    def secure(self, query_id: str, checkpoints: str | None, batch_id: int) -> int:
+        env: Any = Recorded(OsEnv(), self.control)
+        return OffsetLog(checkpoint_directory(self._options, checkpoints), query_id, env).secure(
+            batch_id
+        )
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         message = super().write(iterator)
         assert isinstance(message, TaskMessage)
+        if message.fragments and (self.control.path / "hold-write").exists():
+            self.control.write("writing", str(os.getpid()))
+            self.control.hold("hold-write")
         if message.fragments and self.control.take("fail-task"):
             raise RuntimeError("the test wanted this task to fail")
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        if (self.control.path / "hold-before").exists():
+            self.control.report("holding")
         self.control.hold("hold-before")
         if self.control.take("fail-before"):
             raise RuntimeError("the test wanted this commit to fail")
@@ -103,18 +128,60 @@ class SteeredWriter(StreamWriter):
             raise RuntimeError("the test wanted this commit to fail after it took effect")
         self.control.hold("hold-after")
 
-    def committer(self, key: str | None, batch_id: int) -> Committer:
+    def committer(
+        self, key: str | None, batch_id: int, input_digest: int | None = None
+    ) -> Committer:
         options = self._options
-        made = SteeredCommitter(options.path, key, batch_id, options.queue_full_timeout)
+        made = SteeredCommitter(
+            options.path, key, batch_id, options.queue_full_timeout, input_digest=input_digest
+        )
         made.control = self.control
         return made
+
+
+class Recorded:
+    """The real environment or file; `synced` in the control directory names what is synced."""
+
+    def __init__(self, real: Any, control: Control, path: str = "") -> None:
+        self._real, self._control, self._path = real, control, path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def open_file(self, path: str, **options: bool) -> Any:
+        return Recorded(self._real.open_file(path, **options), self._control, path)
+
+    def sync(self) -> None:
+        self._real.sync()
+        self._control.note("synced", self._path)
+
+    def sync_directory(self, path: str) -> None:
+        self._real.sync_directory(path)
+        self._control.note("synced", f"{path.rstrip('/')}/")
+
+
+class TrustingWriter(SteeredWriter):
+    """Goes by a micro-batch's number alone, and makes nothing of Spark's checkpoint durable."""
+
+    def secure(self, query_id: str, checkpoints: str | None, batch_id: int) -> int:
+        return UNKNOWN
+
+
+class UnplannedReader(StreamReader):
+    """Does not remember what was planned."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._planned.remember = lambda *_: None  # type: ignore[method-assign]
+        return super().partitions(start, end)
 
 
 class ForgetfulWriter(SteeredWriter):
     """Without the ledger: each commit has a key of its own, so that none is known already."""
 
-    def committer(self, key: str | None, batch_id: int) -> Committer:
-        return super().committer(f"{key}:{uuid.uuid4()}", batch_id)
+    def committer(
+        self, key: str | None, batch_id: int, input_digest: int | None = None
+    ) -> Committer:
+        return super().committer(f"{key}:{uuid.uuid4()}", batch_id, input_digest)
 
 
 class EagerWriter(SteeredWriter):
@@ -158,6 +225,27 @@ class SteeredSource(QuireDataSource):
         given: Mapping[str, str] = {k: v for k, v in self.options.items() if k != "control"}
         options = write_options(given, streaming=True)
         return self.writer_class(self.options["control"], options, schema, overwrite)
+
+
+class UnplannedSource(SteeredSource):
+    """`format("quire_unplanned")`: what was planned is in Spark's checkpoint only."""
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return UnplannedReader(read_options(self.options, streaming=True), schema)
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_unplanned"
+
+
+class TrustingSource(UnplannedSource):
+    """`format("quire_trusting")`: the canary that believes what Spark's checkpoint says."""
+
+    writer_class = TrustingWriter
+
+    @classmethod
+    def name(cls) -> str:
+        return "quire_trusting"
 
 
 class ForgetfulSource(SteeredSource):
@@ -207,4 +295,6 @@ class ElsewhereSource(QuireDataSource):
         return reader
 
 
-ALL = (SteeredSource, ForgetfulSource, EagerSource, ElsewhereSource)
+ALL = (
+    SteeredSource, UnplannedSource, TrustingSource, ForgetfulSource, EagerSource, ElsewhereSource,
+)  # fmt: skip

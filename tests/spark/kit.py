@@ -53,10 +53,12 @@ def numbers_in(store: Any, *queues: str) -> Counter[int]:
     return found
 
 
-def stream(spark: SparkSession, store: Any, queue: str, **options: Any) -> DataFrame:
+def stream(
+    spark: SparkSession, store: Any, queue: str, *, format: str = "quire", **options: Any
+) -> DataFrame:
     """The queue as a stream, from its first message."""
     given = {"subscription": "spark", "startingOffsets": "earliest", **options}
-    return spark.readStream.format("quire").options(queue=queue, **given).load(store.path)
+    return spark.readStream.format(format).options(queue=queue, **given).load(store.path)
 
 
 def sink(
@@ -103,3 +105,10 @@ def last_logged(checkpoint: Path, log: str) -> int | None:
     except FileNotFoundError:
         return None
     return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def lose(checkpoint: Path, log: str, *batches: int) -> None:
+    """Delete batches from a log of a checkpoint, with their checksums."""
+    for batch in batches:
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / log / name).unlink(missing_ok=True)

@@ -22,13 +22,16 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
 }
 
 
-def start_session(directory: Path) -> SparkSession:
+LOCAL = "local[2,3]"
+
+
+def start_session(directory: Path, master: str = LOCAL) -> SparkSession:
     """A session whose workers find the tests' modules and whose files are in the directory."""
     # Workers inherit the environment of the JVM, which is started here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
-        SparkSession.builder.master("local[2,3]")
+        SparkSession.builder.master(master)
         .appName("quire-tests")
         .config(map=SETTINGS)
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))

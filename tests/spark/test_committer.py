@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.errors import OutcomeUnknown, QueueNotFound
+from quire.errors import InputChanged, OutcomeUnknown, QueueNotFound
 from quire.spark_graphs import connection
 from quire.spark_graphs.committer import Committer
 from quire.spark_graphs.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragment_file import FragmentWriter
+from quire.spark_graphs.offset_log import UNKNOWN
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writer import StreamWriter
@@ -105,6 +106,65 @@ def test_a_known_version_throws_the_fragments_away(store: Any) -> None:
     for version in (3, 2):
         Committer(store.path, "spark:q", version, 1.0).commit(fragments_of(store))
     assert files(store) == before
+    assert numbers_in(store, "b") == Counter([7])
+
+
+def commit(store: Any, version: int, digest: int | None) -> None:
+    """A micro-batch of the query `q`, with this input."""
+    Committer(store.path, "spark:q", version, 1.0, input_digest=digest).commit(fragments_of(store))
+
+
+def test_a_known_micro_batch_is_skipped_only_with_its_input(store: Any) -> None:
+    """Another input under its number, or under an older one, is refused, and leaves nothing."""
+    commit(store, 3, 5)
+    before = files(store)
+    commit(store, 3, 5)
+    for version, digest, said in (
+        (3, 6, "with another input"),
+        (3, UNKNOWN, "cannot be seen"),
+        (2, 5, "has those of the same query up to 3"),
+        (2, UNKNOWN, "has those of the same query up to 3"),
+    ):
+        with pytest.raises(InputChanged, match=said) as caught:
+            commit(store, version, digest)
+        assert "start the query with a new checkpoint" in str(caught.value)
+    assert files(store) == before
+    assert numbers_in(store, "b") == Counter([7])
+    commit(store, 4, 6)
+    assert numbers_in(store, "b") == Counter([7, 7])
+
+
+@pytest.mark.parametrize("first", [None, UNKNOWN])
+def test_an_input_that_was_not_known_is_taken_for_the_same(store: Any, first: int | None) -> None:
+    """The ledger of an earlier release (None), a checkpoint elsewhere; the next one is known."""
+    commit(store, 3, first)
+    commit(store, 3, 6)
+    assert numbers_in(store, "b") == Counter([7])
+    commit(store, 4, 7)
+    with pytest.raises(InputChanged, match="with another input"):
+        commit(store, 4, 8)
+    assert numbers_in(store, "b") == Counter([7, 7])
+
+
+def test_an_input_that_an_earlier_release_did_not_record(store: Any) -> None:
+    """It committed a micro-batch between two of this release: the old digest is not its input."""
+    commit(store, 3, 5)
+    commit(store, 4, None)
+    commit(store, 4, 6)
+    assert numbers_in(store, "b") == Counter([7, 7])
+
+
+def test_one_of_two_commits_at_once_compares_its_input(store: Any) -> None:
+    """The ledger is asked again when another commit came between the check and the end."""
+
+    class Late(Committer):
+        def _put(self, *args: Any) -> None:
+            super()._put(*args)
+            if store.ledger("spark:q") is None:
+                commit(store, 3, 5)
+
+    with pytest.raises(InputChanged, match="with another input"):
+        Late(store.path, "spark:q", 3, 1.0, input_digest=6).commit(fragments_of(store))
     assert numbers_in(store, "b") == Counter([7])
 
 

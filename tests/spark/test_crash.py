@@ -40,8 +40,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 class Driver:
     """The program of driver.py, in a session of its own."""
 
-    def __init__(self, store: Any, tmp_path: Path, control: Path, format: str) -> None:
-        arguments = [store.path, str(tmp_path / "checkpoint"), str(control), format]
+    def __init__(
+        self, store: Any, tmp_path: Path, control: Path, format: str, master: str = ""
+    ) -> None:
+        arguments = [store.path, str(tmp_path / "checkpoint"), str(control), format, master]
         self.log = (tmp_path / "driver.log").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.driver", *arguments],
@@ -65,7 +67,7 @@ class Driver:
 
     def end(self) -> int:
         """Wait for its end."""
-        code = self.process.wait(120)
+        code = self.process.wait(300)
         self.log.close()
         return code
 
