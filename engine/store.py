@@ -15,6 +15,7 @@ from quire.arguments import (
     check_file_number,
     check_first,
     check_key,
+    check_keys,
     check_large,
     check_lease_id,
     check_lifetime,
@@ -466,6 +467,11 @@ class EmbeddedStore:
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`), or None."""
         return self._state().ledger.get(check_key(key))
+
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        """The same of many keys, in one call; without those for which there is none."""
+        ledger = self._state().ledger
+        return {key: ledger[key] for key in check_keys(keys) if key in ledger}
 
     # Leases
 

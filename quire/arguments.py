@@ -101,6 +101,13 @@ def check_key(key: object) -> str:
     )
 
 
+def check_keys(keys: object) -> list[str]:
+    """Several ledger keys."""
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable):
+        raise InvalidArgument(f"keys {keys!r:.100}: give several")
+    return [check_key(key) for key in keys]
+
+
 def check_version(version: object) -> int:
     """A ledger version."""
     if not is_int(version) or not 0 <= version < 1 << 63:

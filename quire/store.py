@@ -238,6 +238,12 @@ class Store(Protocol):
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`); None: none was."""
 
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        """The last versions of many keys, in one call; without those for which none was committed.
+
+        Raises InvalidArgument.
+        """
+
     # Leases
 
     def lease(

@@ -13,6 +13,7 @@ from quire.arguments import (
     check_file_number,
     check_first,
     check_key,
+    check_keys,
     check_kind,
     check_lease_id,
     check_limit,
@@ -127,6 +128,7 @@ CALLS: Final[Mapping[str, Call]] = {
     ),
     "recover": _call("", lambda store, a: infos_json(store.recover())),
     "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
+    "ledger_many": _call("keys", lambda store, a: store.ledger_many(check_keys(a["keys"]))),
     "lease_many": _call(
         "ranges seconds",
         lambda store, a: infos_json(

@@ -22,6 +22,7 @@ from quire.arguments import (
     check_file_number,
     check_first,
     check_key,
+    check_keys,
     check_large,
     check_lease_id,
     check_lifetime,
@@ -282,6 +283,10 @@ class RemoteStore:
     def ledger(self, key: str) -> int | None:
         value = self._call("ledger", key=check_key(key))
         return None if value is None else read(int, value)
+
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        found = read(dict, self._call("ledger_many", keys=check_keys(keys)))
+        return {key: read(int, version) for key, version in found.items()}
 
     def lease(
         self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS

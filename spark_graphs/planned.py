@@ -89,10 +89,9 @@ class PlannedEnds:
             self._ends |= new
 
     def _load(self, store: Store, keys: Iterable[str]) -> None:
-        for key in keys:
-            if key not in self._ends:
-                end = store.ledger(key)
-                self._ends[key] = -1 if end is None else end
+        new = dict.fromkeys((key for key in keys if key not in self._ends), -1)
+        if new:
+            self._ends |= new | store.ledger_many(new)
 
     def _keys(self, offset: Offset) -> dict[str, str]:
         """The ledger's name for each queue; one that is made again has another."""

@@ -116,6 +116,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "browse start": (FROM_ZERO, lambda store, bad: store.browse("work", start=bad)),
     "browse max_messages": (COUNTS, lambda store, bad: store.browse("work", max_messages=bad)),
     "ledger": (KEYS, lambda store, bad: store.ledger(bad)),
+    "ledger_many": (KEYS, lambda store, bad: store.ledger_many([bad])),
     "lease queue": (NAMES, lambda store, bad: store.lease(bad, 0, 0)),
     "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
     "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),

@@ -346,6 +346,8 @@ def test_the_ledger_makes_a_commit_happen_once(store: AnyStore, work: str) -> No
             txn.put(work, b"x")
             txn.record("query", version)
     assert store.ledger("query") == 2
+    assert store.ledger_many(["other", "query"]) == {"query": 2}
+    assert store.ledger_many([]) == {}
     with pytest.raises(AlreadyCommitted), store.transaction() as txn:  # noqa: PT012
         txn.put(work, b"x")
         txn.record("query", 2)

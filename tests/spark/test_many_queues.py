@@ -77,10 +77,10 @@ def test_a_micro_batch_asks_a_few_times(store: Any, asked: Counter[str], strict:
     assert asked == {"queues": 1, "subscribe_many": 1}
     asked.clear()
     end = source.latestOffset(start, ALL)
-    assert asked == {"queues": 1}
+    assert asked == {"queues": 1, "ledger_many": 1}
     asked.clear()
     planned = source.partitions(start, end)
-    assert asked == {"queues": 1, "lease_many": 1}
+    assert asked == {"queues": 1, "lease_many": 1, "commit": 1}
     assert read(source, planned) == dict.fromkeys(QUEUES, 3)
     asked.clear()
     source.commit(end)
