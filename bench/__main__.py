@@ -25,6 +25,7 @@ BENCHMARKS = {
     "compression": "compressed files of large transactions: size, put, read",
     "backlog": "ten million messages: open after kill -9, memory while reading",
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
+    "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
     "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",
     "strategies": "the four commit strategies under contention",
