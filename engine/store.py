@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Self
 from quire.arguments import (
     NewQueue,
     check_file_number,
+    check_gaps,
     check_key,
     check_large,
     check_lease_id,
@@ -460,11 +461,20 @@ class EmbeddedStore:
     # Leases
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
-        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
+        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost.
+
+        With `gaps` messages that are gone are left out instead.
+        """
         found = self._state().queue(queue)
-        return self._leases.take(found, *check_range(start, end), check_seconds(seconds))
+        start, end = check_range(start, end)
+        return self._leases.take(found, start, end, check_seconds(seconds), check_gaps(gaps))
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""

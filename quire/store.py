@@ -229,12 +229,18 @@ class Store(Protocol):
     # Leases
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
         """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
 
         Until `release`, or for so many seconds; it ends with the owner's process too. Raises
-        QueueNotFound, PositionLost if some of them are not there (any more).
+        QueueNotFound, PositionLost if some of them are not there (any more). With `gaps` those are
+        left out instead, and the pieces are of the messages that nobody had released yet.
         """
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:

@@ -12,6 +12,7 @@ from quire.arguments import (
     check_capacity,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_kind,
     check_lease_id,
@@ -122,9 +123,14 @@ CALLS: Final[Mapping[str, Call]] = {
     "recover": _call("", lambda store, a: infos_json(store.recover())),
     "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
     "lease": _call(
-        "queue start end seconds",
+        "queue start end seconds gaps",
         lambda store, a: lease_json(
-            store.lease(_queue(a), *check_range(a["start"], a["end"]), check_seconds(a["seconds"]))
+            store.lease(
+                _queue(a),
+                *check_range(a["start"], a["end"]),
+                check_seconds(a["seconds"]),
+                check_gaps(a["gaps"]),
+            )
         ),
         changes=True,
     ),

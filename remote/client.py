@@ -21,6 +21,7 @@ from quire.arguments import (
     Start,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_large,
     check_lease_id,
@@ -271,7 +272,12 @@ class RemoteStore:
         return None if value is None else read(int, value)
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
         check_range(start, end)
         answer = self._call(
@@ -280,6 +286,7 @@ class RemoteStore:
             start=start,
             end=end,
             seconds=check_seconds(seconds),
+            gaps=check_gaps(gaps),
         )
         return read(Lease, answer)
 

@@ -35,13 +35,20 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, queue: Queue, start: int, end: int, seconds: float) -> Lease:
-        """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone."""
+    def take(
+        self, queue: Queue, start: int, end: int, seconds: float, gaps: bool = False
+    ) -> Lease:
+        """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone.
+
+        With `gaps` what has been released, or is not there yet, is left out instead.
+        """
         if not 0 <= start <= end:
             raise InvalidArgument(f"range [{start}, {end}): give positions, from 0 on, in order")
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
         with queue.lock:
+            if gaps:
+                start, end = (min(each, queue.end_position) for each in (start, end))
             self._check_range(queue, start, end)
         pointers: list[Pointer] = []
         position = start
@@ -49,8 +56,11 @@ class Leases:
             while position < end:
                 with queue.lock:
                     self._check_range(queue, start, end)
-                    found = queue.pointers(position, end)
-                    position = self._check_whole(queue, found, position, end)
+                    if gaps:
+                        found, position = queue.unreleased_pointers(position, end)
+                    else:
+                        found = queue.pointers(position, end)
+                        position = self._check_whole(queue, found, position, end)
                     self._pin([pointer.ref for pointer in found])
                 pointers += found
         except BaseException:

@@ -107,6 +107,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
     "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),
     "lease seconds": (SECONDS, lambda store, bad: store.lease("work", 0, 0, bad)),
+    "lease gaps": ([0, 1, "yes", None], lambda store, bad: store.lease("work", 0, 0, gaps=bad)),
     "renew": (NUMBERS, lambda store, bad: store.renew(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.renew(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.release(bad)),

@@ -373,6 +373,37 @@ def test_positions_leases_and_reading_on(store: AnyStore, topic: str) -> None:
     assert store.subscriptions(topic)[0].position == 4
 
 
+def test_a_lease_with_gaps_is_of_what_is_there(store: AnyStore, work: str) -> None:
+    """Wherever messages are gone, within a block too, and beyond the end."""
+    for n in range(4):
+        store.put(work, b"%d" % n)
+    with store.transaction() as txn:
+        txn.put_many(work, [b"%d" % n for n in range(4, 10)])
+    first = store.transaction()
+    first.get(work)
+    with store.transaction() as txn:
+        txn.get_many(work, 2)
+    second = store.transaction()
+    second.get_many(work, 2)
+    with store.transaction() as txn:
+        txn.get_many(work, 3)
+
+    def positions(start: int, end: int) -> list[int]:
+        lease = store.lease(work, start, end, seconds=60.0, gaps=True)
+        store.release(lease.lease_id)
+        found = [(p.first_position, p.stop - p.start) for p in lease.pieces]
+        return [position + n for position, count in found for n in range(count)]
+
+    with pytest.raises(PositionLost):
+        store.lease(work, 0, 10)
+    assert positions(0, 10) == positions(0, 1 << 40) == [0, 3, 4, 8, 9]
+    assert positions(2, 9) == [3, 4, 8]
+    assert positions(5, 8) == positions(10, 20) == positions(30, 40) == []
+    first.rollback()
+    second.commit()
+    assert positions(0, 10) == [0, 8, 9]
+
+
 def test_the_store_as_a_whole(store: AnyStore, work: str) -> None:
     """status is JSON, a checkpoint can be asked for, verify finds nothing."""
     store.put(work, b"x")
