@@ -1,7 +1,9 @@
 """Ranges of positions: what of them is still in the store, pinned for as long as tasks read it.
 
-YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
-    with `failOnDataLoss=false`, shrinks to what is there.
+YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost,
+    unless the reader has asked for what of it is there (with `failOnDataLoss=false`, or by the
+    word earliest in a batch read). That is found and pinned in one step, so that no consumer comes
+    between.
 YR2. A range is one of the queue that it was planned for. If that was dropped and another made with
     its name, the range is not there: nothing of the other queue is read for it.
 """
@@ -18,6 +20,19 @@ from .options import EARLIEST, LATEST, Starts
 
 if TYPE_CHECKING:
     from quire.store import Store
+
+
+STREAM_ADVICE = (
+    "messages that this query has not read are gone: taken by another reader of its subscription, "
+    "or read by the query itself when its checkpoint was newer (before it was restored, or lost "
+    "its last files in a power failure). Start the query with a new checkpoint, or set the option "
+    "failOnDataLoss to false to go on with what is there"
+)
+TASK_ADVICE = "they were there when this was planned, and the lease on them has ended: run it again"
+BATCH_ADVICE = (
+    "consumers have taken the others, or they are not there yet. Give earliest and latest, which "
+    "mean what is there, or set the option failOnDataLoss to false"
+)
 
 
 def bounds(store: Store, queue: str) -> tuple[int, int]:
@@ -48,11 +63,15 @@ def missing(store: Store, queue: str) -> QueueNotFound:
     )
 
 
-def resolve(store: Store, queue: str, starts: Starts) -> int:
-    """The position that an option's earliest, latest or number means now."""
-    start = starts if isinstance(starts, int) else starts[queue]
-    first, end = bounds(store, queue)
-    return {EARLIEST: first, LATEST: end}.get(start, start)
+def resolve(queue: QueueInfo, starts: Starts) -> int:
+    """The position that an option's earliest, latest or number means in the queue as it is."""
+    start = starts if isinstance(starts, int) else starts[queue.name]
+    return {EARLIEST: queue.first_position, LATEST: queue.end_position}.get(start, start)
+
+
+def is_word(queue: str, starts: Starts) -> bool:
+    """Whether an option says earliest or latest of the queue, and no number."""
+    return (starts if isinstance(starts, int) else starts[queue]) in (EARLIEST, LATEST)
 
 
 def lease(
@@ -61,36 +80,34 @@ def lease(
     begin: int,
     end: int,
     *,
-    fail_on_data_loss: bool,
+    whole: bool,
     created_us: int | None = None,
-    seconds: float = LEASE_SECONDS,
+    advice: str = STREAM_ADVICE,
 ) -> Lease | None:
     """The pinned places of the range, or None if nothing is in it (YR1).
 
     Args:
+        whole: raise PositionLost if part of the range is gone; else that part is left out.
         created_us: when the queue was made that the range is of (YR2); None: this is not known.
+        advice: what to say to who has lost messages.
     """
-    for tries_left in reversed(range(LEASE_TRIES)):
+    for _ in range(LEASE_TRIES):
         found = info(store, queue)
         if not is_same(found, created_us):
-            if fail_on_data_loss:
+            if whole:
                 raise made_again(queue)
             return None
         first, last = found.first_position, found.end_position
-        if begin == end and (begin <= last or not fail_on_data_loss):
+        if whole and (begin > end or end > last or (begin < end and begin < first)):
+            raise lost(queue, begin, end, first, last, advice)
+        begin = begin if begin <= end else first  # a range that runs backwards has lost its start
+        if begin >= end:
             return None
-        if not (first <= begin < end <= last):
-            if fail_on_data_loss:
-                raise _lost(queue, begin, end, first, last)
-            begin, end = max(first, begin if begin <= end else first), min(end, last)
-            if begin >= end:
-                return None
         try:
-            taken = store.lease(queue, begin, end, seconds=seconds)
+            taken = store.lease(queue, begin, end, seconds=LEASE_SECONDS, gaps=not whole)
         except PositionLost:
-            if fail_on_data_loss or not tries_left:
-                raise
-            continue
+            first, last = bounds(store, queue)
+            raise lost(queue, begin, end, first, last, advice) from None
         # A lease goes by the name: a queue that is there before and after it is the one it is of.
         if is_same(info(store, queue), found.created_us):
             return taken
@@ -107,14 +124,13 @@ def made_again(queue: str) -> PositionLost:
     )
 
 
-def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLost:
+def lost(queue: str, begin: int, end: int, first: int, last: int, advice: str) -> PositionLost:
     what = (
         f"the range runs backwards, from {begin} to {end}"
         if begin > end
         else f"messages {begin} to {end} are asked for"
     )
+    gaps = ", with gaps" if first <= begin and end <= last else ""
     return PositionLost(
-        f"queue '{queue}': {what}, and the store has {first} to {last}; messages that this query "
-        "has not read are gone, or the queue was dropped and made again. Start the query with "
-        "a new checkpoint, or set the option failOnDataLoss to false to go on with what is there"
+        f"queue '{queue}': {what}, and the store has {first} to {last}{gaps}; {advice}"
     )

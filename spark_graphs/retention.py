@@ -65,7 +65,7 @@ class Retention:
                 raise position_range.made_again(queue)
             self._check_subscription(store, queue, begin)
             lease = position_range.lease(
-                store, queue, begin, end, fail_on_data_loss=strict, created_us=created
+                store, queue, begin, end, whole=strict, created_us=created
             )
             if lease is not None:
                 leases.append(lease)

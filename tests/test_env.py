@@ -333,9 +333,9 @@ class TestLocks:
         others = env.lock_names(path, ["x", "y", "a/b"])
         assert not isinstance(others, str)
         assert env.lock_names(machine.path("elsewhere"), ["a"]) != "a"
-        lock.release()
-        lock.release()
-        assert not lock.held
+        for _ in range(2):
+            lock.release()
+        assert [lock.held, others.held] == [False, True]
         assert env.lock_names(path, ["b", "x"]) == "x"
         others.release()
         again = env.lock_names(path, [str(number) for number in range(2000)] + ["b"])
@@ -390,10 +390,7 @@ def in_child(path: str, name: str | None = None) -> str:
 def lock_and_die(path: str, name: str | None, sender: Connection) -> None:
     """Say what became of the lock, and end without any clean-up."""
     try:
-        if name is None:
-            lock = OsEnv().lock(path, "child")
-        else:
-            lock = OsEnv().lock_names(path, [name])
+        lock = OsEnv().lock_names(path, [name]) if name else OsEnv().lock(path, "child")
         sender.send("locked" if not isinstance(lock, str) else f"{lock} is taken")
     except StoreLocked as error:
         sender.send(str(error))

@@ -35,9 +35,7 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(
-        self, queue: Queue, start: int, end: int, seconds: float, gaps: bool = False
-    ) -> Lease:
+    def take(self, queue: Queue, start: int, end: int, seconds: float, gaps: bool = False) -> Lease:
         """Pin the messages of [start, end). Raises `PositionLost` if part of them is gone.
 
         With `gaps` what has been released, or is not there yet, is left out instead.

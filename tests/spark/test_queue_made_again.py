@@ -161,7 +161,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
 
     def leased() -> Any:
         meddled: Any = Meddled(store, lease=lease)
-        return position_range.lease(meddled, "q", 6, 9, fail_on_data_loss=strict, created_us=made)
+        return position_range.lease(meddled, "q", 6, 9, whole=strict, created_us=made)
 
     if strict:
         with pytest.raises(PositionLost, match=MADE_AGAIN):
