@@ -3,9 +3,13 @@
 YT1. A subscription is made at the query's origin, and it stays: where a query begins is decided
     once for its subscription, not once for each start of the query.
 YT2. Its position never passes what Spark has committed, and in a queue that was dropped and made
-    again it does not follow the positions of the queue before.
+    again it does not follow the positions of the queue before. Where the query's checkpoint is
+    known, nor does it pass what a power failure could make Spark forget (checkpoint_files.py, YK1).
 YT3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
     committed the micro-batch. If this process dies they run out by themselves.
+YT4. Before anything else a source holds its subscription in all its queues, so that nobody else
+    releases what it has not read (subscription_hold.py, YH1). A work queue has no subscription of
+    one's own: its messages are its consumers', and it is not streamed.
 """
 
 from __future__ import annotations
@@ -14,15 +18,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from quire.arguments import Start
-from quire.engine import Lease
+from quire.engine import Lease, QueueInfo
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
 
 from . import connection, position_range
+from .checkpoint_files import CheckpointFiles
 from .offsets import Offset
 from .options import EARLIEST, LATEST, ReadOptions, Starts
 from .renewal import Renewal
+from .subscription_hold import hold
 
 if TYPE_CHECKING:
+    from quire.env import FileLock
     from quire.store import Store
 
 _WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
@@ -34,22 +41,38 @@ class Retention:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._read_to: Offset | None = None
+        self._held: FileLock | None = None  # of this process, and so of the instance that plans
+        checkpoint = options.checkpoint
+        self._checkpoint = None if checkpoint is None else CheckpointFiles(checkpoint)
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
     def start(self, store: Store) -> Offset:
-        """Where the query begins; topics get their subscription there (YT1)."""
+        """Where the query begins; the topics get their subscription there (YT1)."""
+        self.hold(store)
         positions, created_us = {}, {}
         for queue in self._options.queues:
             # Asked first: made again after that, the queue is seen to be another one, never missed.
-            created_us[queue] = position_range.info(store, queue).created_us
-            subscription = self._subscription(store, queue)
+            found = position_range.info(store, queue)
+            created_us[queue] = found.created_us
             start = self._start(queue)
-            if subscription is not None:
-                position = _subscribe(store, queue, subscription, _WORDS.get(start, start))
-            else:  # a work queue begins with what nobody has taken
-                position = position_range.bounds(store, queue)[0]
+            position = _subscribe(store, queue, self._subscription(found), _WORDS.get(start, start))
             positions[queue] = position if start in _WORDS else start
         return Offset.initial(positions, created_us)
+
+    def hold(self, store: Store) -> None:
+        """Hold the subscription from now on (YT4). Raises QueueInUse, and InvalidArgument."""
+        if self._held is None:
+            found = [position_range.info(store, queue) for queue in self._options.queues]
+            (subscription,) = {self._subscription(queue) for queue in found}
+            self._held = hold(self._options.path, self._options.queues, subscription)
+
+    def end(self) -> None:
+        """Give up the hold and the leases, as the end of the process does."""
+        if self._renewal is not None:
+            self._renewal.release()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def lease(
         self,
@@ -58,15 +81,15 @@ class Retention:
         created_us: Mapping[str, int],
     ) -> list[Lease]:
         """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
+        self.hold(store)
         strict, leases = self._options.fail_on_data_loss, []
         for queue, (begin, end) in ranges.items():
             created = created_us.get(queue)
-            if strict and not position_range.is_same(position_range.info(store, queue), created):
+            found = position_range.info(store, queue)
+            if strict and not position_range.is_same(found, created):
                 raise position_range.made_again(queue)
-            self._check_subscription(store, queue, begin)
-            lease = position_range.lease(
-                store, queue, begin, end, whole=strict, created_us=created
-            )
+            self._check_subscription(store, found, begin)
+            lease = position_range.lease(store, queue, begin, end, whole=strict, created_us=created)
             if lease is not None:
                 leases.append(lease)
         if leases:
@@ -78,9 +101,14 @@ class Retention:
         """Spark has committed everything below this offset's positions (YT2, YT3)."""
         if self._renewal is not None:
             self._renewal.release()
-        if end != self._read_to:
+        if end == self._read_to:
+            return
+        connection.call(self._options.path, self.hold)
+        if end.positions != end.origin:  # something was read
+            if self._checkpoint is not None:
+                self._checkpoint.sync()
             connection.call(self._options.path, lambda store: self._advance(store, end))
-            self._read_to = end
+        self._read_to = end
 
     def _advance(self, store: Store, end: Offset) -> None:
         try:
@@ -90,10 +118,8 @@ class Retention:
                     found = position_range.info(store, queue)
                     if not position_range.is_same(found, end.created_us.get(queue)):
                         continue
-                    subscription = self._subscription(store, queue)
-                    source = queue if subscription is None else f"{queue}/{subscription}"
                     if position <= found.end_position:
-                        txn.read_to(source, position)
+                        txn.read_to(f"{queue}/{self._subscription(found)}", position)
                         passed[queue] = found.created_us
                 for queue, created_us in passed.items():
                     # Still the same, so it was the same when read_to took it by its name.
@@ -104,23 +130,19 @@ class Retention:
             # planning the next micro-batch decides about it.
             return
 
-    def _subscription(self, store: Store, queue: str) -> str | None:
-        """The name of the query's subscription to a queue; None for a work queue, which has one."""
-        try:
-            kind = store.queue(queue).kind
-        except QueueNotFound:
-            raise position_range.missing(store, queue) from None
-        if kind == "work":
-            if self._options.subscription is not None and len(self._options.queues) == 1:
-                raise InvalidArgument(
-                    f"'{queue}' is a work queue, which has one built-in subscription; "
-                    "leave the option 'subscription' out"
-                )
-            return None
+    def _subscription(self, queue: QueueInfo) -> str:
+        """The name of the query's subscription to a queue. Raises InvalidArgument (YT4)."""
+        if queue.kind == "work":
+            raise InvalidArgument(
+                f"'{queue.name}' is a work queue, whose messages go to one consumer each: a stream "
+                "would deliver what another consumer has taken. Stream a topic instead, which with "
+                "one subscription hands out each message once too; or take messages in transactions"
+            )
         if self._options.subscription is None:
             raise InvalidArgument(
-                f"'{queue}' is a topic: name a subscription with the option 'subscription'; it is "
-                "created if it is not there, and keeps messages until this query has read them"
+                f"'{queue.name}' is a topic: name a subscription with the option 'subscription'; "
+                "it is created if it is not there, and keeps messages until this query has read "
+                "them"
             )
         return self._options.subscription
 
@@ -128,10 +150,10 @@ class Retention:
         starting: Starts = self._options.starting
         return starting if isinstance(starting, int) else starting[queue]
 
-    def _check_subscription(self, store: Store, queue: str, begin: int) -> None:
+    def _check_subscription(self, store: Store, found: QueueInfo, begin: int) -> None:
         """A query that goes on without its subscription may have lost messages and not see it."""
-        name = self._subscription(store, queue)
-        if name is None or any(info.name == name for info in store.subscriptions(queue)):
+        queue, name = found.name, self._subscription(found)
+        if any(info.name == name for info in store.subscriptions(queue)):
             return
         if self._options.fail_on_data_loss:
             raise PositionLost(
