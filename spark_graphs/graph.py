@@ -4,7 +4,7 @@ YG1. A component is one streaming query with one sink, so what it reads and all 
     micro-batch commit together, once, however often the micro-batch is repeated.
 YG2. A component writes only to the queues that it names.
 YG3. Each of a component's inputs is a stream of its own, with a subscription of its own: a queue
-    that it reads twice, to join the queue with itself, has two.
+    that it reads twice has two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Component:
     """Input queues -> function -> output queues. Its name is its subscription and its query's name.
 
     The function takes one streaming DataFrame for each input queue, in their order; a queue that is
-    named n times is n streams, by the subscriptions `name`, `name#2` and so on. It returns a
+    named n times is n streams, by the subscriptions `name`, `name.2` and so on. It returns a
     DataFrame for each output queue, or one whose column `queue` says where a row goes (the column
     may be left out where there is one output queue).
     """
@@ -94,7 +94,7 @@ class Graph:
         inputs = []
         for index, queue in enumerate(component.reads):
             count = component.reads[:index].count(queue) + 1
-            subscription = component.name if count == 1 else f"{component.name}#{count}"
+            subscription = component.name if count == 1 else f"{component.name}.{count}"
             inputs.append(self._input(spark, component, queue, subscription))
         rows = _routed(component, component.function(*inputs))
         writer = (

@@ -1,8 +1,8 @@
 """Who streams by a subscription: one source at a time, for as long as its process lives.
 
 YH1. No two sources stream a queue by the same subscription at the same time, whether they are of
-    one query (a join of a stream with itself has two) or of several: what one of them has committed
-    would be released before the other has read it.
+    one query (each load is a source, however often its rows are used) or of several: what one of
+    them has committed would be released before the other has read it.
 YH2. A hold ends with its process, however that ends. So a query that was killed can start again at
     once, and nothing has to be cleaned up.
 """
@@ -33,9 +33,8 @@ def hold(path: str, queues: Iterable[str], subscription: str, env: Env | None = 
         if env.monotonic() + HOLD_PAUSE_SECONDS > deadline:
             raise QueueInUse(
                 f"queue '{queues_by_name[found]}' is being streamed by subscription "
-                f"'{subscription}' already, by another query or by another source of this one (a "
-                "stream that is joined with itself is two), and each would release what the other "
-                "has not read. Give each its own: load the queue once for each, with another "
-                "option 'subscription'"
+                f"'{subscription}' already, by another query or by another load in this one, and "
+                "each would release what the other has not read. Give each load an option "
+                "'subscription' of its own; in one query its rows may be used twice instead"
             )
         env.sleep(HOLD_PAUSE_SECONDS)
