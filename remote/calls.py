@@ -12,6 +12,7 @@ from quire.arguments import (
     check_capacity,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_kind,
     check_lease_id,
@@ -128,9 +129,11 @@ CALLS: Final[Mapping[str, Call]] = {
     "recover": _call("", lambda store, a: infos_json(store.recover())),
     "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
     "lease_many": _call(
-        "ranges seconds",
+        "ranges seconds gaps",
         lambda store, a: infos_json(
-            store.lease_many(check_ranges(a["ranges"]), check_seconds(a["seconds"]))
+            store.lease_many(
+                check_ranges(a["ranges"]), check_seconds(a["seconds"]), check_gaps(a["gaps"])
+            )
         ),
         changes=True,
     ),

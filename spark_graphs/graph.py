@@ -3,6 +3,8 @@
 YG1. A component is one streaming query with one sink, so what it reads and all that it writes in a
     micro-batch commit together, once, however often the micro-batch is repeated.
 YG2. A component writes only to the queues that it names.
+YG3. Each of a component's inputs is a stream of its own, with a subscription of its own: a queue
+    that it reads twice has two.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 class Component:
     """Input queues -> function -> output queues. Its name is its subscription and its query's name.
 
-    The function takes one streaming DataFrame for each input queue, in their order. It returns a
+    The function takes one streaming DataFrame for each input queue, in their order; a queue that is
+    named n times is n streams, by the subscriptions `name`, `name.2` and so on. It returns a
     DataFrame for each output queue, or one whose column `queue` says where a row goes (the column
     may be left out where there is one output queue).
     """
@@ -43,7 +46,8 @@ class Graph:
 
     Args:
         path: the store's directory.
-        checkpoints: a directory for the queries' checkpoints, one below it for each component.
+        checkpoints: a directory for the queries' checkpoints, one below it for each component; an
+            absolute path, or a URL.
     """
 
     def __init__(self, path: str, checkpoints: str) -> None:
@@ -87,23 +91,33 @@ class Graph:
     def _start(
         self, spark: SparkSession, component: Component, trigger: Mapping[str, Any]
     ) -> StreamingQuery:
-        inputs = [self._input(spark, component, queue) for queue in component.reads]
+        inputs = []
+        for index, queue in enumerate(component.reads):
+            count = component.reads[:index].count(queue) + 1
+            subscription = component.name if count == 1 else f"{component.name}.{count}"
+            inputs.append(self._input(spark, component, queue, subscription))
         rows = _routed(component, component.function(*inputs))
         writer = (
             rows.writeStream.format("quire")
             .queryName(component.name)
-            .option("checkpointLocation", f"{self.checkpoints}/{component.name}")
+            .option("checkpointLocation", self._checkpoint(component))
         )
         if trigger:
             writer = writer.trigger(**trigger)
         return writer.start(self.path)
 
-    def _input(self, spark: SparkSession, component: Component, queue: str) -> DataFrame:
+    def _checkpoint(self, component: Component) -> str:
+        return f"{self.checkpoints}/{component.name}"
+
+    def _input(
+        self, spark: SparkSession, component: Component, queue: str, subscription: str
+    ) -> DataFrame:
         return (
             spark.readStream.format("quire")
             .options(**component.options)
             .option("queue", queue)
-            .option("subscription", component.name)
+            .option("subscription", subscription)
+            .option("checkpointLocation", self._checkpoint(component))
             .load(self.path)
         )
 

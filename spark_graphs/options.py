@@ -9,8 +9,8 @@ Everywhere
 Reads
     queue                  the queue to read
     subscribe              or several: a,b,c
-    subscription           streams over topics: the subscription that keeps messages until the
-                           query has read them; made if it is not there
+    subscription           streams: the subscription that keeps messages until the query has read
+                           them; made if it is not there. One query reads by it at a time
     startingOffsets        earliest, latest, or {"queue": position} with -2 for earliest and -1 for
                            latest. Batch: earliest by default. Streams: latest by default; words
                            say where a new subscription begins, an old one goes on where it stands;
@@ -18,6 +18,8 @@ Reads
     endingOffsets          batch: the same, latest by default
     maxMessagesPerTrigger  streams: the most messages of a micro-batch over all queues
     minPartitions          at least so many tasks; by default one for each core and 256 MiB
+    checkpointLocation     streams: that of the query, once more. What it says was read is then
+                           durable before the store lets go of the messages (Graph gives it)
     failOnDataLoss         true: messages that are gone are an error. false: take what is there
     includeHeaders         true: all columns. false: queue, id, position, payload and time
 
@@ -72,9 +74,9 @@ _KNOWN: dict[str, tuple[Side, ...]] = {
     "txnVersion": (Side.BATCH,),
     "queueFullTimeout": _WRITES,
     "compression": _WRITES,
-    # Spark hands these two of its own to a streaming sink.
+    # Spark hands its own `queryName` and `checkpointLocation` to a streaming sink.
     "queryName": (Side.STREAM_WRITE,),
-    "checkpointLocation": (Side.STREAM_WRITE,),
+    "checkpointLocation": (Side.STREAM_READ, Side.STREAM_WRITE),
 }
 _CANONICAL = {name.lower(): name for name in _KNOWN}
 
@@ -100,6 +102,7 @@ class ReadOptions:
     min_partitions: int | None
     fail_on_data_loss: bool
     include_headers: bool
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=_positive(options, "minPartitions"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),
         include_headers=_flag(options, "includeHeaders", True),
+        checkpoint=options.get("checkpointLocation"),
     )
 
 

@@ -3,9 +3,13 @@
 YT1. A subscription is made at the query's origin, and it stays: where a query begins is decided
     once for its subscription, not once for each start of the query.
 YT2. Its position never passes what Spark has committed, and in a queue that was dropped and made
-    again it does not follow the positions of the queue before.
+    again it does not follow the positions of the queue before. Where the query's checkpoint is
+    known, nor does it pass what a power failure could make Spark forget (checkpoint_files.py, YK1).
 YT3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
     committed the micro-batch. If this process dies they run out by themselves.
+YT4. Before anything else a source holds its subscription in all its queues, so that nobody else
+    releases what it has not read (subscription_hold.py, YH1). A work queue has no subscription of
+    one's own: its messages are its consumers', and it is not streamed.
 """
 
 from __future__ import annotations
@@ -18,11 +22,14 @@ from quire.errors import InvalidArgument, PositionLost, QueueNotFound, Subscript
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 
 from . import connection, position_range
+from .checkpoint_files import CheckpointFiles
 from .offsets import Offset
 from .options import EARLIEST, LATEST, ReadOptions, Starts
 from .renewal import Renewal
+from .subscription_hold import hold
 
 if TYPE_CHECKING:
+    from quire.env import FileLock
     from quire.store import Store
 
 _WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
@@ -34,22 +41,40 @@ class Retention:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._read_to: Offset | None = None
+        self._held: FileLock | None = None  # of this process, and so of the instance that plans
+        checkpoint = options.checkpoint
+        self._checkpoint = None if checkpoint is None else CheckpointFiles(checkpoint)
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
     def start(self, store: Store) -> Offset:
-        """Where the query begins; topics get their subscription there (YT1)."""
+        """Where the query begins; the topics get their subscription there (YT1)."""
         # Asked first: made again after that, the queue is seen to be another one, never missed.
         found = position_range.infos(store, self._options.queues)
+        self._hold(found)
         starts = {name: self._start(name) for name in found}
-        topics = [name for name, queue in found.items() if self._subscription(queue) is not None]
-        # A work queue begins with what nobody has taken.
-        kept = {name: queue.first_position for name, queue in found.items()}
-        for made in self._subscribe(store, {name: starts[name] for name in topics}):
-            kept[made.queue] = made.position
+        kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
             {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
             {name: queue.created_us for name, queue in found.items()},
         )
+
+    def hold(self, store: Store) -> None:
+        """Hold the subscription from now on (YT4). Raises QueueInUse, and InvalidArgument."""
+        if self._held is None:
+            self._hold(position_range.infos(store, self._options.queues))
+
+    def _hold(self, found: Mapping[str, QueueInfo]) -> None:
+        if self._held is None:
+            (subscription,) = {self._subscription(queue) for queue in found.values()}
+            self._held = hold(self._options.path, found, subscription)
+
+    def end(self) -> None:
+        """Give up the hold and the leases, as the end of the process does."""
+        if self._renewal is not None:
+            self._renewal.release()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def lease(
         self,
@@ -58,17 +83,18 @@ class Retention:
         created_us: Mapping[str, int],
     ) -> list[Lease]:
         """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
+        self.hold(store)
         strict = self._options.fail_on_data_loss
         gone = {}
         found = position_range.infos(store, ranges)
         for name, queue in found.items():
             if strict and not position_range.is_same(queue, created_us.get(name)):
                 raise position_range.made_again(name)
-            if self._subscription(queue) not in (None, *queue.subscriptions):
+            if self._subscription(queue) not in queue.subscriptions:
                 gone[name] = ranges[name][0]
         self._check_subscriptions(store, gone)
         leases = position_range.lease(
-            store, ranges, fail_on_data_loss=strict, created_us=created_us, found=found
+            store, ranges, whole=strict, created_us=created_us, found=found
         )
         if leases:
             self._renewal = self._renewal or Renewal(self._options.path)
@@ -79,9 +105,14 @@ class Retention:
         """Spark has committed everything below this offset's positions (YT2, YT3)."""
         if self._renewal is not None:
             self._renewal.release()
-        if end != self._read_to:
+        if end == self._read_to:
+            return
+        connection.call(self._options.path, self.hold)
+        if end.positions != end.origin:  # something was read
+            if self._checkpoint is not None:
+                self._checkpoint.sync()
             connection.call(self._options.path, lambda store: self._advance(store, end))
-            self._read_to = end
+        self._read_to = end
 
     def _advance(self, store: Store, end: Offset) -> None:
         try:
@@ -94,7 +125,10 @@ class Retention:
                     and end.positions[name] <= queue.end_position
                 }
                 txn.read_to_many(
-                    {self._source(queue): end.positions[name] for name, queue in there.items()}
+                    {
+                        f"{name}/{self._subscription(queue)}": end.positions[name]
+                        for name, queue in there.items()
+                    }
                 )
                 # Still the same, so it was the same when read_to_many took it by its name.
                 for name, queue in position_range.infos(store, there).items():
@@ -105,20 +139,14 @@ class Retention:
             # planning the next micro-batch decides about it.
             return
 
-    def _source(self, queue: QueueInfo) -> str:
-        """What the query reads of a queue, as `read_to` names it."""
-        subscription = self._subscription(queue)
-        return queue.name if subscription is None else f"{queue.name}/{subscription}"
-
-    def _subscription(self, queue: QueueInfo) -> str | None:
-        """The name of the query's subscription to a queue; None for a work queue, which has one."""
+    def _subscription(self, queue: QueueInfo) -> str:
+        """The name of the query's subscription to a queue. Raises InvalidArgument (YT4)."""
         if queue.kind == "work":
-            if self._options.subscription is not None and len(self._options.queues) == 1:
-                raise InvalidArgument(
-                    f"'{queue.name}' is a work queue, which has one built-in subscription; "
-                    "leave the option 'subscription' out"
-                )
-            return None
+            raise InvalidArgument(
+                f"'{queue.name}' is a work queue, whose messages go to one consumer each: a stream "
+                "would deliver what another consumer has taken. Stream a topic instead, which with "
+                "one subscription hands out each message once too; or take messages in transactions"
+            )
         if self._options.subscription is None:
             raise InvalidArgument(
                 f"'{queue.name}' is a topic: name a subscription with the option 'subscription'; "
@@ -136,6 +164,8 @@ class Retention:
 
         `gone`: the queues that do not have it, and where the query goes on in each.
         """
+        if not gone:
+            return
         if self._options.fail_on_data_loss:
             for queue, begin in gone.items():
                 name = self._options.subscription
@@ -150,8 +180,6 @@ class Retention:
 
     def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
-        if not starts:
-            return []
-        assert self._options.subscription is not None  # of topics
+        assert self._options.subscription is not None  # checked by _subscription
         words = {queue: _WORDS.get(start, start) for queue, start in starts.items()}
         return store.subscribe_many(self._options.subscription, words)
