@@ -75,6 +75,7 @@ def start(folder: Path, most: int, spark: SparkSession, reference: Reference) ->
         .option("subscription", store.OPS)
         .option("startingOffsets", "earliest")
         .option("maxMessagesPerTrigger", most)
+        .option("checkpointLocation", str(folder / "checkpoint"))
         .load()
     )
     return (

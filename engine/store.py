@@ -14,6 +14,7 @@ from quire.arguments import (
     NewQueue,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_keys,
     check_large,
@@ -476,18 +477,29 @@ class EmbeddedStore:
     # Leases
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
-        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost."""
-        return self.lease_many([(queue, start, end)], seconds)[0]
+        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost.
+
+        With `gaps` messages that are gone are left out instead.
+        """
+        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
     def lease_many(
-        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> list[Lease]:
         """Pin many ranges as one lease, each (queue, start, end): all of them, or none."""
         state = self._state()
         found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
-        return self._leases.take(found, check_seconds(seconds))
+        return self._leases.take(found, check_seconds(seconds), check_gaps(gaps))
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""

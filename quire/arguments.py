@@ -228,6 +228,13 @@ def check_large(large: object) -> bool:
     return large
 
 
+def check_gaps(gaps: object) -> bool:
+    """Whether a lease leaves out the messages that are gone."""
+    if not isinstance(gaps, bool):
+        raise InvalidArgument(f"gaps {gaps!r:.100}: give True or False")
+    return gaps
+
+
 # What a queue and a subscription can be made with
 
 

@@ -147,6 +147,13 @@ class Env(Protocol):
         Raises StoreLocked, naming the holder's `owner` description, if it is taken (E8).
         """
 
+    def lock_names(self, path: str, names: Sequence[str]) -> FileLock | str:
+        """Take all of the names at `path`, a file of its own that is made if it is not there.
+
+        Each name has one holder (E8). Returns the lock of them all, or the first that is taken:
+        then none is.
+        """
+
     def now_us(self) -> int:
         """The wall clock, in microseconds since 1970. It may jump."""
 

@@ -4,7 +4,7 @@
     ├── InvalidArgument (ValueError)      an argument, name, size or option that cannot be used
     ├── QueueNotFound (KeyError)          no queue of that name
     ├── QueueExists                       a queue of that name is there already
-    ├── QueueInUse                        open or prepared transactions hold the queue
+    ├── QueueInUse                        transactions hold the queue, or another reader its subscription
     ├── QueueFull                         the queue's capacity does not admit the messages
     ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
     ├── SubscriptionExists                a subscription of that name is there already
@@ -72,7 +72,10 @@ class QueueExists(QuireError):
 
 
 class QueueInUse(QuireError):
-    """Open or prepared transactions hold the queue, or messages of it are in flight."""
+    """Open or prepared transactions hold the queue, messages of it are in flight, or a stream reads.
+
+    The last is of Spark: one source at a time streams by a subscription.
+    """
 
 
 class QueueFull(QuireError):

@@ -5,27 +5,36 @@ OL2. The lock ends with its process, however that ends, and is not inherited by 
 OL3. The file holds the owner's process id and description while the lock is held, and whoever is
     refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
     obstacle; where it has none and there is no room, the lock is held without a name.
+OL4. Names that are locked in one file have OL1 and OL2 each for itself.
 
 A lock of the open file (flock) gives OL1: unlike a POSIX record lock it is not dropped when the
 process closes some other descriptor of the file, as copying a store's directory does. A forked
 child shares it, so the child closes its descriptor at once (OL2); one that is forked without
 Python's knowledge keeps the store locked until it ends, which is the safe side. A registry keyed by
 device and inode lets the error say that it is this process that holds the lock.
+
+A name's lock is that of one byte of the open file, where the name's hash says (OL4): one descriptor
+for thousands of names, and no file for each that nobody would remove. Two names that have one byte,
+once in 2^62, exclude each other.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
+import struct
 import threading
 import weakref
+from collections.abc import Sequence
 
 from quire.errors import StoreLocked
 
 _registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
-_locks: weakref.WeakSet[OsFileLock] = weakref.WeakSet()
+_locks: weakref.WeakSet[OsFileLock | OsNamesLock] = weakref.WeakSet()
+_BYTE_RANGE = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 
 
 class OsFileLock:
@@ -52,6 +61,27 @@ class OsFileLock:
                     _write(fd, b"\n")
             finally:
                 os.close(fd)
+
+
+class OsNamesLock:
+    """Names that are held (see `quire.env.FileLock`). `release` may be called twice."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _locks.add(self)
+
+    @property
+    def held(self) -> bool:
+        return self._fd >= 0
+
+    def release(self) -> None:
+        with _registry_lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def __del__(self) -> None:
+        self.release()
 
 
 def _let_go_in_child() -> None:
@@ -82,6 +112,24 @@ def lock_file(path: str, owner: str) -> OsFileLock:
             if lock is not None:
                 return lock
             os.close(fd)
+
+
+def lock_names(path: str, names: Sequence[str]) -> OsNamesLock | str:
+    """Take all of the names, or tell the first that is taken."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = OsNamesLock(fd)
+    for name in names:
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        place = int.from_bytes(digest, "little") >> 2
+        wanted = _BYTE_RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+        except OSError as error:
+            lock.release()
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            return name
+    return lock
 
 
 def _check_own_process(path: str) -> None:

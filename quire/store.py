@@ -247,21 +247,30 @@ class Store(Protocol):
     # Leases
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
         """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
 
         Until `release`, or for so many seconds; it ends with the owner's process too. Raises
-        QueueNotFound, PositionLost if some of them are not there (any more).
+        QueueNotFound, PositionLost if some of them are not there (any more). With `gaps` those are
+        left out instead, and the pieces are of the messages that nobody had released yet.
         """
 
     def lease_many(
-        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> list[Lease]:
         """Keep many ranges in place, each a queue and its positions from start to end: or none.
 
         All are one lease: they have one id, by which `renew` and `release` are for all of them.
-        `seconds` as for `lease`. Raises as `lease`.
+        `seconds` and `gaps` as for `lease`. Raises as `lease`.
         """
 
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:

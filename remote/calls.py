@@ -12,6 +12,7 @@ from quire.arguments import (
     check_capacity,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_keys,
     check_kind,
@@ -130,9 +131,11 @@ CALLS: Final[Mapping[str, Call]] = {
     "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
     "ledger_many": _call("keys", lambda store, a: store.ledger_many(check_keys(a["keys"]))),
     "lease_many": _call(
-        "ranges seconds",
+        "ranges seconds gaps",
         lambda store, a: infos_json(
-            store.lease_many(check_ranges(a["ranges"]), check_seconds(a["seconds"]))
+            store.lease_many(
+                check_ranges(a["ranges"]), check_seconds(a["seconds"]), check_gaps(a["gaps"])
+            )
         ),
         changes=True,
     ),

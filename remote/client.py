@@ -21,6 +21,7 @@ from quire.arguments import (
     Start,
     check_file_number,
     check_first,
+    check_gaps,
     check_key,
     check_keys,
     check_large,
@@ -289,15 +290,25 @@ class RemoteStore:
         return {key: read(int, version) for key, version in found.items()}
 
     def lease(
-        self, queue: str, start: int, end: int, seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> Lease:
-        return self.lease_many([(queue, start, end)], seconds)[0]
+        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
     def lease_many(
-        self, ranges: Iterable[tuple[str, int, int]], seconds: float = DEFAULT_LEASE_SECONDS
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
     ) -> list[Lease]:
         given = check_ranges(ranges)
-        answer = self._call("lease_many", ranges=given, seconds=check_seconds(seconds))
+        answer = self._call(
+            "lease_many", ranges=given, seconds=check_seconds(seconds), gaps=check_gaps(gaps)
+        )
         return _one_for_each(given, read_list(Lease, answer))
 
     def release(self, lease_id: int) -> None:

@@ -1,8 +1,14 @@
-"""Batch reads: a snapshot of the queues' committed messages, resolved when the query is planned."""
+"""Batch reads: a snapshot of the queues' committed messages, resolved when the query is planned.
+
+YB1. A read from `earliest` is of what is in the queue when it is planned, and does not fail because
+    consumers take messages meanwhile, in whatever order. A read from a position is of all messages
+    from there, or an error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +23,7 @@ from .partition import QueuePiece, QuirePartition, partitions
 from .queue_choice import first_queues
 
 if TYPE_CHECKING:
+    from quire.info import Lease
     from quire.store import Store
 
 
@@ -39,24 +46,29 @@ class BatchReader(DataSourceReader):
         return read_partition(self._options.path, partition, self._schema)
 
     def _pieces(self, store: Store) -> list[QueuePiece]:
-        options = self._options
-        found = {queue.name: queue for queue in first_queues(store, options, streaming=False)}
-        leases = position_range.lease(
-            store,
-            {
-                name: (
-                    position_range.resolve(queue, options.starting),
-                    position_range.resolve(queue, options.ending),
-                )
-                for name, queue in found.items()
-            },
-            fail_on_data_loss=options.fail_on_data_loss,
-            created_us={name: queue.created_us for name, queue in found.items()},
-            found=found,
-        )
-        # Nobody says when the tasks have ended: the lease runs out by itself.
+        # Nobody says when the tasks have ended: the leases run out by themselves.
         return [
             QueuePiece.of(lease.queue, piece, lease.created_us)
-            for lease in leases
+            for lease in self._leases(store)
             for piece in lease.pieces
         ]
+
+    def _leases(self, store: Store) -> list[Lease]:
+        """What the options ask for. Raises PositionLost as `failOnDataLoss` says."""
+        options, advice = self._options, position_range.BATCH_ADVICE
+        found = {queue.name: queue for queue in first_queues(store, options, streaming=False)}
+        whole: dict[str, tuple[int, int]] = {}
+        there: dict[str, tuple[int, int]] = {}
+        for name, queue in found.items():
+            begin = position_range.resolve(queue, options.starting)
+            end = position_range.resolve(queue, options.ending)
+            if options.fail_on_data_loss and end > queue.end_position:
+                raise position_range.lost(queue, begin, end, advice)
+            # A word means what is there, whatever consumers have taken and are taking.
+            by_word = position_range.is_word(name, options.starting)
+            (there if by_word or not options.fail_on_data_loss else whole)[name] = begin, end
+        created_us = {name: queue.created_us for name, queue in found.items()}
+        lease = partial(
+            position_range.lease, store, created_us=created_us, advice=advice, found=found
+        )
+        return lease(whole, whole=True) + lease(there, whole=False)

@@ -5,6 +5,8 @@ YG1. A component is one streaming query with one sink, so all that it writes in 
     from that, after Spark's own commit log: what they keep may be read again, and is not written
     again.
 YG2. A component writes only to the queues that it names.
+YG3. Each of a component's inputs is a stream of its own, with a subscription of its own: a queue
+    that it reads twice has two.
 YG4. A graph is started as a whole or not at all, as far as can be told before its queries run.
 """
 
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 class Component:
     """Input queues -> function -> output queues. Its name is its subscription and its query's name.
 
-    The function takes one streaming DataFrame for each input queue, in their order. It returns a
+    The function takes one streaming DataFrame for each input queue, in their order; a queue that is
+    named n times is n streams, by the subscriptions `name`, `name.2` and so on. It returns a
     DataFrame for each output queue, or one whose column `queue` says where a row goes (the column
     may be left out where there is one output queue).
     """
@@ -57,7 +60,8 @@ class Graph:
 
     Args:
         path: the store's directory.
-        checkpoints: a directory for the queries' checkpoints, one below it for each component.
+        checkpoints: a directory for the queries' checkpoints, one below it for each component; an
+            absolute path, or a URL.
     """
 
     def __init__(self, path: str, checkpoints: str) -> None:
@@ -146,22 +150,32 @@ class Graph:
     def _writer(
         self, spark: SparkSession, component: Component, trigger: Mapping[str, Any]
     ) -> DataStreamWriter:
-        inputs = [self._input(spark, component, queue) for queue in component.reads]
+        inputs = []
+        for index, queue in enumerate(component.reads):
+            count = component.reads[:index].count(queue) + 1
+            subscription = component.name if count == 1 else f"{component.name}.{count}"
+            inputs.append(self._input(spark, component, queue, subscription))
         rows = _routed(component, component.function(*inputs))
         check_sink_schema(rows.schema, None)
         writer = (
             rows.writeStream.format("quire")
             .queryName(component.name)
-            .option("checkpointLocation", f"{self.checkpoints}/{component.name}")
+            .option("checkpointLocation", self._checkpoint(component))
         )
         return writer.trigger(**trigger) if trigger else writer
 
-    def _input(self, spark: SparkSession, component: Component, queue: str) -> DataFrame:
+    def _checkpoint(self, component: Component) -> str:
+        return f"{self.checkpoints}/{component.name}"
+
+    def _input(
+        self, spark: SparkSession, component: Component, queue: str, subscription: str
+    ) -> DataFrame:
         return (
             spark.readStream.format("quire")
             .options(**component.options)
             .option("queue", queue)
-            .option("subscription", component.name)
+            .option("subscription", subscription)
+            .option("checkpointLocation", self._checkpoint(component))
             .load(self.path)
         )
 

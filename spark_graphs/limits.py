@@ -40,7 +40,7 @@ SMALL_BYTES = 8 << 20  # below this, a second task costs more than it gains
 ASSUMED_MESSAGE_BYTES = 128  # what a message is taken for where a piece does not tell its bytes
 # A lease outlives the tasks that it was made for, which cannot end it, but not for ever.
 LEASE_SECONDS = 600.0
-# Each try finds less of the range than the one before; a queue that is drained faster is an error.
+# How often a range is looked for while its queue is dropped and made again under the reader.
 LEASE_TRIES = 5
 
 # How long a micro-batch waits for minOffsetsPerTrigger: as long as with Spark's Kafka connector.
@@ -49,6 +49,13 @@ DEFAULT_TRIGGER_DELAY_SECONDS = 900.0
 FIRST_LOOK_MESSAGES = 1 << 10
 LOOK_GROWTH = 4
 
+# Of a checkpoint's log: Spark begins with the last entry, and reads the one before it too.
+LOG_ENTRIES_NEEDED = 2
+# A source that has been stopped ends within moments; one that goes on so long is another reader.
+HOLD_PATIENCE_SECONDS = 10.0
+HOLD_PAUSE_SECONDS = 0.05
+
+assert HOLD_PAUSE_SECONDS < HOLD_PATIENCE_SECONDS
 assert ASSUMED_MESSAGE_BYTES < SMALL_BYTES < PARTITION_BYTES
 assert LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 

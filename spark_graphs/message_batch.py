@@ -8,12 +8,15 @@ own 10,000.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -25,6 +28,13 @@ from . import connection, position_range, sight
 from .limits import CACHED_ROWS
 from .partition import QuirePartition
 
+if TYPE_CHECKING:
+    from quire.store import Store
+
+Positions = NDArray[np.int64]
+Runs = deque[tuple[int, int]]  # of positions, half-open
+_NONE = np.empty(0, dtype=np.int64)
+
 
 def read_partition(
     path: str, partition: QuirePartition, schema: StructType
@@ -35,53 +45,83 @@ def read_partition(
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]
-            for position, batch in _read(reader, path, queue, created_us, pieces):
-                yield _selected(arrow_schema, queue, position, batch)
+            for positions, batch in _read(reader, path, queue, created_us, pieces):
+                yield _selected(arrow_schema, queue, positions, batch)
 
 
 def _read(
     reader: PieceReader, path: str, queue: str, created_us: int | None, pieces: list[Piece]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batches of a queue's pieces with their first positions, also if places have changed.
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The batches of a queue's pieces with their positions, also if places have changed.
 
     They may have after the owner died, and its leases with it, or after a lease has run out. What
     is read then fails its checksum, and the store is asked once more where the messages are.
     """
-    position = pieces[0].first_position
-    end = pieces[-1].first_position + pieces[-1].stop - pieces[-1].start
+    runs = _runs(pieces)
     try:
         for batch in reader.read_all(pieces, queue):
-            yield position, batch
-            position += batch.num_rows
+            yield _taken(runs, batch.num_rows), batch
     except (PositionLost, StoreCorrupt) as error:
-        pieces = _find_again(path, queue, created_us, position, end, error)
+        pieces = _find_again(path, queue, created_us, runs, error)
     else:
         return
     for batch in reader.read_all(pieces, queue):
-        yield position, batch
-        position += batch.num_rows
+        yield _taken(runs, batch.num_rows), batch
+
+
+def _runs(pieces: list[Piece]) -> Runs:
+    """The positions of the pieces, which rise, and have gaps where messages were gone."""
+    runs: Runs = deque()
+    for piece in pieces:
+        begin, end = piece.first_position, piece.first_position + piece.stop - piece.start
+        if runs and runs[-1][1] == begin:
+            begin, _ = runs.pop()
+        runs.append((begin, end))
+    return runs
+
+
+def _taken(runs: Runs, rows: int) -> Positions:
+    """The positions of the next rows, which are taken out of the runs."""
+    found = []
+    while rows:
+        begin, end = runs.popleft()
+        middle = min(end, begin + rows)
+        found.append(np.arange(begin, middle, dtype=np.int64))
+        rows -= middle - begin
+        if middle < end:
+            runs.appendleft((middle, end))
+    return found[0] if len(found) == 1 else np.concatenate([_NONE, *found])
 
 
 def _find_again(
-    path: str, queue: str, created_us: int | None, begin: int, end: int, error: QuireError
+    path: str, queue: str, created_us: int | None, runs: Runs, error: QuireError
 ) -> list[Piece]:
+    known = {} if created_us is None else {queue: created_us}
+
+    def leased(store: Store) -> list[Piece]:
+        leases = [
+            lease
+            for run in runs
+            for lease in position_range.lease(
+                store,
+                {queue: run},
+                whole=True,
+                created_us=known,
+                advice=position_range.TASK_ADVICE,
+            )
+        ]
+        return [piece for lease in leases for piece in lease.pieces]
+
     try:
-        known = {} if created_us is None else {queue: created_us}
-        leases = connection.call(
-            path,
-            lambda store: position_range.lease(
-                store, {queue: (begin, end)}, fail_on_data_loss=True, created_us=known
-            ),
-        )
+        return connection.call(path, leased)
     except PositionLost as second:  # says why the place holds other bytes by now
         raise second from error
     except QuireError as second:
         raise error from second
-    return [piece for lease in leases for piece in lease.pieces]
 
 
 def _selected(
-    schema: pa.Schema, queue: str, position: int, batch: pa.RecordBatch
+    schema: pa.Schema, queue: str, positions: Positions, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
     """The columns that Spark asked for, with the types that it asked for."""
     columns = []
@@ -89,7 +129,7 @@ def _selected(
         if field.name == "queue":
             column = _repeated(queue, batch.num_rows)
         elif field.name == "position":
-            column = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
+            column = pa.array(positions)
         else:
             column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))

@@ -12,8 +12,8 @@ Reads
     subscribePattern       or all whose whole name a regular expression of Python matches; of
                            streams all topics. Topics made later join a running query, each from
                            its first message, and the offsets are words
-    subscription           streams over topics: the subscription that keeps messages until the
-                           query has read them; made if it is not there
+    subscription           streams: the subscription that keeps messages until the query has read
+                           them; made if it is not there. One query reads by it at a time
     startingOffsets        earliest, latest, or {"queue": position} with -2 for earliest and -1 for
                            latest. Batch: earliest by default. Streams: latest by default; words
                            say where a new subscription begins, an old one goes on where it stands;
@@ -27,6 +27,8 @@ Reads
     maxTriggerDelay        but no longer than this since the last one; 15m by default. Neither the
                            first one after a start nor Trigger.AvailableNow waits
     minPartitions          at least so many tasks; by default one for each core and 256 MiB
+    checkpointLocation     streams: that of the query, once more. What it says was read is then
+                           durable before the store lets go of the messages (Graph gives it)
     failOnDataLoss         true: messages that are gone are an error. false: take what is there
     includeHeaders         true: all columns. false: queue, id, position, payload and time
 
@@ -90,9 +92,9 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "txnVersion": (Side.BATCH,),
     "queueFullTimeout": _WRITES,
     "compression": _WRITES,
-    # Spark hands these two of its own to a streaming sink.
+    # Spark hands its own `queryName` and `checkpointLocation` to a streaming sink.
     "queryName": (Side.STREAM_WRITE,),
-    "checkpointLocation": (Side.STREAM_WRITE,),
+    "checkpointLocation": (Side.STREAM_READ, Side.STREAM_WRITE),
 }
 _CANONICAL = {name.lower(): name for name in KNOWN}
 
@@ -125,6 +127,7 @@ class ReadOptions:
     max_bytes: int | None = None
     min_messages: int | None = None
     max_delay_seconds: float = DEFAULT_TRIGGER_DELAY_SECONDS
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_bytes=_bytes(options, "maxBytesPerTrigger"),
         min_messages=_min_messages(options),
         max_delay_seconds=_duration(options, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_SECONDS),
+        checkpoint=options.get("checkpointLocation"),
     )
 
 

@@ -1,7 +1,9 @@
 """Ranges of positions: what of them is still in the store, pinned for as long as tasks read it.
 
-YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost, or,
-    with `failOnDataLoss=false`, shrinks to what is there.
+YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost,
+    unless the reader has asked for what of it is there (with `failOnDataLoss=false`, or by the
+    word earliest in a batch read). That is found and pinned in one step, so that no consumer comes
+    between.
 YR2. A range is one of the queue that it was planned for. If that was dropped and another made with
     its name, the range is not there: nothing of the other queue is read for it.
 """
@@ -19,6 +21,19 @@ from .options import EARLIEST, LATEST, Starts
 
 if TYPE_CHECKING:
     from quire.store import Store
+
+
+STREAM_ADVICE = (
+    "messages that this query has not read are gone: taken by another reader of its subscription, "
+    "or read by the query itself when its checkpoint was newer (before it was restored, or lost "
+    "its last files in a power failure). Start the query with a new checkpoint, or set the option "
+    "failOnDataLoss to false to go on with what is there"
+)
+TASK_ADVICE = "they were there when this was planned, and the lease on them has ended: run it again"
+BATCH_ADVICE = (
+    "consumers have taken the others, or they are not there yet. Give earliest and latest, which "
+    "mean what is there, or set the option failOnDataLoss to false"
+)
 
 
 def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
@@ -46,24 +61,31 @@ def missing(store: Store, queue: str) -> QueueNotFound:
 
 
 def resolve(queue: QueueInfo, starts: Starts) -> int:
-    """The position that an option's earliest, latest or number means now."""
+    """The position that an option's earliest, latest or number means in the queue as it is."""
     start = starts if isinstance(starts, int) else starts[queue.name]
     return {EARLIEST: queue.first_position, LATEST: queue.end_position}.get(start, start)
+
+
+def is_word(queue: str, starts: Starts) -> bool:
+    """Whether an option says earliest or latest of the queue, and no number."""
+    return (starts if isinstance(starts, int) else starts[queue]) in (EARLIEST, LATEST)
 
 
 def lease(
     store: Store,
     ranges: Mapping[str, tuple[int, int]],
     *,
-    fail_on_data_loss: bool,
+    whole: bool,
     created_us: Mapping[str, int],
+    advice: str = STREAM_ADVICE,
     found: Mapping[str, QueueInfo] | None = None,
-    seconds: float = LEASE_SECONDS,
 ) -> list[Lease]:
     """The pinned places of the ranges, as one lease; without those in which nothing is (YR1).
 
     Args:
+        whole: raise PositionLost if part of a range is gone; else that part is left out.
         created_us: when the queues were made that the ranges are of (YR2), where this is known.
+        advice: what to say to who has lost messages.
         found: the queues as they have just been seen; looked at anew if that has changed since.
     """
     queue = ""
@@ -71,16 +93,16 @@ def lease(
         found = found or infos(store, ranges)
         wanted = []
         for queue, (begin, end) in ranges.items():
-            there = _there(found[queue], begin, end, created_us.get(queue), fail_on_data_loss)
+            there = _there(found[queue], begin, end, created_us.get(queue), whole, advice)
             if there is not None:
                 wanted.append((queue, *there))
         if not wanted:
             return []
         try:
-            taken = store.lease_many(wanted, seconds=seconds)
-        except PositionLost:
-            if fail_on_data_loss or not tries_left:
-                raise
+            taken = store.lease_many(wanted, seconds=LEASE_SECONDS, gaps=not whole)
+        except PositionLost as error:
+            if not tries_left:
+                raise PositionLost(f"{error}; {advice}") from None
             found = None
             continue
         # A lease goes by the name: each has to be of the queue that was looked at.
@@ -93,23 +115,18 @@ def lease(
 
 
 def _there(
-    queue: QueueInfo, begin: int, end: int, created_us: int | None, fail_on_data_loss: bool
+    queue: QueueInfo, begin: int, end: int, created_us: int | None, whole: bool, advice: str
 ) -> tuple[int, int] | None:
-    """What of the range the queue has, if anything is in it."""
+    """The range to lease, if there may be anything in it (YR1, YR2)."""
     first, last = queue.first_position, queue.end_position
     if not is_same(queue, created_us):
-        if fail_on_data_loss:
+        if whole:
             raise made_again(queue.name)
         return None
-    if begin == end and (begin <= last or not fail_on_data_loss):
-        return None
-    if not (first <= begin < end <= last):
-        if fail_on_data_loss:
-            raise _lost(queue.name, begin, end, first, last)
-        begin, end = max(first, begin if begin <= end else first), min(end, last)
-        if begin >= end:
-            return None
-    return begin, end
+    if whole and (begin > end or end > last or (begin < end and begin < first)):
+        raise lost(queue, begin, end, advice)
+    begin = begin if begin <= end else first  # a range that runs backwards has lost its start
+    return (begin, end) if begin < end else None
 
 
 def made_again(queue: str) -> PositionLost:
@@ -129,14 +146,13 @@ def gone(queue: str) -> PositionLost:
     )
 
 
-def _lost(queue: str, begin: int, end: int, first: int, last: int) -> PositionLost:
+def lost(queue: QueueInfo, begin: int, end: int, advice: str) -> PositionLost:
     what = (
         f"the range runs backwards, from {begin} to {end}"
         if begin > end
         else f"messages {begin} to {end} are asked for"
     )
     return PositionLost(
-        f"queue '{queue}': {what}, and the store has {first} to {last}; messages that this query "
-        "has not read are gone, or the queue was dropped and made again. Start the query with "
-        "a new checkpoint, or set the option failOnDataLoss to false to go on with what is there"
+        f"queue '{queue.name}': {what}, and the store has {queue.first_position} to "
+        f"{queue.end_position}; {advice}"
     )

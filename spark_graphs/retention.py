@@ -3,14 +3,19 @@
 YT1. A subscription is made at the query's origin, and it stays: where a query begins is decided
     once for its subscription, not once for each start of the query.
 YT2. Its position never passes what Spark has committed, and in a queue that was dropped and made
-    again it does not follow the positions of the queue before.
+    again it does not follow the positions of the queue before. Where the query's checkpoint is
+    known, nor does it pass what a power failure could make Spark forget (checkpoint_files.py, YK1).
 YT3. Leases of a micro-batch are renewed while this process lives, and released when Spark has
     committed the micro-batch. If this process dies they run out by themselves.
+YT4. Before anything else a source holds its subscription in all its queues, so that nobody else
+    releases what it has not read (subscription_hold.py, YH1). A work queue has no subscription of
+    one's own: its messages are its consumers', and it is not streamed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire.arguments import Start
@@ -18,12 +23,15 @@ from quire.errors import InvalidArgument, PositionLost, QueueNotFound, Subscript
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 
 from . import connection, position_range
+from .checkpoint_files import CheckpointFiles
 from .offsets import Offset, Positions
 from .options import EARLIEST, LATEST, ReadOptions, Starts
-from .queue_choice import first_queues
+from .queue_choice import first_queues, queues_read
 from .renewal import Renewal
+from .subscription_hold import hold
 
 if TYPE_CHECKING:
+    from quire.env import Env, FileLock
     from quire.store import Store
 
 _WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
@@ -32,21 +40,24 @@ _WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 class Retention:
     """The store's side of one streaming query."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, env: Env | None = None) -> None:
         self._options = options
+        self._env = env
         self._read_to: Offset | None = None
+        # Of this process, and so of the instance that plans; a pattern's later queues come to it.
+        self._held: list[FileLock] = []
+        self._held_queues: set[str] = set()
+        checkpoint = options.checkpoint
+        self._checkpoint = None if checkpoint is None else CheckpointFiles(checkpoint, env)
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
 
     def start(self, store: Store) -> Offset:
-        """Where the query begins; topics get their subscription there (YT1)."""
+        """Where the query begins; the topics get their subscription there (YT1)."""
         # Asked first: made again after that, the queue is seen to be another one, never missed.
         found = {queue.name: queue for queue in first_queues(store, self._options, streaming=True)}
+        self._hold(found)
         starts = {name: self._start(name) for name in found}
-        topics = [name for name, queue in found.items() if self._subscription(queue) is not None]
-        # A work queue begins with what nobody has taken.
-        kept = {name: queue.first_position for name, queue in found.items()}
-        for made in self._subscribe(store, {name: starts[name] for name in topics}):
-            kept[made.queue] = made.position
+        kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
             {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
             {name: queue.created_us for name, queue in found.items()},
@@ -54,8 +65,33 @@ class Retention:
 
     def join(self, store: Store, queues: Iterable[str]) -> Positions:
         """Where the query begins in queues that came to its pattern: their first messages."""
+        self._hold(position_range.infos(store, list(queues)))
         made = self._subscribe(store, dict.fromkeys(queues, EARLIEST))
         return {subscription.queue: subscription.position for subscription in made}
+
+    def hold(self, store: Store) -> None:
+        """Hold the subscription from now on (YT4). Raises QueueInUse, and InvalidArgument."""
+        if not self._held:
+            found = queues_read(store, self._options, streaming=True)
+            self._hold({queue.name: queue for queue in found})
+
+    def _hold(self, found: Mapping[str, QueueInfo]) -> None:
+        """Of these queues too, as far as they are not held yet."""
+        new = {name: self._subscription(queue) for name, queue in found.items()}
+        for name in self._held_queues & new.keys():
+            del new[name]
+        if new:
+            (subscription,) = set(new.values())
+            self._held.append(hold(self._options.path, new, subscription, self._env))
+            self._held_queues |= new.keys()
+
+    def end(self) -> None:
+        """Give up the hold and the leases, as the end of the process does."""
+        if self._renewal is not None:
+            self._renewal.release()
+        while self._held:
+            self._held.pop().release()
+        self._held_queues.clear()
 
     def lease(
         self,
@@ -64,17 +100,18 @@ class Retention:
         created_us: Mapping[str, int],
     ) -> list[Lease]:
         """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
+        self.hold(store)
         strict = self._options.fail_on_data_loss
         gone = {}
         found = position_range.infos(store, ranges)
         for name, queue in found.items():
             if strict and not position_range.is_same(queue, created_us.get(name)):
                 raise position_range.made_again(name)
-            if self._subscription(queue) not in (None, *queue.subscriptions):
+            if self._subscription(queue) not in queue.subscriptions:
                 gone[name] = ranges[name][0]
         self._check_subscriptions(store, gone)
         leases = position_range.lease(
-            store, ranges, fail_on_data_loss=strict, created_us=created_us, found=found
+            store, ranges, whole=strict, created_us=created_us, found=found
         )
         if leases:
             self._renewal = self._renewal or Renewal(self._options.path)
@@ -85,46 +122,54 @@ class Retention:
         """Spark has committed everything below this offset's positions (YT2, YT3)."""
         if self._renewal is not None:
             self._renewal.release()
-        if end != self._read_to:
+        if end == self._read_to:
+            return
+        connection.call(self._options.path, self.hold)
+        if end.positions != end.origin:  # something was read
+            if self._checkpoint is not None:
+                self._checkpoint.sync()
             connection.call(self._options.path, lambda store: self._advance(store, end))
-            self._read_to = end
+        self._read_to = end
 
     def _advance(self, store: Store, end: Offset) -> None:
+        gone = (QueueNotFound, SubscriptionNotFound, PositionLost, InvalidArgument)
         try:
-            with store.transaction() as txn:
-                found = position_range.infos(store, end.positions)
-                there = {
-                    name: queue
-                    for name, queue in found.items()
-                    if position_range.is_same(queue, end.created_us.get(name))
-                    and end.positions[name] <= queue.end_position
-                }
-                txn.read_to_many(
-                    {self._source(queue): end.positions[name] for name, queue in there.items()}
-                )
-                # Still the same, so it was the same when read_to_many took it by its name.
-                for name, queue in position_range.infos(store, there).items():
-                    if not position_range.is_same(queue, there[name].created_us):
-                        raise position_range.made_again(name)
-        except (QueueNotFound, SubscriptionNotFound, PositionLost):
-            # Dropped behind the query's back, as a queue is that ends before the position:
-            # planning the next micro-batch decides about it.
-            return
+            self._advance_in(store, end, end.positions)
+        except gone:
+            # Dropped behind the query's back, as a queue is that ends before the position: planning
+            # the next micro-batch decides about it. The others go on.
+            with suppress(*gone):
+                found = {queue.name: queue for queue in store.queues()}
+                there = [
+                    name
+                    for name, position in end.positions.items()
+                    if name in found
+                    and position_range.is_same(found[name], end.created_us.get(name))
+                    and self._options.subscription in found[name].subscriptions
+                    and position <= found[name].end_position
+                ]
+                self._advance_in(store, end, there)
 
-    def _source(self, queue: QueueInfo) -> str:
-        """What the query reads of a queue, as `read_to` names it."""
-        subscription = self._subscription(queue)
-        return queue.name if subscription is None else f"{queue.name}/{subscription}"
+    def _advance_in(self, store: Store, end: Offset, queues: Iterable[str]) -> None:
+        """In these, all or none."""
+        names = list(queues)
+        with store.transaction() as txn:
+            txn.read_to_many(
+                {f"{name}/{self._options.subscription}": end.positions[name] for name in names}
+            )
+            # What is the same now was the same when read_to_many took it by its name.
+            for name, queue in position_range.infos(store, names).items():
+                if not position_range.is_same(queue, end.created_us.get(name)):
+                    raise position_range.made_again(name)
 
-    def _subscription(self, queue: QueueInfo) -> str | None:
-        """The name of the query's subscription to a queue; None for a work queue, which has one."""
+    def _subscription(self, queue: QueueInfo) -> str:
+        """The name of the query's subscription to a queue. Raises InvalidArgument (YT4)."""
         if queue.kind == "work":
-            if self._options.subscription is not None and len(self._options.queues) == 1:
-                raise InvalidArgument(
-                    f"'{queue.name}' is a work queue, which has one built-in subscription; "
-                    "leave the option 'subscription' out"
-                )
-            return None
+            raise InvalidArgument(
+                f"'{queue.name}' is a work queue, whose messages go to one consumer each: a stream "
+                "would deliver what another consumer has taken. Stream a topic instead, which with "
+                "one subscription hands out each message once too; or take messages in transactions"
+            )
         if self._options.subscription is None:
             raise InvalidArgument(
                 f"'{queue.name}' is a topic: name a subscription with the option 'subscription'; "
@@ -142,6 +187,8 @@ class Retention:
 
         `gone`: the queues that do not have it, and where the query goes on in each.
         """
+        if not gone:
+            return
         if self._options.fail_on_data_loss:
             for queue, begin in gone.items():
                 name = self._options.subscription
@@ -156,8 +203,6 @@ class Retention:
 
     def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
-        if not starts:
-            return []
-        assert self._options.subscription is not None  # of topics
+        assert self._options.subscription is not None  # checked by _subscription
         words = {queue: _WORDS.get(start, start) for queue, start in starts.items()}
         return store.subscribe_many(self._options.subscription, words)

@@ -2,8 +2,10 @@
 
 YS1. The same micro-batch has the same ranges of positions, and so the same messages, however often
     it is repeated: its range is in Spark's offset log before it is read (offsets.py, YO2).
-YS2. Messages stay in the store until Spark has committed the micro-batch that read them: the
-    subscription's position follows `commit`, which comes after Spark's commit log and never before.
+YS2. Messages stay in the store until Spark has committed the micro-batch that read them, and no
+    longer than until the next look for new ones. Where that look starts is in Spark's commit log,
+    and the subscription follows it. It does not wait for `commit`, which Spark calls when it plans
+    another micro-batch: none may ever come while the queue is full of what was read.
 YS3. Planned ranges are leased: their bytes stay where the tasks were told to look.
 YS4. A queue that was dropped and made again is lost data: an error, or with `failOnDataLoss=false`
     the query begins anew with what the new queue keeps (offsets.py, YO4; position_range.py, YR2).
@@ -43,6 +45,7 @@ from .queue_choice import queues_read
 from .retention import Retention
 
 if TYPE_CHECKING:
+    from quire.env import Env
     from quire.store import Store
 
 
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One instance plans all micro-batches of a query; copies of it read in the executors."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, env: Env | None = None) -> None:
         self._options = options
         self._schema = schema
         self._initial: Offset | None = None
@@ -58,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offset | None = None
         self._end: Offset | None = None
         self._pace = Pace(options)
-        self._retention = Retention(options)
+        self._retention = Retention(options, env)
         self._planned = PlannedEnds(options)
         self._idling = Idling()
 
@@ -87,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Positions]:
         begin = Offset.from_json(start)
         self._check_queues(begin)
+        self._retention.read_to(begin)
         if self._target is None:
             self._idling.pause()
         self._latest = self._target or connection.call(self._options.path, self._now)
@@ -133,6 +137,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for piece in lease.pieces
         ]
         return list(partitions(pieces, self._options.min_partitions))
+
+    def stop(self) -> None:
+        # Spark calls this after an error only; else the process ends, which does as much.
+        self._retention.end()
 
     # What an executor asks.
 

@@ -323,6 +323,38 @@ class TestLocks:
         lock.release()
         env.lock(machine.path("lock"), "the third").release()
 
+    def test_one_holder_for_each_name(self, machine: Machine) -> None:
+        """[E8] All names or none; which is taken is told; after release (twice) they are free."""
+        env, path = machine.env, machine.path("names")
+        lock = env.lock_names(path, ["a", "b", "c/d"])
+        assert not isinstance(lock, str)
+        assert lock.held
+        assert env.lock_names(path, ["x", "b", "y"]) == "b"
+        others = env.lock_names(path, ["x", "y", "a/b"])
+        assert not isinstance(others, str)
+        assert env.lock_names(machine.path("elsewhere"), ["a"]) != "a"
+        for _ in range(2):
+            lock.release()
+        assert [lock.held, others.held] == [False, True]
+        assert env.lock_names(path, ["b", "x"]) == "x"
+        others.release()
+        again = env.lock_names(path, [str(number) for number in range(2000)] + ["b"])
+        assert not isinstance(again, str)
+        assert env.lock_names(path, ["b"]) == "b"
+        again.release()
+
+    def test_names_end_with_their_process(self, tmp_path: Path) -> None:
+        """[E8] A killed holder leaves nothing behind, and a living one is seen by others."""
+        path = str(tmp_path / "names")
+        lock = OsEnv().lock_names(path, ["a"])
+        assert not isinstance(lock, str)
+        assert in_child(path, "a") == "a is taken"
+        lock.release()
+        assert in_child(path, "a") == "locked"  # it ended without releasing
+        again = OsEnv().lock_names(path, ["a"])
+        assert not isinstance(again, str)
+        again.release()
+
     def test_a_refused_lock_leaves_the_held_one(self, tmp_path: Path) -> None:
         """[E8] POSIX drops a lock when its process closes any descriptor: not here."""
         path = str(tmp_path / "lock")
@@ -342,11 +374,11 @@ class TestLocks:
         OsEnv().lock(path, "next").release()
 
 
-def in_child(path: str) -> str:
-    """What another process gets when it locks the path and dies with it."""
+def in_child(path: str, name: str | None = None) -> str:
+    """What another process gets when it locks the path, or a name there, and dies with it."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=lock_and_die, args=(path, sender))
+    child = context.Process(target=lock_and_die, args=(path, name, sender))
     child.start()
     sender.close()
     answer = str(receiver.recv())
@@ -355,11 +387,11 @@ def in_child(path: str) -> str:
     return answer
 
 
-def lock_and_die(path: str, sender: Connection) -> None:
+def lock_and_die(path: str, name: str | None, sender: Connection) -> None:
     """Say what became of the lock, and end without any clean-up."""
     try:
-        OsEnv().lock(path, "child")
-        sender.send("locked")
+        lock = OsEnv().lock_names(path, [name]) if name else OsEnv().lock(path, "child")
+        sender.send("locked" if not isinstance(lock, str) else f"{lock} is taken")
     except StoreLocked as error:
         sender.send(str(error))
     os._exit(0)

@@ -155,6 +155,8 @@ class TestCrash:
         env = SimEnv()
         file = durable_file(env, content=b"abc")
         lock = env.lock("/lock", "me")
+        names = env.lock_names("/names", ["a", "b"])
+        assert not isinstance(names, str)
         after = env.crash()
         calls: list[Callable[[], object]] = [
             lambda: file.read(0, 1),
@@ -163,9 +165,11 @@ class TestCrash:
             file.sync,
             file.size,
             lock.release,
+            names.release,
             lambda: env.open_file("/file"),
             lambda: env.exists("/file"),
             lambda: env.lock("/lock", "other"),
+            lambda: env.lock_names("/names", ["c"]),
             env.now_us,
             env.monotonic,
             lambda: env.sleep(1),
@@ -174,7 +178,9 @@ class TestCrash:
         for call in calls:
             with pytest.raises(SimulatedCrash):
                 call()
+        assert not names.held
         after.lock("/lock", "the next owner").release()
+        assert after.lock_names("/names", ["a"]) != "a"
         assert after.open_file("/file").read(0, 3) == b"abc"
 
     def test_simulated_crash_is_no_exception(self) -> None:

@@ -376,6 +376,15 @@ class Queue:
             for ref in islice(kept, POINTERS_AT_ONCE)
         ]
 
+    def unreleased_pointers(self, start: int, end: int) -> tuple[list[Pointer], int]:
+        """Pointers to the first messages of [start, end) that are unreleased, and their end."""
+        result: list[Pointer] = []
+        for lo, hi in self.released.gaps(start, end):
+            result += self.pointers(lo, hi)
+            if len(result) >= POINTERS_AT_ONCE:
+                return result, result[-1].end_position
+        return result, end
+
     def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
         """Wait under the lock until the queue changes and `ready`, or the time is over."""
         if self._arrived is None:

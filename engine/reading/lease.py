@@ -37,17 +37,23 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, ranges: Sequence[tuple[Queue, int, int]], seconds: float) -> list[Lease]:
+    def take(
+        self, ranges: Sequence[tuple[Queue, int, int]], seconds: float, gaps: bool = False
+    ) -> list[Lease]:
         """Pin the messages [start, end) of each queue (LE3). Raises `PositionLost` if part of them
         is gone.
+
+        With `gaps` what has been released, or is not there yet, is left out instead.
         """
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
+        if gaps:
+            ranges = [_to_end(*each) for each in ranges]
         pinned: list[BlockRef] = []
         found: list[list[Pointer]] = []
         try:
             for queue, start, end in ranges:
-                found.append(self._pinned(queue, start, end, pinned))
+                found.append(self._pinned(queue, start, end, gaps, pinned))
         except BaseException:
             self._unpin(pinned)
             raise
@@ -59,7 +65,9 @@ class Leases:
             for (queue, start, end), own in zip(ranges, found, strict=True)
         ]
 
-    def _pinned(self, queue: Queue, start: int, end: int, pinned: list[BlockRef]) -> list[Pointer]:
+    def _pinned(
+        self, queue: Queue, start: int, end: int, gaps: bool, pinned: list[BlockRef]
+    ) -> list[Pointer]:
         """Where a range is; its blocks are added to `pinned` as they are pinned."""
         with queue.lock:
             self._check_range(queue, start, end)
@@ -68,8 +76,11 @@ class Leases:
         while position < end:
             with queue.lock:
                 self._check_range(queue, start, end)
-                found = queue.pointers(position, end)
-                position = self._check_whole(queue, found, position, end)
+                if gaps:
+                    found, position = queue.unreleased_pointers(position, end)
+                else:
+                    found = queue.pointers(position, end)
+                    position = self._check_whole(queue, found, position, end)
                 refs = [pointer.ref for pointer in found]
                 self._pin(refs)
                 pinned += refs
@@ -142,6 +153,13 @@ class Leases:
                 self._journal.unpin(self._journal.segment_of(ref.address))
             else:
                 self._places.unpin(ref)
+
+
+def _to_end(queue: Queue, start: int, end: int) -> tuple[Queue, int, int]:
+    """A range as far as the queue goes."""
+    with queue.lock:
+        last = queue.end_position
+    return queue, min(start, last), min(end, last)
 
 
 def _piece(pointer: Pointer) -> Piece:

@@ -66,6 +66,21 @@ class SimLock:
                 del self._env.locks[self._path]
 
 
+class SimNamesLock:
+    """Held names of a `SimEnv`: a lock of each."""
+
+    def __init__(self, locks: list[SimLock]) -> None:
+        self._locks = locks
+
+    @property
+    def held(self) -> bool:
+        return all(lock.held for lock in self._locks)
+
+    def release(self) -> None:
+        for lock in self._locks:
+            lock.release()
+
+
 class SimEnv:
     """A machine in memory (see `quire.env.Env`).
 
@@ -316,6 +331,18 @@ class SimEnv:
                 self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
             self.locks[path] = owner
             return SimLock(self, path)
+
+    def lock_names(self, path: str, names: Sequence[str]) -> SimNamesLock | str:
+        with self.guard:
+            self.check_alive()
+            if self.disk.find(path) is None:
+                self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
+            keys = {name: f"{path}\0{name}" for name in names}
+            for name, key in keys.items():
+                if key in self.locks:
+                    return name
+            self.locks |= dict.fromkeys(keys.values(), "a name")
+            return SimNamesLock([SimLock(self, key) for key in keys.values()])
 
     def now_us(self) -> int:
         return self._tick() + self.wall_offset_us

@@ -39,6 +39,7 @@ COUNTS: list[Any] = [0, -1, 1.5, "1", True, [], np.int64(5), NAN]
 FROM_ZERO: list[Any] = [-1, 1.0, "0", True, [], np.int64(5)]
 TIMEOUTS: list[Any] = [-1, -0.5, NAN, "1", True, [], np.float64(1)]
 LIFETIMES: list[Any] = [0, -1, NAN, "1", True, []]
+FLAGS: list[Any] = [None, 0, 1, "yes"]
 SECONDS: list[Any] = [0, -1, NAN, math.inf, "1", True, None, []]
 NUMBERS: list[Any] = ["1", 1.0, None, True, [], np.int64(5)]
 KEYS: list[Any] = ["", 5, None, b"k", [], "\ud800", "x" * (MAX_LEDGER_KEY_BYTES + 1)]
@@ -103,7 +104,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "unsubscribe name": (NAMES, lambda store, bad: store.unsubscribe("topic", bad)),
     "subscriptions": (NAMES, lambda store, bad: store.subscriptions(bad)),
     "transaction timeout": (LIFETIMES, lambda store, bad: store.transaction(timeout=bad)),
-    "transaction large": ([None, 1, "yes"], lambda store, bad: store.transaction(large=bad)),
+    "transaction large": (FLAGS, lambda store, bad: store.transaction(large=bad)),
     "transaction owner": ([5, b"", [], "\ud800"], lambda store, bad: store.transaction(owner=bad)),
     "transaction_info": (NUMBERS, lambda store, bad: store.transaction_info(bad)),
     "abort": (NUMBERS, lambda store, bad: store.abort(bad)),
@@ -121,6 +122,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "lease start": ([-1, *NUMBERS], lambda store, bad: store.lease("work", bad, 0)),
     "lease end": ([-1, *NUMBERS], lambda store, bad: store.lease("work", 0, bad)),
     "lease seconds": (SECONDS, lambda store, bad: store.lease("work", 0, 0, bad)),
+    "lease gaps": (FLAGS, lambda store, bad: store.lease("work", 0, 0, gaps=bad)),
     "lease_many": (
         ["work", {"work": (0, 0)}, 5, None, [5], ["work"], [("work", 0)], [("work", 0, 0, 0)]],
         lambda store, bad: store.lease_many(bad),
@@ -129,6 +131,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [-1, *NUMBERS], lambda store, bad: store.lease_many([("work", 0, 0), ("work", 0, bad)])
     ),
     "lease_many seconds": (SECONDS, lambda store, bad: store.lease_many([("work", 0, 0)], bad)),
+    "lease_many gaps": (FLAGS, lambda store, bad: store.lease_many([("work", 0, 0)], gaps=bad)),
     "renew": (NUMBERS, lambda store, bad: store.renew(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.renew(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.release(bad)),

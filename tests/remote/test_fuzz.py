@@ -46,6 +46,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "ltds_id": [1 << 62, (1 << 62) + 1],
     "timeout": [None, 60],
     "large": [False, True],
+    "gaps": [False, True],
     "xid": ["x1", "x2"],
     "number": [None, 1, 2],
     "transaction_id": [1, 2, 3, 40],

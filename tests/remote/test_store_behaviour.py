@@ -110,6 +110,27 @@ def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     assert store.lease_many([]) == []
 
 
+def test_many_ranges_are_leased_with_their_gaps(store: AnyStore) -> None:
+    """What is there of each is in the one lease, which says how far it goes."""
+    store.create_queues([{"name": name, "kind": "work"} for name in "ab"])
+    for queue in "ab":
+        for n in range(4):
+            store.put(queue, b"%d" % n)
+    with store.transaction() as txn:
+        txn.get_many("a", 3)
+    ranges = [("a", 0, 9), ("b", 1, 3), ("a", 5, 7)]
+    with pytest.raises(PositionLost):
+        store.lease_many(ranges)
+    leases = store.lease_many(ranges, seconds=60.0, gaps=True)
+    assert [(lease.queue, lease.start, lease.end) for lease in leases] == [
+        ("a", 0, 4), ("b", 1, 3), ("a", 4, 4),
+    ]  # fmt: skip
+    assert [[p.first_position for p in lease.pieces] for lease in leases] == [[3], [1, 2], []]
+    [lease_id] = {lease.lease_id for lease in leases}
+    store.release(lease_id)
+    assert store.status()["leases"] == 0
+
+
 def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
     """With an error none of them is, and the transaction goes on."""
     store.create_queues(["a", {"name": "work", "kind": "work"}])
@@ -447,6 +468,37 @@ def test_positions_leases_and_reading_on(store: AnyStore, topic: str) -> None:
     with store.transaction() as txn:
         txn.read_to(f"{topic}/a", 4)
     assert store.subscriptions(topic)[0].position == 4
+
+
+def test_a_lease_with_gaps_is_of_what_is_there(store: AnyStore, work: str) -> None:
+    """Wherever messages are gone, within a block too, and beyond the end."""
+    for n in range(4):
+        store.put(work, b"%d" % n)
+    with store.transaction() as txn:
+        txn.put_many(work, [b"%d" % n for n in range(4, 10)])
+    first = store.transaction()
+    first.get(work)
+    with store.transaction() as txn:
+        txn.get_many(work, 2)
+    second = store.transaction()
+    second.get_many(work, 2)
+    with store.transaction() as txn:
+        txn.get_many(work, 3)
+
+    def positions(start: int, end: int) -> list[int]:
+        lease = store.lease(work, start, end, seconds=60.0, gaps=True)
+        store.release(lease.lease_id)
+        found = [(p.first_position, p.stop - p.start) for p in lease.pieces]
+        return [position + n for position, count in found for n in range(count)]
+
+    with pytest.raises(PositionLost):
+        store.lease(work, 0, 10)
+    assert positions(0, 10) == positions(0, 1 << 40) == [0, 3, 4, 8, 9]
+    assert positions(2, 9) == [3, 4, 8]
+    assert positions(5, 8) == positions(10, 20) == positions(30, 40) == []
+    first.rollback()
+    second.commit()
+    assert positions(0, 10) == [0, 8, 9]
 
 
 def test_the_store_as_a_whole(store: AnyStore, work: str) -> None:

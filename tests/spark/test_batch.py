@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +99,70 @@ def test_ranges_and_projections(spark: SparkSession, store: Any) -> None:
     slim = read(spark, store, queue="q", includeHeaders="false")
     assert slim.schema.names == ["queue", "id", "position", "payload", "time"]
     assert slim.count() == 100
+
+
+def test_words_mean_what_is_there(spark: SparkSession, store: Any) -> None:
+    """Consumers commit in any order, and leave gaps; positions and payloads keep together."""
+    store.create_queue("q", kind="work")
+    put_numbers(store, "q", range(10), at_once=1)
+    put_numbers(store, "q", range(10, 30), at_once=20)
+    open_yet = store.transaction()
+    open_yet.get("q")
+    with store.transaction() as txn:
+        txn.get_many("q", 4)
+    waiting = store.transaction()
+    waiting.get_many("q", 15)
+    with store.transaction() as txn:
+        txn.get_many("q", 5)
+    there = [0, *range(5, 20), *range(25, 30)]
+
+    def found(**options: Any) -> list[tuple[int, int]]:
+        rows = read(spark, store, queue="q", **options).select("position", "payload").collect()
+        return [(position, int(payload)) for position, payload in rows]
+
+    for options in ({}, {"minPartitions": 7}, {"endingOffsets": '{"q": 30}'}):
+        assert found(**options) == [(number, number) for number in there]
+    assert found(endingOffsets='{"q": 4}') == [(0, 0)]
+    assert found(startingOffsets='{"q": 26}') == [(n, n) for n in range(26, 30)]
+    lenient = {"startingOffsets": '{"q": 3}', "failOnDataLoss": "false"}
+    assert found(**lenient, endingOffsets='{"q": 99}') == [(n, n) for n in there if n >= 3]
+    for options in ({"startingOffsets": '{"q": 3}'}, {"endingOffsets": '{"q": 31}'}):
+        with pytest.raises(Exception, match="Give earliest and latest") as caught:
+            found(**options)
+        assert "checkpoint" not in str(caught.value).partition("Traceback")[0]
+    waiting.rollback()
+    open_yet.rollback()
+
+
+def test_reads_beside_consumers(spark: SparkSession, store: Any) -> None:
+    """Each read is of some moment: what it shows is whole, and nobody's taking breaks it."""
+    store.create_queue("q", kind="work")
+    ended = threading.Event()
+
+    def consume() -> None:
+        while not ended.is_set():
+            with store.transaction() as txn:
+                txn.get_many("q", 3, timeout=0.01)
+
+    def produce() -> None:
+        for number in itertools.count():
+            if ended.is_set():
+                return
+            put_numbers(store, "q", range(number * 20, number * 20 + 20), at_once=5)
+            ended.wait(0.002)
+
+    put_numbers(store, "q", range(-5000, 0), at_once=50)
+    threads = [threading.Thread(target=work) for work in (consume, consume, consume, produce)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(12):
+            rows = read(spark, store, queue="q").select("position", "payload").collect()
+            assert all(position == int(payload) + 5000 for position, payload in rows)
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_an_empty_queue_is_an_empty_table(spark: SparkSession, store: Any) -> None:

@@ -169,8 +169,8 @@ def test_large_fragments_of_a_failed_attempt_are_not_delivered(job: Job) -> None
 @pytest.mark.parametrize("format", [STEERED], indirect=True)
 def test_a_replay_throws_its_fragments_away(job: Job) -> None:
     """The files that a repeated micro-batch has written are gone after its commit."""
-    numbers = range(10**6, 10**6 + 30_000)
-    put_numbers(job.store, "in", numbers, at_once=30_000)
+    numbers = range(10**6, 10**6 + 300_000)  # each queue's share is large enough to be adopted
+    put_numbers(job.store, "in", numbers, at_once=100_000)
     job.run()
     files = sorted(Path(job.store.path, "ltds").iterdir())
     assert files

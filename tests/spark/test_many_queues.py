@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import quire
+from quire.errors import PositionLost
 from quire.remote.channel import Channel
 from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
@@ -84,7 +86,7 @@ def test_a_micro_batch_asks_a_few_times(store: Any, asked: Counter[str], strict:
     assert read(source, planned) == dict.fromkeys(QUEUES, 3)
     asked.clear()
     source.commit(end)
-    assert asked == {"release": 1, "queues": 2, "read_to": 1, "commit": 1}
+    assert asked == {"release": 1, "queues": 1, "read_to": 1, "commit": 1}
     assert {store.subscriptions(queue)[0].position for queue in QUEUES} == {3}
     assert store.status()["leases"] == 0
 
@@ -95,6 +97,27 @@ def test_a_batch_read_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
     source = BatchReader(read_options(given, streaming=False), source_schema())
     assert read(source, source.partitions()) == dict.fromkeys(QUEUES, 3)
     assert asked == {"queues": 1, "lease_many": 1}
+
+
+def test_words_and_positions_in_one_batch_read(store: Any, asked: Counter[str]) -> None:
+    """Where a word begins a queue, what is there is read; a position asks for all from there."""
+    store.subscribe_many("s", {"q1": "earliest", "q2": "earliest"})
+    with store.transaction() as txn:
+        txn.read_to_many({"q1/s": 2, "q2/s": 2})
+    asked.clear()
+
+    def found(**starts: int) -> Counter[str]:
+        given = {"path": store.path, "subscribe": ",".join(QUEUES)}
+        given["startingOffsets"] = json.dumps({**dict.fromkeys(QUEUES, -2), **starts})
+        source = BatchReader(read_options(given, streaming=False), source_schema())
+        return read(source, source.partitions())
+
+    rest = {**dict.fromkeys(QUEUES, 3), "q1": 1, "q2": 1}
+    assert found() == found(q1=2) == found(q1=2, q2=2) == rest
+    assert asked == {"queues": 3, "lease_many": 5}
+    with pytest.raises(PositionLost, match=r"'q2': messages 1 to 3.*Give earliest and latest"):
+        found(q1=2, q2=1)
+    assert found(q0=1) == {**rest, "q0": 2}
 
 
 def test_what_is_gone_is_left_out_of_many(store: Any) -> None:

@@ -107,7 +107,7 @@ def test_the_bytes_are_those_of_all_queues(store: Any) -> None:
     assert sum(batch["a"] for batch in batches) == sum(batch["b"] for batch in batches) == 20
     assert all(8 <= sum(batch.values()) <= 11 for batch in batches[:-1]), batches
     both = {"maxBytesPerTrigger": "1m", "maxOffsetsPerTrigger": "4"}
-    assert micro_batches(reader(store, "a,b", **both)) == [{"a": 2, "b": 2}] * 10
+    assert micro_batches(reader(store, "a,b", subscription="t", **both)) == [{"a": 2, "b": 2}] * 10
 
 
 def test_who_wants_all_gets_all(store: Any) -> None:

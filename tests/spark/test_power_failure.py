@@ -49,7 +49,7 @@ class Spark:
         self.env, self.store = env, store
         given = {"path": PATH, "queue": "in", "subscription": "spark"}
         options = read_options({**given, "startingOffsets": "earliest"}, streaming=True)
-        self.source = StreamReader(options, source_schema())
+        self.source = StreamReader(options, source_schema(), env)
         connection._stores[os.getpid(), PATH] = store
         for name in (CHECKPOINT, f"{CHECKPOINT}/offsets", f"{CHECKPOINT}/commits"):
             env.make_directory(name)
@@ -208,6 +208,7 @@ def work(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
         query.run()
         put(store, noted, 5)
         query.run()
+        query.source.stop()
 
 
 def check(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
@@ -216,7 +217,9 @@ def check(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
         assert store.positions("in")[1] >= noted.put
         noted = Noted(store.positions("in")[1])
         put(store, noted, 7)
-        spark(env, store).run()
+        query = spark(env, store)
+        query.run()
+        query.source.stop()
         expected = [b"%d" % n for n in range(noted.put)]
         for queue in ("a", "b"):
             found = list(store.browse(f"{queue}/check", max_messages=1000).payloads())

@@ -72,11 +72,15 @@ def test_it_is_an_error_wherever_the_query_looks(store: Any) -> None:
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
     make_again(store)
-    for again in (source, reader(store, strict=True)):
+    sources = source, reader(store, strict=True)
+    for again in sources:
         with pytest.raises(PositionLost, match=MADE_AGAIN):
             again.partitions(start, end)
+        again.stop()
+    for again in sources:
         with pytest.raises(PositionLost, match=MADE_AGAIN):
             again.latestOffset(end, ALL)
+        again.stop()
 
 
 def test_a_lenient_query_begins_anew(store: Any) -> None:
@@ -92,11 +96,14 @@ def test_a_lenient_query_begins_anew(store: Any) -> None:
     later = source.latestOffset(end, ReadMaxRows(12))
     expected = [10, *range(105, 116)]
     assert numbers(source, end, later) == expected
-    assert numbers(reader(store, strict=False), end, later) == expected
+    source.stop()
+    source = reader(store, strict=False)
+    assert numbers(source, end, later) == expected
     source.commit(later)
     assert {info.position for info in store.subscriptions("q")} == {16}
     last = source.latestOffset(later, ALL)
     assert numbers(source, later, last) == [11, *range(116, 130)]
+    source.stop()
     # What was lost is in the log by now: the query may be strict again.
     assert numbers(reader(store, strict=True), later, last) == [11, *range(116, 130)]
 
@@ -162,7 +169,7 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
     def leased() -> Any:
         meddled: Any = Meddled(store, lease_many=lease)
         ranges, created = {"q": (6, 9)}, {"q": made}
-        return position_range.lease(meddled, ranges, fail_on_data_loss=strict, created_us=created)
+        return position_range.lease(meddled, ranges, whole=strict, created_us=created)
 
     if strict:
         with pytest.raises(PositionLost, match=MADE_AGAIN):

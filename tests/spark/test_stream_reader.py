@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import quire
-from quire.errors import PositionLost
-from quire.spark_graphs import connection
+from quire.errors import InvalidArgument, PositionLost, QueueInUse
+from quire.spark_graphs import connection, subscription_hold
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
@@ -34,7 +35,9 @@ def store(store_path: str) -> Iterator[Any]:
 
 def reader(store: Any, **options: str) -> StreamReader:
     """A reader as a new source process has it."""
-    given = {"path": store.path, "queue": "q", "subscription": "s", **options}
+    given = {"path": store.path, "subscription": "s", **options}
+    if "subscribe" not in given:
+        given.setdefault("queue", "q")
     return StreamReader(read_options(given, streaming=True), source_schema())
 
 
@@ -56,6 +59,7 @@ def test_the_initial_offset_is_one_answer(store: Any) -> None:
     assert first == {"origin": {"q": 100}, "positions": {"q": 100}, "created_us": {"q": made}}
     put_numbers(store, "q", range(100, 110))
     assert source.initialOffset() == first
+    source.stop()
     assert reader(store).initialOffset() == first
 
 
@@ -123,11 +127,13 @@ def test_a_process_that_starts_again_repeats_the_first_range(store: Any) -> None
 
 def test_reversed_and_lost_ranges_raise(store: Any) -> None:
     """And with failOnDataLoss=false they shrink to what is there."""
-    store.subscribe("q", "s", start="earliest")
+    for name in ("s", "t"):
+        store.subscribe("q", name, start="earliest")
     with store.transaction() as txn:
-        txn.read_to("q/s", 30)
-        txn.read_to("q/other", 30)
-    strict, lenient = reader(store), reader(store, failOnDataLoss="false")
+        for name in ("s", "t", "other"):
+            txn.read_to(f"q/{name}", 30)
+    strict = reader(store)
+    lenient = reader(store, subscription="t", failOnDataLoss="false")
 
     def offset(position: int) -> dict[str, dict[str, int]]:
         return {"origin": {"q": 0}, "positions": {"q": position}}
@@ -137,7 +143,122 @@ def test_reversed_and_lost_ranges_raise(store: Any) -> None:
         (50, 40, range(30, 40)),
         (90, 150, range(90, 100)),
     ):
-        with pytest.raises(PositionLost):
+        with pytest.raises(PositionLost, match="in a power failure"):
             strict.partitions(offset(start), offset(end))
         assert numbers(lenient, offset(start), offset(end)) == list(rest)
     assert numbers(strict, offset(30), offset(100)) == list(range(30, 100))
+
+
+def position(store: Any, queue: str, subscription: str) -> int:
+    """Where a subscription stands."""
+    return int({info.name: info.position for info in store.subscriptions(queue)}[subscription])
+
+
+def test_what_is_committed_is_released_without_another_micro_batch(store: Any) -> None:
+    """Where the next look starts is committed; that there is nothing new does not matter."""
+    source = reader(store, startingOffsets="earliest")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(40))
+    assert position(store, "q", "s") == 0
+    assert numbers(source, start, end) == list(range(40))
+    assert source.latestOffset(end, ReadMaxRows(0))["positions"] == {"q": 40}
+    assert position(store, "q", "s") == 40
+    assert store.status()["leases"] == 0
+
+
+def test_nothing_is_released_where_a_query_begins(store: Any) -> None:
+    """A position that was given by mistake costs nothing before a micro-batch is committed."""
+    store.subscribe("q", "s", start="earliest")
+    source = reader(store, startingOffsets='{"q": 60}')
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    source.partitions(start, end)
+    assert position(store, "q", "s") == 0
+    source.latestOffset(end, ALL)
+    assert position(store, "q", "s") == 100
+
+
+def test_a_start_before_what_is_released(store: Any) -> None:
+    """A checkpoint that was restored or lost its end: an error, or all messages, never a part."""
+    source = reader(store, startingOffsets="earliest")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(40))
+    source.latestOffset(end, ALL)
+    source.stop()
+    again = reader(store)
+    assert numbers(again, start, end) == list(range(40))  # another subscription keeps them
+    with store.transaction() as txn:
+        txn.read_to("q/other", 10)
+    later = again.latestOffset(start, ALL)
+    for stop in (end, later):
+        with pytest.raises(PositionLost, match="in a power failure"):
+            again.partitions(start, stop)
+    assert position(store, "q", "s") == 40
+
+
+def test_nothing_is_released_before_the_checkpoint_is_durable(store: Any, tmp_path: Path) -> None:
+    """Where it is said to be, there has to be one, whose files can be synced."""
+    checkpoint = tmp_path / "checkpoint"
+    source = reader(store, startingOffsets="earliest", checkpointLocation=str(checkpoint))
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(40))
+    source.partitions(start, end)
+    for call in (lambda: source.latestOffset(end, ALL), lambda: source.commit(end)):
+        with pytest.raises(InvalidArgument, match="no query has its checkpoint"):
+            call()
+        assert position(store, "q", "s") == 0
+    for log in ("offsets", "commits"):
+        (checkpoint / log).mkdir(parents=True)
+        (checkpoint / log / "0").write_text("an entry")
+    source.latestOffset(end, ALL)
+    assert position(store, "q", "s") == 40
+
+
+def test_a_subscription_has_one_source_at_a_time(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the second one begins; another queue, or another subscription, is free."""
+    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    store.create_queue("r", kind="topic")
+    one, two = (reader(store, startingOffsets="earliest") for _ in range(2))
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadMaxRows(40))
+    both = reader(store, subscribe="r,q")
+    for call in (
+        two.initialOffset,
+        lambda: two.latestOffset(start, ALL),
+        lambda: two.latestOffset(end, ALL),
+        lambda: two.partitions(start, end),
+        lambda: two.commit(end),
+        both.initialOffset,
+    ):
+        with pytest.raises(QueueInUse, match="streamed by subscription 's' already"):
+            call()
+    assert position(store, "q", "s") == 0
+    assert reader(store, queue="r").initialOffset()["positions"] == {"r": 0}
+    assert reader(store, subscription="t").initialOffset()["positions"] == {"q": 100}
+    one.stop()
+    assert two.initialOffset() == start
+
+
+def test_a_work_queue_is_not_streamed(store: Any) -> None:
+    """Not by a query that an earlier release has let start, either; nothing is taken from it."""
+    store.create_queue("w", kind="work")
+    put_numbers(store, "w", range(10))
+    start = {"origin": {"w": 0}, "positions": {"w": 0}}
+    end = {"origin": {"w": 0}, "positions": {"w": 10}}
+    for given in ({}, {"subscription": "s"}):
+        source = StreamReader(
+            read_options({"path": store.path, "queue": "w", **given}, streaming=True),
+            source_schema(),
+        )
+        calls: list[Any] = [
+            source.initialOffset,
+            lambda source=source: source.latestOffset(end, ALL),
+            lambda source=source: source.partitions(start, end),
+            lambda source=source: source.commit(end),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgument, match="'w' is a work queue"):
+                call()
+    assert store.queue("w").messages == 10

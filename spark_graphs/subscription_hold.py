@@ -1,0 +1,40 @@
+"""Who streams by a subscription: one source at a time, for as long as its process lives.
+
+YH1. No two sources stream a queue by the same subscription at the same time, whether they are of
+    one query (each load is a source, however often its rows are used) or of several: what one of
+    them has committed would be released before the other has read it.
+YH2. A hold ends with its process, however that ends. So a query that was killed can start again at
+    once, and nothing has to be cleaned up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quire.env import Env, FileLock, OsEnv
+from quire.errors import QueueInUse
+
+from .limits import HOLD_PATIENCE_SECONDS, HOLD_PAUSE_SECONDS
+
+
+def hold(path: str, queues: Iterable[str], subscription: str, env: Env | None = None) -> FileLock:
+    """The hold of a subscription to all of the queues, until it is released.
+
+    A source that is ending, as that of a query which is started again, is waited for. Raises
+    QueueInUse when it goes on for HOLD_PATIENCE_SECONDS.
+    """
+    env = env or OsEnv()
+    queues_by_name = {f"{queue}/{subscription}": queue for queue in sorted(queues)}
+    deadline = env.monotonic() + HOLD_PATIENCE_SECONDS
+    while True:
+        found = env.lock_names(f"{path}/run/readers", list(queues_by_name))
+        if not isinstance(found, str):
+            return found
+        if env.monotonic() + HOLD_PAUSE_SECONDS > deadline:
+            raise QueueInUse(
+                f"queue '{queues_by_name[found]}' is being streamed by subscription "
+                f"'{subscription}' already, by another query or by another load in this one, and "
+                "each would release what the other has not read. Give each load an option "
+                "'subscription' of its own; in one query its rows may be used twice instead"
+            )
+        env.sleep(HOLD_PAUSE_SECONDS)
