@@ -1,7 +1,8 @@
 """Where a store's owner listens: a socket that only the store's user can reach.
 
 AD1. The socket has mode 0600, in a directory of mode 0700. It is `<store>/run/quire.sock`, or where
-    that path is too long for a socket, `quire.sock` in a directory of its own below TMPDIR.
+    that path is too long for a socket, or has letters that gRPC would read as parts of a URL or not
+    at all, `quire.sock` in a directory of its own below TMPDIR.
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -27,6 +29,7 @@ MAX_SOCKET_PATH_BYTES: Final = 107  # sun_path has 108 bytes and ends with a zer
 ADDRESS_VERSION: Final = 1
 _ASIDE: Final = ADDRESS_NAME + ".new"
 _SHORT_PREFIX: Final = "quire-"
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._+=,@-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,23 @@ def choose_socket_path(env: Env, path: str) -> str:
     if old is not None:
         remove_socket(env, socket_path_of(old.url))
     remove_socket(env, socket_path)
-    if len(os.fsencode(socket_path)) <= MAX_SOCKET_PATH_BYTES:
+    if _can_be_bound(socket_path):
         return socket_path
     for parent in (os.environ.get("TMPDIR", "/tmp"), "/tmp"):
         short = os.path.join(parent, f"{_SHORT_PREFIX}{env.random_u64():016x}")
         socket_path = os.path.join(short, SOCKET_NAME)
-        if len(os.fsencode(socket_path)) <= MAX_SOCKET_PATH_BYTES:
+        if _can_be_bound(socket_path):
             env.make_directory(short)
             _make_private(short)
             return socket_path
-    raise InvalidArgument(f"no directory with a short enough path for the socket of {path}")
+    raise InvalidArgument(
+        f"no directory with a short and plain enough path for the socket of {path}"
+    )
+
+
+def _can_be_bound(socket_path: str) -> bool:
+    is_short = len(os.fsencode(socket_path)) <= MAX_SOCKET_PATH_BYTES
+    return is_short and _PLAIN_PATH.fullmatch(socket_path) is not None
 
 
 def write_address(env: Env, path: str, address: Address) -> None:

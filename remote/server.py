@@ -9,6 +9,7 @@ SV3. `close` returns within bounded time, whatever the clients do: requests unde
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -43,6 +44,7 @@ from .transport import (
 )
 from .undecided import Undecided
 
+_log = logging.getLogger("quire.remote")
 _ROLES: Final = tuple(role.value for role in Role)
 Exchange = Callable[[StreamContext, StreamDescriptor, StreamReader, StreamWriter], None]
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -170,6 +172,7 @@ class StoreServer:
             self.start()
         except (QuireError, OSError) as error:
             self.failure = error
+            _log.warning("%s cannot be joined by other processes: %s", self._path, error)
 
     # Streams
 

@@ -241,10 +241,31 @@ print("done", flush=True)
         assert two.line() == "done"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "ä", "p%41", "h#x", "q?y", "b[1]", "c*", "d:e", "it's", "n\nl", "b\\s", "$HOME", "~"],
+)
+def test_any_path_can_be_joined(tmp_path: Path, name: str) -> None:
+    """Whatever letters it has; two such stores do not meet."""
+    path = str(tmp_path / name / name)
+    (tmp_path / name).mkdir()
+    with open_store(path) as owner:
+        owner.create_queue("q", kind="work")
+        with open_store(path) as joined:
+            assert joined.role == "joined"
+            joined.put("q", name.encode())
+        with open_store(path + "2") as other, open_store(path + "2") as second:
+            assert other.queues() == second.queues() == []
+        with owner.transaction() as txn:
+            message = txn.get("q")
+            assert message is not None
+            assert message.payload == name.encode()
+
+
 def test_a_store_that_cannot_be_shared_is_open_all_the_same(
-    store_path: str, monkeypatch: pytest.MonkeyPatch
+    store_path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The status says why others cannot join."""
+    """The status says why others cannot join, and so does the log."""
 
     def fail(*_: object) -> str:
         raise InvalidArgument("no place for a socket")
@@ -256,6 +277,7 @@ def test_a_store_that_cannot_be_shared_is_open_all_the_same(
         with pytest.raises(StoreLocked, match="could not be joined"):
             open_store(store_path)
         assert store.status()["sharing"]["error"] == "no place for a socket"
+    assert "cannot be joined by other processes: no place for a socket" in caplog.text
 
 
 def test_flight_is_imported_when_it_is_needed() -> None:
