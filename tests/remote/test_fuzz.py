@@ -38,6 +38,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "seconds": [1.0, 60],
     "lease_id": [1, 2],
     "key": ["k"],
+    "keys": [["k"], ["k", "another"], []],
     "positions": [{"w": 0}, {"w": 1, "t/a": 1}, {"t/b": 0, "w": 2}],
     "names": [None, ["w"], ["t", "w"]],
     "starts": [{"t": "latest"}, {"t": 0, "w": "earliest"}],
