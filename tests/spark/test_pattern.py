@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import quire
-from quire.errors import PositionLost, QueueNotFound
-from quire.spark_graphs import connection
+from quire.errors import PositionLost, QueueInUse, QueueNotFound
+from quire.spark_graphs import connection, subscription_hold
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.partition import QuirePartition
 from quire.spark_graphs.schema import source_schema
@@ -74,6 +74,19 @@ def test_a_topic_made_later_joins_from_its_first_message(store: Any) -> None:
     assert numbers(source, start, end) == list(range(20, 25))
     put_numbers(store, "in-b", range(25, 27))
     assert numbers(source, end, source.latestOffset(end, ALL)) == [25, 26]
+
+
+def test_a_topic_that_joins_is_held(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one reader of a subscription, as those are that a query begins with, until it ends."""
+    monkeypatch.setattr(subscription_hold, "HOLD_PATIENCE_SECONDS", 0.2)
+    source, other = reader(store), reader(store, "in-b")
+    start = source.initialOffset()
+    topic(store, "in-b")
+    source.latestOffset(start, ALL)
+    with pytest.raises(QueueInUse, match="queue 'in-b' is being streamed by subscription 's'"):
+        other.initialOffset()
+    source.stop()
+    assert other.initialOffset()["positions"] == {"in-b": 0}
 
 
 def test_an_empty_topic_joins_once(store: Any) -> None:
