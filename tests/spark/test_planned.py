@@ -110,6 +110,18 @@ def test_another_subscription_and_another_queue_know_nothing(store: Any) -> None
     assert ends(again.latestOffset(again.initialOffset(), ALL)) == (30, 30)
 
 
+def test_queries_that_follow_one_another_do_not_stop_one_another(store: Any) -> None:
+    """One had planned further; the next goes on, though the ledger takes no lower end."""
+    slow = reader(store)
+    start = slow.initialOffset()
+    middle = plan(slow, start, ReadMaxRows(4))
+    fast = reader(store)
+    plan(fast, start)
+    fast.stop()  # and `slow`, which knows nothing of it, goes on
+    assert ends(plan(slow, middle, ReadMaxRows(4))) == (4, 4)
+    assert sum(ends(plan(slow, slow.latestOffset(middle, ReadMaxRows(6)), ALL))) == 20
+
+
 def test_a_full_disk_stops_no_query() -> None:
     """A query that drains a store is what makes room in it."""
     env = SimEnv(7, capacity_bytes=6 << 20)
