@@ -1,57 +1,53 @@
-"""Run all tests but the slow ones, in two halves at the same time: those that need Spark, the rest.
+"""Run all tests but the slow ones, in parts, as many at the same time as there are processors.
 
-Each half is one process of pytest. Together they use two processors; one after the other they would
-leave one of them idle for most of the time. What a half says is shown when it has ended, the
-half that ended first first.
+Each part is a process of pytest. One of the parts after another would leave processors idle for
+most of the time. What a part says is shown when it has ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
-HALVES = {"Spark": "not slow and spark", "all but Spark": "not slow and not spark"}
-PAUSE_SECONDS = 0.5
+# The longest first. Spark alone has two threads of its own.
+PARTS = {
+    "the engine": ["tests/engine", "-m", "not slow"],
+    "Spark": ["tests", "-m", "not slow and spark"],
+    "all else": ["tests", "--ignore=tests/engine", "-m", "not slow and not spark"],
+}
+AT_MOST = 3
 
 
-def start(marks: str, seed: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """One half, whose words go to the file."""
-    command = [sys.executable, "-m", "pytest", "-m", marks, "--seed", seed, "--durations=10"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:
+    """One part: its exit status, minutes, and what it says."""
+    command = [sys.executable, "-m", "pytest", *arguments, "--seed", seed, "--durations=10"]
+    began = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.returncode, (time.monotonic() - began) / 60, done.stdout
 
 
 def main() -> int:
-    """The exit status: 0 if both halves passed."""
+    """The exit status: 0 if all parts passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     seed = parser.parse_args().seed
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="quire-tests-") as folder:
-        outputs = {name: Path(folder, str(number)) for number, name in enumerate(HALVES)}
-        running: dict[str, subprocess.Popen[bytes]] = {}
-        began = time.monotonic()
-        try:
-            for name, marks in HALVES.items():
-                with outputs[name].open("wb") as output:
-                    running[name] = start(marks, seed, output)
-            while running:
-                time.sleep(PAUSE_SECONDS)
-                for name in [name for name, half in running.items() if half.poll() is not None]:
-                    failed |= running.pop(name).returncode
-                    minutes = (time.monotonic() - began) / 60
-                    print(f"\n{name}, {minutes:.1f} minutes:\n", flush=True)
-                    sys.stdout.buffer.write(outputs[name].read_bytes())
-                    sys.stdout.flush()
-        finally:
-            for half in running.values():
-                half.terminate()
-                half.wait()
+    with ThreadPoolExecutor(max(2, min(AT_MOST, os.cpu_count() or 1))) as pool:
+        parts = {pool.submit(run, arguments, seed): name for name, arguments in PARTS.items()}
+        for part in as_completed(parts):
+            status, minutes, said = part.result()
+            failed |= status
+            print(f"\nTests of {parts[part]}, {minutes:.1f} minutes:\n", flush=True)
+            sys.stdout.buffer.write(said)
+            sys.stdout.flush()
     return 1 if failed else 0
 
 

@@ -13,10 +13,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from quire.errors import QuireError
+
 from . import sink_queues
 from .batch_reader import BatchReader
 from .first_line import first_line
 from .options import WriteOptions, include_headers, read_options, write_options
+from .refused_stream import RefusedStream
 from .schema import check_source_schema, source_schema
 from .stream_reader import StreamReader
 from .writer import BatchWriter, StreamWriter
@@ -48,8 +51,11 @@ class QuireDataSource(DataSource):
         return BatchReader(read_options(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        check_source_schema(schema)
-        return StreamReader(read_options(self.options, streaming=True), schema)
+        try:
+            check_source_schema(schema)
+            return StreamReader(read_options(self.options, streaming=True), schema)
+        except QuireError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = write_options(self.options, streaming=False)
