@@ -3,8 +3,9 @@
 Where a disk syncs in 50 us, the interpreter decides. So each operation has two figures: the
 processor time of the whole process (its own and the system's, all threads), and the wall time of
 one call. Both are medians, of turns of 100 calls and of calls; a mean beside them shows what
-checkpoints and new journal segments add. Quire and SQLite run in one process, in turns; a ratio is
-taken within each run, and is the median of five runs.
+checkpoints and new journal segments add. Bytecodes that the interpreter executes for a call are
+counted too: they do not depend on the machine. Quire and SQLite run in one process, in turns; a
+ratio is taken within each run, and is the median of five runs.
 
 With `--before`, another checkout's Quire is measured by the same code, its runs in turns with this
 tree's. With `--no-sync` the journal is in memory, SQLite's synchronous is OFF, and nothing waits
@@ -70,6 +71,7 @@ def run(setting: Setting) -> list[Result]:
         _operations_table(found, 0, "Processor time of one operation, p50 of turns, us"),
         _operations_table(found, 1, "Wall time of one operation, p50, us"),
         _operations_table(found, 2, "Processor time of one operation, mean, us"),
+        _bytecodes_table(found),
         _threads_table(found),
     ]
 
@@ -157,6 +159,14 @@ def _operations_table(found: dict[str, list[Run]], which: int, title: str) -> Ta
             row += [*(f"{median(side):.1f}" for side in sides), f"{ratio:.2f}"]
         rows.append(row)
     return Table(title, ["operation", *_columns(found)], rows)
+
+
+def _bytecodes_table(found: dict[str, list[Run]]) -> Table:
+    rows: list[list[float | str]] = [
+        [WORDS[operation], *(f"{runs[0]['bytecodes'][operation]:,.0f}" for runs in found.values())]
+        for operation in OPERATIONS
+    ]
+    return Table("Bytecodes of one operation of Quire", ["operation", *found], rows)
 
 
 def _threads_table(found: dict[str, list[Run]]) -> Table:

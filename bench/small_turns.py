@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median
+from types import FrameType
 from typing import Any, NamedTuple
 
 import quire
@@ -24,6 +25,7 @@ __all__ = ["BATCH", "FLOOR", "OPERATIONS", "main"]
 OPERATIONS = ("put", "put_in_transaction", "get", "move", "put_and_roll_back")
 BATCH = 1_000  # messages of one transaction
 TURN = 100  # calls
+TRACED = 15  # calls
 SIDES = ("Quire", "SQLite")
 FLOOR = "bare turns"
 
@@ -47,6 +49,7 @@ def main() -> None:
         "compiled": bool(getattr(quire, "compiled", False)),
         "place": str(Path(quire.__file__).resolve().parents[1]),
         "operations": _operations(sides, int(turns)),
+        "bytecodes": _bytecodes(sides[0]),
         "batches": _batches(sides, max(3, int(turns) // 2)),
         "threads": _threads({**dict(zip(SIDES, sides, strict=True)), FLOOR: bare}, float(seconds)),
     }
@@ -74,6 +77,32 @@ def _operations(sides: list[Side], turns: int) -> dict[str, dict[str, Taken]]:
         }
         for operation in OPERATIONS
     }
+
+
+def _bytecodes(side: Side) -> dict[str, float]:
+    """How many bytecodes the interpreter executes for one call, the same on every machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    found = {}
+    for operation in OPERATIONS:
+        call, counts = getattr(side, operation), []
+        for _ in range(TRACED):
+            count, before = 0, sys.gettrace()
+            sys.settrace(trace)
+            try:
+                call()
+            finally:
+                sys.settrace(before)
+            counts.append(count)
+        found[operation] = median(counts)  # without what comes only now and then
+    side.drain()
+    return found
 
 
 def _middle(turns: list[float], calls: list[float]) -> Taken:
