@@ -81,7 +81,6 @@ from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     DEFAULT_LEASE_SECONDS,
     IDLE_JOURNAL_BYTES,
-    MAX_BLOCK_OVERHEAD_BYTES,
 )
 from quire.message import Messages
 from quire.writebuffer import WriteBuffers
@@ -590,11 +589,7 @@ def _context(opened: Opened) -> Context:
         light_bytes=min(
             buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2
         ),
-        light_messages=min(
-            buffers.light_messages,
-            options.large_limit_messages,
-            committer.inline_limit // (2 * MAX_BLOCK_OVERHEAD_BYTES),
-        ),
+        light_messages=min(buffers.light_messages, options.large_limit_messages),
     )
 
 

@@ -13,8 +13,6 @@ MAX_BLOCK_BYTES = (1 << 31) - (1 << 12)
 # What a message counts against its queue's capacity besides its bytes: its share of offsets,
 # headers and bookkeeping. It bounds the number of empty messages.
 MESSAGE_OVERHEAD_BYTES = 16
-# At most so much more than its charge takes a message that is a block of its own.
-MAX_BLOCK_OVERHEAD_BYTES = 512
 
 # Priority and group are stored in 16 bits.
 MAX_PRIORITY = 0xFFFF

@@ -119,8 +119,7 @@ class Committer:
         try:
             if groups:
                 self.reserve(groups, reserved)
-                if not light:
-                    extents = self.place(groups, self.inline_limit)
+                extents = self.place(groups, self.inline_limit)
             transaction.change = change = Commit(
                 self._state, self._reader, transaction.id, groups, taken, passed, entries
             )
