@@ -19,21 +19,14 @@ import quire
 from bench.memory_env import MemoryEnv
 from bench.payloads import as_list
 
-__all__ = ["THREADS", "QuireSide", "Side", "SqliteSide", "Threaded"]
+__all__ = ["THREADS", "QuireSide", "Side", "SqliteSide"]
 
 THREADS = 32
 QUEUES = ("first", "second", "third", "fourth")
 
 
-class Threaded(Protocol):
-    """What the threads repeat."""
-
-    def of_thread(self, number: int) -> Callable[[], object]:
-        """A put into the thread's own queue, in a transaction of its own."""
-
-
-class Side(Threaded, Protocol):
-    """One of the two; each method but for the last two is one transaction."""
+class Side(Protocol):
+    """One of the two; each method but for the last three is one transaction."""
 
     def put(self) -> object:
         """A message into the first queue, by the shortest way."""
@@ -58,6 +51,9 @@ class Side(Threaded, Protocol):
 
     def drain(self) -> None:
         """Empty the third and the fourth queue."""
+
+    def of_thread(self, number: int) -> Callable[[], object]:
+        """A put into the thread's own queue, in a transaction of its own."""
 
     def close(self) -> None: ...
 

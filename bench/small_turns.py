@@ -17,8 +17,9 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import quire
-from bench.bare_turns import BareTurns
-from bench.small_sides import THREADS, QuireSide, Side, SqliteSide, Threaded
+from bench.bare_group import BareGroup
+from bench.bare_loop import BareLoop
+from bench.small_sides import THREADS, QuireSide, Side, SqliteSide
 
 __all__ = ["BATCH", "FLOOR", "OPERATIONS", "main"]
 
@@ -27,7 +28,8 @@ BATCH = 1_000  # messages of one transaction
 TURN = 100  # calls
 TRACED = 15  # calls
 SIDES = ("Quire", "SQLite")
-FLOOR = "bare turns"
+FLOOR = "bare group"
+PAGES = 4096  # of its file
 
 
 class Taken(NamedTuple):
@@ -43,7 +45,6 @@ def main() -> None:
     folder, turns, seconds, seed, sync = sys.argv[1:]
     wanted: dict[str, Any] = {"sync": sync == "sync", "seed": int(seed)}
     sides: list[Side] = [side(Path(folder), **wanted) for side in (QuireSide, SqliteSide)]
-    bare = BareTurns(Path(folder), sync=wanted["sync"])
     _operations(sides, 2)  # warm-up
     found = {
         "compiled": bool(getattr(quire, "compiled", False)),
@@ -51,9 +52,8 @@ def main() -> None:
         "operations": _operations(sides, int(turns)),
         "bytecodes": _bytecodes(sides[0]),
         "batches": _batches(sides, max(3, int(turns) // 2)),
-        "threads": _threads({**dict(zip(SIDES, sides, strict=True)), FLOOR: bare}, float(seconds)),
+        "threads": _threads(sides, Path(folder), float(seconds), sync=wanted["sync"]),
     }
-    bare.close()
     for side in sides:
         side.close()
     print(json.dumps(found))
@@ -143,24 +143,38 @@ def _batch(call: Callable[[int], None]) -> Taken:
     return Taken(processor * 1e6 / BATCH, wall * 1e6 / BATCH)
 
 
-def _threads(sides: dict[str, Threaded], seconds: float) -> dict[str, tuple[float, float]]:
-    """Commits a second of the threads together, and the processor time of one in microseconds."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+def _threads(
+    sides: list[Side], folder: Path, seconds: float, *, sync: bool
+) -> dict[str, tuple[float, float]]:
+    """Commits a second of the threads together, and the processor time of one in microseconds.
+
+    Where there is a disk to wait for, of a bare group commit too.
+    """
+    measured = {name: side.of_thread for name, side in zip(SIDES, sides, strict=True)}
+    bare = BareLoop(folder / "bare", PAGES) if sync else None
+    if bare is not None:
+        group = BareGroup(bare)
+        measured[FLOOR] = lambda number: group.commit
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in measured}
     for _ in range(3):
-        for name, side in sides.items():
-            found[name].append(_together(side, seconds))
+        for name, of_thread in measured.items():
+            found[name].append(_together(of_thread, seconds))
+    if bare is not None:
+        bare.close()
     return {
         name: (median(rate for rate, _ in each), median(spent for _, spent in each))
         for name, each in found.items()
     }
 
 
-def _together(side: Threaded, seconds: float) -> tuple[float, float]:
+def _together(
+    of_thread: Callable[[int], Callable[[], object]], seconds: float
+) -> tuple[float, float]:
     stop, gate = threading.Event(), threading.Barrier(THREADS + 1)
     counts = [0] * THREADS
 
     def repeat(number: int) -> None:
-        commit, stopped, count = side.of_thread(number), stop.is_set, 0
+        commit, stopped, count = of_thread(number), stop.is_set, 0
         gate.wait()
         while not stopped():
             commit()
