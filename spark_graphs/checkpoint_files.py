@@ -15,6 +15,7 @@ import re
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument
 
+from .file_sync import sync_file, sync_names
 from .limits import LOG_ENTRIES_NEEDED
 
 _LOGS = ("offsets", "commits")
@@ -46,9 +47,9 @@ class CheckpointFiles:
                 "such as hdfs:, if that is not a path of this machine)"
             )
         if max(self._synced.values()) < 0:
-            found = self._env.list_directory(self._path)
-            self._sync_directory(self._path, [name for name in _IDENTITY if name in found])
-            self._sync_ancestors(self._path)
+            for name in _IDENTITY:
+                sync_file(self._env, f"{self._path}/{name}")
+            sync_names(self._env, self._path)
         for log in _LOGS:
             self._sync_log(log)
 
@@ -63,27 +64,11 @@ class CheckpointFiles:
             number for number in sorted(found)[-LOG_ENTRIES_NEEDED:] if number > self._synced[log]
         ]
         if new:
-            self._sync_directory(directory, [name for number in new for name in found[number]])
+            for number in new:
+                for name in found[number]:
+                    sync_file(self._env, f"{directory}/{name}")
+            self._env.sync_directory(directory)
             self._synced[log] = new[-1]
-
-    def _sync_ancestors(self, path: str) -> None:
-        """The directories above, which Spark makes where they are not there."""
-        while path != "/":
-            path = path.rpartition("/")[0] or "/"
-            try:
-                self._env.sync_directory(path)
-            except PermissionError:  # what this user may not look into it has not made
-                return
-
-    def _sync_directory(self, directory: str, names: list[str]) -> None:
-        """The files of these names, and the names themselves."""
-        for name in names:
-            file = self._env.open_file(f"{directory}/{name}")
-            try:
-                file.sync()
-            finally:
-                file.close()
-        self._env.sync_directory(directory)
 
 
 def _local_path(location: str) -> str | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from quire.env import Env, OsEnv
 
+from .file_sync import sync_file, sync_names
 from .limits import DIGEST_BITS, KNOWN_CHECKPOINTS
 
 UNKNOWN = 0  # the digest of an input that cannot be seen
@@ -83,16 +84,16 @@ class OffsetLog:
     def _sync(self, directory: str, batch_id: int) -> None:
         known = _known(directory, self._query_id)
         if known.last_batch < 0:
-            self._sync_file(f"{directory}/metadata")
+            sync_file(self._env, f"{directory}/metadata")
         if known.last_batch != batch_id - 1 and self._env.exists(
             f"{directory}/offsets/{batch_id - 1}"
         ):
-            self._sync_file(f"{directory}/offsets/{batch_id - 1}")
-        self._sync_file(f"{directory}/offsets/{batch_id}")
+            sync_file(self._env, f"{directory}/offsets/{batch_id - 1}")
+        sync_file(self._env, f"{directory}/offsets/{batch_id}")
         self._env.sync_directory(f"{directory}/offsets")
         self._sync_sources(f"{directory}/sources", known)
         if known.last_batch < 0:
-            self._sync_names(directory)
+            sync_names(self._env, directory)
         known.last_batch = batch_id
 
     def _sync_sources(self, sources: str, known: _Secured) -> None:
@@ -105,33 +106,12 @@ class OffsetLog:
             files = {f"{source}/{name}" for name in self._env.list_directory(source)}
             new = {path for path in files - known.source_files if _is_log_file(path)}
             for path in sorted(new):
-                self._sync_file(path)
+                sync_file(self._env, path)
             if new:
                 self._env.sync_directory(source)
             found |= files
         self._env.sync_directory(sources)
         known.source_files = found
-
-    def _sync_names(self, directory: str) -> None:
-        """The checkpoint's own name, and those of the directories that were made for it."""
-        self._env.sync_directory(directory)
-        parent, separator, _ = directory.rpartition("/")
-        while separator:
-            try:
-                self._env.sync_directory(parent or "/")
-            except PermissionError:
-                return  # not ours to read, so none of our names is new in it
-            parent, separator, _ = parent.rpartition("/")
-
-    def _sync_file(self, path: str) -> None:
-        try:
-            file = self._env.open_file(path)
-        except FileNotFoundError:
-            return  # Spark removes files that it does not need any more
-        try:
-            file.sync()
-        finally:
-            file.close()
 
     def _read(self, path: str) -> bytes:
         file = self._env.open_file(path, read_only=True)
