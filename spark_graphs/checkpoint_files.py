@@ -17,6 +17,7 @@ from quire.errors import InvalidArgument
 
 from .file_sync import sync_file, sync_names
 from .limits import LOG_ENTRIES_NEEDED
+from .options import local_path
 
 _LOGS = ("offsets", "commits")
 _IDENTITY = ("metadata", ".metadata.crc")  # the query's id
@@ -73,7 +74,7 @@ class CheckpointFiles:
 
 def _local_path(location: str) -> str | None:
     """The directory on this machine; None for a location that is elsewhere."""
-    path = re.sub("^file:(//)?", "", location)
+    path = local_path(location)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*:", path):
         return None
     if not path.startswith("/"):
