@@ -66,6 +66,7 @@ def run(setting: Setting) -> list[Result]:
     print(f"  {'compiled' if compiled else 'pure Python'}, {len(found['after'])} paired runs")
     return [
         *_ratios(found["after"], compiled=compiled),
+        *_floor(found["after"]),
         *_batch_figures(found["after"]),
         *_rates(found, compiled=compiled),
         _operations_table(found, 0, "Processor time of one operation, p50 of turns, us"),
@@ -112,6 +113,15 @@ def _ratios(runs: list[Run], *, compiled: bool) -> list[Figure]:
         name = f"{WORDS[operation]}: processor time to SQLite's"
         figures.append(Figure(name, _ratio(runs, "operations", operation, 0), "times", goal))
     return figures
+
+
+def _floor(runs: list[Run]) -> list[Figure]:
+    """What of SQLite's time a page takes that is written and synced by Python: no put is below."""
+    if runs[0].get("page") is None:
+        return []
+    share = median(each["page"][0] / each["operations"]["put"]["SQLite"][0] for each in runs)
+    name = "a page written and synced, nothing else: processor time to SQLite's put"
+    return [Figure(name, share, "times")]
 
 
 def _batch_figures(runs: list[Run]) -> list[Figure]:

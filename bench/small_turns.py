@@ -50,6 +50,7 @@ def main() -> None:
         "compiled": bool(getattr(quire, "compiled", False)),
         "place": str(Path(quire.__file__).resolve().parents[1]),
         "operations": _operations(sides, int(turns)),
+        "page": _bare_page(Path(folder), int(turns)) if wanted["sync"] else None,
         "bytecodes": _bytecodes(sides[0]),
         "batches": _batches(sides, max(3, int(turns) // 2)),
         "threads": _threads(sides, Path(folder), float(seconds), sync=wanted["sync"]),
@@ -77,6 +78,15 @@ def _operations(sides: list[Side], turns: int) -> dict[str, dict[str, Taken]]:
         }
         for operation in OPERATIONS
     }
+
+
+def _bare_page(folder: Path, turns: int) -> Taken:
+    """A page written and synced, and nothing else: the least that a commit can be in Python."""
+    bare = BareLoop(folder / "bare page", PAGES)
+    calls: list[float] = []
+    processor = [_repeat(bare.step, calls) for _ in range(turns)]
+    bare.close()
+    return _middle(processor, calls)
 
 
 def _bytecodes(side: Side) -> dict[str, float]:

@@ -8,14 +8,11 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from quire.arguments import (
-    NewQueue,
-    check_file_number,
     check_first,
     check_gaps,
-    check_key,
     check_keys,
     check_large,
     check_lease_id,
@@ -26,7 +23,6 @@ from quire.arguments import (
     check_names,
     check_owner,
     check_passed,
-    check_queue,
     check_queues,
     check_ranges,
     check_seconds,
@@ -77,19 +73,17 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.journal import Journal
-from quire.limits import (
-    DEFAULT_CAPACITY_BYTES,
-    DEFAULT_LEASE_SECONDS,
-    IDLE_JOURNAL_BYTES,
-)
+from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.message import Messages
+from quire.single_calls import SingleCalls
+from quire.store import Store
 from quire.writebuffer import WriteBuffers
 
 from .layout import Layout
 from .options import Options
 
 
-class EmbeddedStore:
+class EmbeddedStore(SingleCalls):
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
 
     role = "owner"
@@ -253,23 +247,6 @@ class EmbeddedStore:
 
     # Queues
 
-    def create_queue(
-        self,
-        name: str,
-        kind: Literal["topic", "work"] = "topic",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
-        max_messages: int | None = None,
-        data_file: int | None = None,
-    ) -> QueueInfo:
-        """Make a queue. `capacity` in bytes: payloads, attributes and 16 bytes a message, as they
-        were put, also where a large transaction's file is compressed.
-
-        `data_file`: the number of the data file that it keeps its blocks in; by default the store
-        takes one by the queue's name. Raises QueueExists, InvalidArgument.
-        """
-        check_queue(name, kind, capacity, max_messages)
-        return self._create([NewQueue(name, kind, capacity, max_messages, data_file)])[0]
-
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         """Make many queues with one commit: all of them, or none.
 
@@ -277,17 +254,15 @@ class EmbeddedStore:
         "work"}`. Raises QueueExists, InvalidArgument, also where they do not fit one journal
         record (some 200 bytes each).
         """
-        return self._create(check_queues(queues))
-
-    def _create(self, queues: list[NewQueue]) -> list[QueueInfo]:
         state = self._state()
         files = len(self._opened.places.managers)
-        for index, queue in enumerate(queues):
-            if check_file_number(queue.data_file, files) is None:
-                queues[index] = queue._replace(data_file=file_for(queue.name, files))
-        if queues:
-            self._definitions.create(queues)
-        return [state.queue(queue.name).info() for queue in queues]
+        given = check_queues(queues, files)
+        for index, queue in enumerate(given):
+            if queue.data_file is None:
+                given[index] = queue._replace(data_file=file_for(queue.name, files))
+        if given:
+            self._definitions.create(given)
+        return [state.queue(queue.name).info() for queue in given]
 
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
@@ -319,10 +294,6 @@ class EmbeddedStore:
             return [queue.info() for _, queue in sorted(state.names.items())]
         return [queue.info() for queue in [state.queue(name) for name in check_names(names)]]
 
-    def queue(self, name: str) -> QueueInfo:
-        """One queue. Raises QueueNotFound."""
-        return self._state().queue(name).info()
-
     def positions(self, name: str) -> tuple[int, int]:
         """(the first position that is kept, the position the next message gets)."""
         queue = self._state().queue(name)
@@ -339,15 +310,6 @@ class EmbeddedStore:
         return self._state().queue(name).listing(check_passed(start), check_limit(limit))
 
     # Subscriptions
-
-    def subscribe(
-        self, queue: str, subscription: str, start: Literal["earliest", "latest"] | int = "earliest"
-    ) -> SubscriptionInfo:
-        """Make a durable subscription of a topic; if there is one of the name, it stays as it is.
-
-        `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
-        """
-        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
 
     def subscribe_many(
         self, subscription: str, starts: Mapping[str, Literal["earliest", "latest"] | int]
@@ -464,30 +426,12 @@ class EmbeddedStore:
         hidden = None if subscription is None else queue.subscription(subscription)
         return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
 
-    def ledger(self, key: str) -> int | None:
-        """The last version committed for the key (see `Transaction.record`), or None."""
-        return self._state().ledger.get(check_key(key))
-
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         """The same of many keys, in one call; without those for which there is none."""
         ledger = self._state().ledger
         return {key: ledger[key] for key in check_keys(keys) if key in ledger}
 
     # Leases
-
-    def lease(
-        self,
-        queue: str,
-        start: int,
-        end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> Lease:
-        """Pin the messages [start, end) where they are, for `PieceReader`. Raises PositionLost.
-
-        With `gaps` messages that are gone are left out instead.
-        """
-        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
     def lease_many(
         self,
@@ -530,12 +474,6 @@ class EmbeddedStore:
         """Read and check all that the store holds; commits go on meanwhile."""
         self._state()
         return verify(self._opened, self._context, self._checkpointer)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     # Inside
 
@@ -656,3 +594,7 @@ def _not_opened(layout: Layout, error: OSError) -> StoreFailed:
         errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
     }.get(error.errno or 0, "")
     return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")
+
+
+if TYPE_CHECKING:
+    _embedded: type[Store] = EmbeddedStore

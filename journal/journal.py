@@ -110,6 +110,7 @@ class Journal:
         self._zeros = memoryview(bytes(self._page_size))
         self._buffer = env.aligned_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
         self._room = min(len(self._buffer), self._segment_bytes - self._page_size)
+        self._room_for_one = self._room - GROUP_HEADER_BYTES
         self._generation = _next_generation(env, found.generation)
         self._last_lsn = found.last_lsn
         # How many bytes of groups may come before it is asked again; raises DiskFull.
@@ -245,15 +246,14 @@ class Journal:
         """
         if self._refusal is not None:
             self._refuse()
-        first = records[0] if records else b""
-        length = len(first)
+        count = len(records)
         if (
-            len(records) == 1
-            and type(first) is bytearray
+            count == 1
+            and type(first := records[0]) is bytearray
+            and RECORD_HEADER_BYTES <= (length := len(first)) < self._room_for_one
             and not length & 7
-            and length < self._room - GROUP_HEADER_BYTES
         ):  # as most groups are
-            if length < RECORD_HEADER_BYTES or _record_length(first)[0] != length:
+            if _record_length(first)[0] != length:
                 raise _no_record(length)
             buffer = self._buffer
             end = GROUP_HEADER_BYTES + length
@@ -269,7 +269,7 @@ class Journal:
         lsn = self._base + offset
         _put_fields(
             buffer, 8, GROUP_MAGIC, VERSION, 0, self._generation, self._store_id, lsn,
-            self._last_lsn, end - GROUP_HEADER_BYTES, len(records), 0,
+            self._last_lsn, end - GROUP_HEADER_BYTES, count, 0,
         )  # fmt: skip
         _put_checksum(buffer, 0, checksum(buffer[8:end]))
         try:
@@ -502,6 +502,7 @@ class Journal:
             room *= 2
         self._buffer = self._env.aligned_buffer(room)
         self._room = min(room, self._segment_bytes - self._page_size)
+        self._room_for_one = self._room - GROUP_HEADER_BYTES
         return self._buffer
 
     def _find_room(self, group_bytes: int, relieving: bool) -> None:

@@ -261,14 +261,17 @@ class NewQueue(NamedTuple):
     data_file: int | None = None
 
 
-def check_queues(queues: object) -> list[NewQueue]:
-    """What `create_queues` takes: names, and mappings of what `create_queue` takes."""
+def check_queues(queues: object, files: int | None = None) -> list[NewQueue]:
+    """What `create_queues` takes: names, and mappings of what `create_queue` takes.
+
+    `files`: how many data files the store has, if that is known.
+    """
     if isinstance(queues, (str, bytes, Mapping)) or not isinstance(queues, Iterable):
         raise InvalidArgument(f"queues {queues!r:.100}: give several names, or mappings")
-    return [_new_queue(given) for given in queues]
+    return [_new_queue(given, files) for given in queues]
 
 
-def _new_queue(given: object) -> NewQueue:
+def _new_queue(given: object, files: int | None) -> NewQueue:
     fields = given if isinstance(given, Mapping) else {"name": given}
     unknown = [field for field in fields if field not in NewQueue._fields]
     if unknown:
@@ -276,7 +279,7 @@ def _new_queue(given: object) -> NewQueue:
         raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100} is none of {known}")
     queue = NewQueue(**{"name": "", **fields})
     check_queue(*queue[:4])
-    check_file_number(queue.data_file)
+    check_file_number(queue.data_file, files)
     return queue
 
 

@@ -13,7 +13,6 @@ from quire.message import Messages
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from quire.engine import EmbeddedStore
     from quire.info import (
         CatalogItem,
         Lease,
@@ -311,7 +310,3 @@ class Store(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-
-
-if TYPE_CHECKING:
-    _embedded: type[Store] = EmbeddedStore

@@ -12,7 +12,6 @@ from quire.arguments import Bytes
 from quire.message import Message, Messages
 
 if TYPE_CHECKING:
-    from quire.engine import EmbeddedTransaction
     from quire.message_id import MessageId, MessageIds
 
 Payloads: TypeAlias = Sequence[Bytes] | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
@@ -191,7 +190,3 @@ class Transaction(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-
-
-if TYPE_CHECKING:
-    _embedded: type[Transaction] = EmbeddedTransaction

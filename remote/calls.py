@@ -9,16 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quire.arguments import (
-    check_capacity,
-    check_file_number,
     check_first,
     check_gaps,
-    check_key,
     check_keys,
-    check_kind,
     check_lease_id,
     check_limit,
-    check_max_kept,
     check_max_messages,
     check_name,
     check_names,
@@ -66,19 +61,6 @@ def _subscription(arguments: Header) -> str:
 
 
 CALLS: Final[Mapping[str, Call]] = {
-    "create_queue": _call(
-        "name kind capacity max_messages data_file",
-        lambda store, a: info_json(
-            store.create_queue(
-                _queue(a, "name"),
-                check_kind(a["kind"]),
-                check_capacity(a["capacity"]),
-                check_max_kept(a["max_messages"]),
-                check_file_number(a["data_file"]),
-            )
-        ),
-        changes=True,
-    ),
     "create_queues": _call(
         "queues",
         lambda store, a: infos_json(
@@ -94,7 +76,6 @@ CALLS: Final[Mapping[str, Call]] = {
             store.queues(None if a["names"] is None else check_names(a["names"]))
         ),
     ),
-    "queue": _call("name", lambda store, a: info_json(store.queue(_queue(a, "name")))),
     "positions": _call("name", lambda store, a: list(store.positions(_queue(a, "name")))),
     "records": _call(
         "name start limit",
@@ -128,7 +109,6 @@ CALLS: Final[Mapping[str, Call]] = {
         changes=True,
     ),
     "recover": _call("", lambda store, a: infos_json(store.recover())),
-    "ledger": _call("key", lambda store, a: store.ledger(check_key(a["key"]))),
     "ledger_many": _call("keys", lambda store, a: store.ledger_many(check_keys(a["keys"]))),
     "lease_many": _call(
         "ranges seconds gaps",

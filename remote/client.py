@@ -12,17 +12,13 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sized
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from quire.arguments import (
     Bytes,
-    QueueKind,
     Start,
-    check_file_number,
     check_first,
     check_gaps,
-    check_key,
     check_keys,
     check_large,
     check_lease_id,
@@ -33,7 +29,6 @@ from quire.arguments import (
     check_names,
     check_owner,
     check_passed,
-    check_queue,
     check_queues,
     check_ranges,
     check_seconds,
@@ -43,6 +38,7 @@ from quire.arguments import (
     check_type,
     check_xid,
 )
+from quire.documented import documented_by
 from quire.errors import QueueNotFound, RemoteError
 from quire.info import (
     CatalogItem,
@@ -54,8 +50,9 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.message import Messages
+from quire.single_calls import SingleCalls
 from quire.store import Status, Store
 
 from .calls import BROWSE, CALLS
@@ -63,7 +60,6 @@ from .channel import StreamEnded
 from .connection import Connection
 from .deciding import decide
 from .delivery import read_messages
-from .documented import documented_by
 from .protocol import Decision, Frame
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
@@ -74,7 +70,7 @@ _LONG: Final = frozenset({BROWSE, "checkpoint", "verify"})  # worth being interr
 
 
 @documented_by(Store)
-class RemoteStore:
+class RemoteStore(SingleCalls):
     """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
 
     role: Final = "joined"
@@ -107,17 +103,6 @@ class RemoteStore:
             stacklevel=2,
         )
 
-    def __enter__(self) -> RemoteStore:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<RemoteStore {self.path}, owned by process {self.owner_process_id}>"
 
@@ -127,25 +112,6 @@ class RemoteStore:
         return read(bool, self._call("failed"))
 
     # Queues and subscriptions
-
-    def create_queue(
-        self,
-        name: str,
-        kind: QueueKind = "topic",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
-        max_messages: int | None = None,
-        data_file: int | None = None,
-    ) -> QueueInfo:
-        check_queue(name, kind, capacity, max_messages)
-        answer = self._call(
-            "create_queue",
-            name=name,
-            kind=kind,
-            capacity=capacity,
-            max_messages=max_messages,
-            data_file=check_file_number(data_file),
-        )
-        return read(QueueInfo, answer)
 
     def create_queues(self, queues: Iterable[str | Mapping[str, object]]) -> list[QueueInfo]:
         given = [queue._asdict() for queue in check_queues(queues)]
@@ -161,9 +127,6 @@ class RemoteStore:
             return found
         self._known_queues.update(asked)
         return _one_for_each(asked, found)
-
-    def queue(self, name: str) -> QueueInfo:
-        return read(QueueInfo, self._call("queue", name=check_name(name, "queue")))
 
     def drop_queue(self, name: str) -> None:
         self._known_queues.discard(check_name(name, "queue"))
@@ -183,11 +146,6 @@ class RemoteStore:
             limit=check_limit(limit),
         )
         return read_list(QueueRecord, answer)
-
-    def subscribe(
-        self, queue: str, subscription: str, start: Start = "earliest"
-    ) -> SubscriptionInfo:
-        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
 
     def subscribe_many(
         self, subscription: str, starts: Mapping[str, Start]
@@ -281,23 +239,9 @@ class RemoteStore:
 
     # Leases, the ledger
 
-    def ledger(self, key: str) -> int | None:
-        value = self._call("ledger", key=check_key(key))
-        return None if value is None else read(int, value)
-
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         found = read(dict, self._call("ledger_many", keys=check_keys(keys)))
         return {key: read(int, version) for key, version in found.items()}
-
-    def lease(
-        self,
-        queue: str,
-        start: int,
-        end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> Lease:
-        return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
     def lease_many(
         self,

@@ -39,6 +39,7 @@ from quire.arguments import (
     check_version,
     check_xid,
 )
+from quire.documented import documented_by
 from quire.errors import (
     QuireError,
     TransactionAborted,
@@ -53,7 +54,6 @@ from quire.transaction import Payloads, Transaction
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_messages
-from .documented import documented_by
 from .protocol import Decision, Frame, Header, field
 from .put_buffer import PutBuffer, PutRequest
 

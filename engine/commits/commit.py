@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.engine.queues.queue import Taken
-from quire.engine.queues.state import QueueParts, State
+from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Groups, Read, pack
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
@@ -19,13 +19,13 @@ _put_id_and_time = format.ID_AND_TIME.pack_into
 class Commit:
     """A COMMIT record and what it means. `record` gets its ids and time in `place`.
 
-    `groups`: blocks and parts by queue, the control records in their charges. `taken` are the
-    messages that were got, `passed` what else counts as read.
+    `packed`: the control records are in the charges. `reads` are the messages that were got, and
+    what else counts as read.
     """
 
     __slots__ = (
-        "_blocks", "_entries", "_groups", "_messages", "_reader", "_reads", "_state", "_time_us",
-        "_transaction_id", "applied", "first_id", "record",
+        "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
+        "_time_us", "_transaction_id", "applied", "first_id", "record",
     )  # fmt: skip
 
     def __init__(
@@ -33,42 +33,37 @@ class Commit:
         state: State,
         reader: BlockReader,
         transaction_id: int,
-        groups: Groups,
-        taken: Sequence[Taken] = (),
-        passed: Sequence[Read] = (),
+        packed: Packed[Queue],
+        reads: Sequence[Read | Taken] = (),
         entries: Sequence[Entry] = (),
     ) -> None:
+        self.applied = False
+        self.record, self._head, self._groups, self._blocks, self._messages = packed
         self._state = state
         self._reader = reader
         self._transaction_id = transaction_id
-        self._reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
+        self._reads = reads
         self._entries = entries
-        self.applied = False
         self.first_id = self._time_us = 0
-        self.record, self._blocks, self._messages = pack(
-            transaction_id, groups, self._reads, entries
-        )
-        self._groups: QueueParts = groups  # type: ignore[assignment]  # there are parts only, now
 
     def place(self) -> None:
         if self._entries:
             self._state.place_entries(self._entries)
-        self.first_id, self._time_us = self._state.take_ids(self._messages)
-        record = self.record
-        head = record[0] if isinstance(record, tuple) else record
-        assert isinstance(head, bytearray)
-        _put_id_and_time(head, ID_AND_TIME_OFFSET, self.first_id, self._time_us)
+        self.first_id, self._time_us = first_id, time_us = self._state.take_ids(self._messages)
+        _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
 
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
         self._state.unplace_entries(self._entries)
 
     def apply(self, address: int) -> None:
+        remember = self._reader.remember
         for offset, data in self._blocks:
-            self._reader.remember(address + offset, data)
-        self._state.fold.commit(
-            self._groups, self._reads, self._entries, self.first_id, self._time_us, address,
-            True, self._transaction_id,
+            remember(address + offset, data)
+        state, entries = self._state, self._entries
+        state.fold.commit(
+            self._groups, self._reads, entries, self.first_id, self._time_us, address, True,
+            self._transaction_id,
         )  # fmt: skip
-        if self._entries:
-            self._state.unplace_entries(self._entries)
+        if entries:
+            state.unplace_entries(entries)

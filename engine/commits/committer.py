@@ -16,17 +16,17 @@ The order of a commit (DESIGN: one write, one sync):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from quire.block import EncodedBlock, encode_one
+from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import Entry, Part, Read
+from quire.engine.records.commit_record import Entry, Packed, Part, Read, pack, pack_light
 from quire.errors import QueueNotFound
 from quire.journal import Journal
 from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -34,7 +34,7 @@ from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from .adoptions import Adoptions
 from .commit import Commit
 from .sequencer import Sequencer
-from .written import CONTROL_BYTES, Written
+from .written import Written
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
@@ -84,15 +84,16 @@ class Committer:
     ) -> None:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
+        reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         if not state.strategy.locks_queues and (
-            (not passed and _all_known(taken)) or state.at_hand([*taken, *passed])
+            not reads or (not passed and _all_known(taken)) or state.at_hand(reads)
         ):
-            self._commit(transaction, written, taken, passed, entries, light)
+            self._commit(transaction, written, reads, entries, light)
             return
         with ExitStack() as held:
             self.lock_all(written, held)
-            held.enter_context(state.releasing([*taken, *passed]))
-            self._commit(transaction, written, taken, passed, entries, light)
+            held.enter_context(state.releasing(reads))
+            self._commit(transaction, written, reads, entries, light)
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -104,24 +105,28 @@ class Committer:
         self,
         transaction: Committing,
         written: Collection[Written],
-        taken: Sequence[Taken],
-        passed: Sequence[Read],
+        reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         light: bool,
     ) -> None:
-        groups: Pieces
-        if light:
-            groups = [(part.queue, [part.only_block()]) for part in written]
-        else:
-            groups = self.encode(written)
+        transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
+        packed: Packed[Queue] | None = None
+        if light:
+            packed = pack_light(transaction_id, written, reads, entries)
+            light = len(packed[0]) <= self.inline_limit
         try:
-            if groups:
+            if light and packed is not None:
+                if written:
+                    self.reserve(packed[2], reserved)
+            else:
+                groups = self.encode(written)
                 self.reserve(groups, reserved)
                 extents = self.place(groups, self.inline_limit)
+                packed = pack(transaction_id, groups, reads, entries)
             transaction.change = change = Commit(
-                self._state, self._reader, transaction.id, groups, taken, passed, entries
+                self._state, self._reader, transaction_id, packed, reads, entries
             )
             self.sequencer.submit(change)
         except BaseException:
@@ -138,8 +143,8 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        block = EncodedBlock(encode_one(payload), 1, charge + CONTROL_BYTES, len(payload))
-        change = Commit(self._state, self._reader, 0, [(queue, [block])])
+        written = Written(queue, charge, 1, payload, None)
+        change = Commit(self._state, self._reader, 0, pack_light(0, (written,), (), ()))
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
@@ -161,8 +166,9 @@ class Committer:
         groups: Pieces = []
         unsynced: list[Written] = []
         for part in written:
-            if part.payload is not None:
-                groups.append((part.queue, [part.only_block()]))
+            only = part.only_block()
+            if only is not None:
+                groups.append((part.queue, [only]))
             elif part.count:
                 with self.sequencer.writing_file():
                     groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
@@ -175,7 +181,7 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, groups: Pieces, reserved: list[Queue]) -> None:
+    def reserve(self, groups: Iterable[tuple[Queue, object]], reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
         for queue, _ in groups:
             with queue.lock:
@@ -197,15 +203,17 @@ class Committer:
 
         What was spilled before is durable then too. Blocks that are placed become parts.
         """
-        size = spilled = 0
-        for _, pieces in groups:
+        size = 0
+        spilled: set[int] = set()  # to these files
+        for queue, pieces in groups:
             for piece in pieces:
-                if type(piece) is EncodedBlock:
+                if isinstance(piece, EncodedBlock):
                     size += len(piece.data)
-                else:
-                    spilled += 1
+                elif piece.kind == format.DATA:
+                    spilled.add(queue.data_file)
         if spilled:
-            self._sync_spilled(groups)
+            with self.sequencer.fail_stop("writing blocks"):
+                self._places.sync(spilled)
         if size <= inline_limit:
             return ()
         by_file: dict[int, list[bytes | bytearray]] = {}
@@ -224,16 +232,6 @@ class Committer:
                     pages[queue.data_file] = page + places.pages_for(part.length)
                     pieces[index] = part
         return extents.values()
-
-    def _sync_spilled(self, groups: Pieces) -> None:
-        files = {
-            queue.data_file
-            for queue, pieces in groups
-            if any(isinstance(p, Part) and p.kind == format.DATA for p in pieces)
-        }
-        if files:
-            with self.sequencer.fail_stop("writing blocks"):
-                self._places.sync(files)
 
     def undo(self, reserved: list[Queue], extents: Collection[Extent]) -> None:
         """The record was not written: undo steps 2 and 3."""

@@ -32,13 +32,7 @@ from itertools import pairwise
 from typing import Final, Protocol, cast
 
 from quire.engine.records.relieving import relieves
-from quire.errors import (
-    AlreadyCommitted,
-    DiskFull,
-    StoreFailed,
-    TransactionNotFound,
-    XidExists,
-)
+from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GROUP_BYTES
 

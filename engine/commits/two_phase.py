@@ -14,9 +14,9 @@ from typing import Protocol, cast
 from quire.engine.pages.places import Extent
 from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
-from quire.engine.queues.state import QueueParts, State
+from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.commit_record import Entry, Read
+from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.prepared_record import (
     DecisionRecord,
     PrepareRecord,
@@ -153,7 +153,7 @@ class TwoPhase:
         try:
             committer.reserve(pieces, reserved)
             extents = committer.place(pieces, inline_limit=0)
-            groups = cast("QueueParts", pieces)  # there are no blocks any more
+            groups = cast("list[tuple[Queue, list[Part]]]", pieces)  # there are no blocks any more
             record = PrepareRecord(
                 xid,
                 taken,

@@ -7,18 +7,15 @@ transaction is large, in files (`flush`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from quire.block import EncodedBlock, encode_one
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part
-from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.limits import CONTROL_BYTES
 from quire.ltds import LtdsInfo, LtdsWriter
 from quire.message import Fields
 from quire.writebuffer import QueueBuffer
-
-CONTROL_BYTES: Final = OPEN_BYTES + COMMIT_BYTES
 
 Piece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
 
@@ -36,7 +33,7 @@ class Written:
                  "first_id", "held", "payload", "placed", "queue", "unsynced")  # fmt: skip
 
     def __init__(
-        self, queue: Queue, charge: int, count: int, payload: bytes | None, fields: Fields | None
+        self, queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
     ) -> None:
         self.queue = queue
         self.charge = charge
@@ -49,16 +46,16 @@ class Written:
 
     def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:
         """Use the write buffer from now on; the lone message moves there."""
-        self._buffer = buffer
         self._new_file = new_file
         self._writer: LtdsWriter | None = None
         self.placed: list[Piece] = []  # what follows is in the buffer
         self.adopted: frozenset[int] = frozenset()
         self.unsynced = False
-        if self.payload is not None:
+        if self.count:
             buffer.builder.append(self.payload, self.fields, self.charge)
             buffer.account.grow(self.charge, self.count)
-            self.payload = self.fields = None
+            self.payload, self.fields = b"", None
+        self._buffer = buffer
 
     @property
     def buffer(self) -> QueueBuffer:
@@ -66,9 +63,10 @@ class Written:
         assert self._buffer is not None
         return self._buffer
 
-    def only_block(self) -> EncodedBlock:
+    def only_block(self) -> EncodedBlock | None:
         """The lone message, ready to be committed; it bears the control records."""
-        assert self.payload is not None
+        if self._buffer is not None:
+            return None
         data = encode_one(self.payload, self.fields)
         return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
 

@@ -47,12 +47,12 @@ class FreeSpace:
             )
         self._lock = Lock()
         self._reserved_pages = reserved_pages
-        self._total_pages = total_pages
-        self._free_pages = 0
+        self.total_pages = total_pages
+        self.free_pages = 0
         self._length_by_first = SortedDict()  # the free extents: first page -> pages
         self._by_length = SortedList()  # the same as (pages, first page)
-        self._pending = IntervalSet()
-        self._deferred = IntervalSet()
+        self.pending = IntervalSet()
+        self.deferred = IntervalSet()
         self._pins = SortedDict()  # (first page, pages) -> how often it is pinned
         self._longest_pin = 0  # no pin has more pages; bounds the search for overlapping ones
         if total_pages > reserved_pages:
@@ -70,11 +70,11 @@ class FreeSpace:
             raise StoreCorrupt(f"free extents have shape {extents.shape} instead of (n, 2)")
         merged = _checked(extents, reserved_pages, total_pages)
         result = cls(reserved_pages, reserved_pages=reserved_pages)
-        result._total_pages = total_pages
+        result.total_pages = total_pages
         firsts, lengths = merged[:, 0].tolist(), merged[:, 1].tolist()
         result._length_by_first.update(zip(firsts, lengths, strict=True))
         result._by_length.update(zip(lengths, firsts, strict=True))
-        result._free_pages = sum(lengths)
+        result.free_pages = sum(lengths)
         return result
 
     # Taking pages
@@ -91,16 +91,16 @@ class FreeSpace:
             first: int | None = min((candidate for _, candidate in fitting), default=None)
             if first is not None:
                 self._take(first, first + pages)
-                self._pending.add(first, first + pages)
+                self.pending.add(first, first + pages)
             return first
 
     def allocate_at(self, first: int, pages: int) -> bool:
         """Take exactly these pages, pending, if they are free."""
         with self._lock:
-            if first + pages > self._total_pages or not self._is_free(first, first + pages):
+            if first + pages > self.total_pages or not self._is_free(first, first + pages):
                 return False
             self._take(first, first + pages)
-            self._pending.add(first, first + pages)
+            self.pending.add(first, first + pages)
             return True
 
     def commit(self, first: int, pages: int) -> None:
@@ -124,8 +124,8 @@ class FreeSpace:
 
     def claim_or_grow(self, first: int, pages: int) -> None:
         """The same for pages that may lie beyond what the file had as yet."""
-        if first + pages > self._total_pages:
-            self.grow(first + pages - self._total_pages)
+        if first + pages > self.total_pages:
+            self.grow(first + pages - self.total_pages)
         self.claim(first, pages)
 
     # Giving pages back
@@ -135,9 +135,9 @@ class FreeSpace:
         with self._lock:
             self._check_range("free", first, pages)
             end = first + pages
-            if self._overlaps_free(first, end) or self._deferred.overlaps(first, end):
+            if self._overlaps_free(first, end) or self.deferred.overlaps(first, end):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but are free already")
-            if self._pending.overlaps(first, end):
+            if self.pending.overlaps(first, end):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are freed but not committed yet")
             self._release(first, end)
 
@@ -168,8 +168,8 @@ class FreeSpace:
             del self._pins[key]
             if not self._pins:
                 self._longest_pin = 0
-            for lo, hi in self._deferred.intersection(first, first + pages):
-                self._deferred.remove(lo, hi)
+            for lo, hi in self.deferred.intersection(first, first + pages):
+                self.deferred.remove(lo, hi)
                 self._release(lo, hi)
 
     # The size of the file
@@ -179,50 +179,32 @@ class FreeSpace:
         if pages < 1:
             raise InvalidArgument(f"cannot grow by {pages} pages: grow by 1 or more")
         with self._lock:
-            self._put(self._total_pages, self._total_pages + pages)
-            self._total_pages += pages
-            return self._total_pages
+            self._put(self.total_pages, self.total_pages + pages)
+            self.total_pages += pages
+            return self.total_pages
 
     def shrink_tail(self) -> int:
         """Drop the free extent at the end of the file, if there is one; the new page count."""
         with self._lock:
             end = self._end_in_use()
-            if end < self._total_pages:
-                self._take(end, self._total_pages)
-                self._total_pages = end
+            if end < self.total_pages:
+                self._take(end, self.total_pages)
+                self.total_pages = end
             return end
 
     # Questions
 
     @property
-    def total_pages(self) -> int:
-        """All pages of the file, with the reserved ones."""
-        return self._total_pages
-
-    @property
-    def free_pages(self) -> int:
-        """Pages that `allocate` may hand out now."""
-        return self._free_pages
-
-    @property
-    def pending_pages(self) -> int:
-        return self._pending.total
-
-    @property
-    def deferred_pages(self) -> int:
-        return self._deferred.total
-
-    @property
     def fragments(self) -> int:
         """In how many extents a checkpoint shows what is free, at most."""
-        return len(self._by_length) + len(self._pending) + len(self._deferred)
+        return len(self._by_length) + len(self.pending) + len(self.deferred)
 
     @property
     def used_pages(self) -> int:
         """Pages in use for good: allocated and committed, or claimed."""
         with self._lock:
-            unused = self._free_pages + self._pending.total + self._deferred.total
-            return self._total_pages - self._reserved_pages - unused
+            unused = self.free_pages + self.pending.total + self.deferred.total
+            return self.total_pages - self._reserved_pages - unused
 
     @property
     def end_in_use(self) -> int:
@@ -249,9 +231,9 @@ class FreeSpace:
         The extents are rows (first page, pages), ascending and coalesced, as for `from_extents`.
         """
         with self._lock:
-            total_pages = self._total_pages
+            total_pages = self.total_pages
             by_length = list(self._by_length)
-            withheld = [*self._pending, *self._deferred]
+            withheld = [*self.pending, *self.deferred]
         by_length += [(hi - lo, lo) for lo, hi in withheld]
         return total_pages, _coalesced(_rows(by_length))
 
@@ -260,10 +242,10 @@ class FreeSpace:
     def _check_range(self, doing: str, first: int, pages: int) -> None:
         if pages < 1:
             raise InvalidArgument(f"cannot {doing} {pages} pages: name 1 or more")
-        if first < self._reserved_pages or first + pages > self._total_pages:
+        if first < self._reserved_pages or first + pages > self.total_pages:
             raise StoreCorrupt(
                 f"cannot {doing} pages {_shown(first, pages)}: the file has pages"
-                f" {self._reserved_pages} to {self._total_pages - 1}"
+                f" {self._reserved_pages} to {self.total_pages - 1}"
             )
 
     def _extent_at_or_before(self, page: int) -> tuple[int, int] | None:
@@ -283,8 +265,8 @@ class FreeSpace:
         return extent is not None and extent[1] > first
 
     def _end_in_use(self) -> int:
-        last = self._extent_at_or_before(self._total_pages)
-        return self._total_pages if last is None or last[1] < self._total_pages else last[0]
+        last = self._extent_at_or_before(self.total_pages)
+        return self.total_pages if last is None or last[1] < self.total_pages else last[0]
 
     def _take(self, first: int, end: int) -> None:
         """Cut [first, end) out of the free extent that holds it."""
@@ -296,11 +278,11 @@ class FreeSpace:
             self._keep(extent[0], first)
         if end < extent[1]:
             self._keep(end, extent[1])
-        self._free_pages -= end - first
+        self.free_pages -= end - first
 
     def _put(self, first: int, end: int) -> None:
         """Make [first, end) free, joined with the free extents that it touches."""
-        self._free_pages += end - first
+        self.free_pages += end - first
         before = self._extent_at_or_before(first)
         if before is not None and before[1] == first:
             self._drop(*before)
@@ -321,9 +303,9 @@ class FreeSpace:
 
     def _take_pending(self, doing: str, first: int, pages: int) -> None:
         self._check_range(doing, first, pages)
-        if not self._pending.covers(first, first + pages):
+        if not self.pending.covers(first, first + pages):
             raise StoreCorrupt(f"cannot {doing} pages {_shown(first, pages)}: they are not pending")
-        self._pending.remove(first, first + pages)
+        self.pending.remove(first, first + pages)
 
     def _release(self, first: int, end: int) -> None:
         """Free what no pin covers of [first, end), defer the rest."""
@@ -332,7 +314,7 @@ class FreeSpace:
             return
         pinned = IntervalSet.from_list(self._pinned_parts(first, end))
         for lo, hi in pinned:
-            self._deferred.add(lo, hi)
+            self.deferred.add(lo, hi)
         for lo, hi in pinned.gaps(first, end):
             self._put(lo, hi)
 

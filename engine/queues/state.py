@@ -15,7 +15,7 @@ from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.catalog import CatalogChange
-from quire.engine.records.commit_record import Entry, Part, Read
+from quire.engine.records.commit_record import Entry, Read
 from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
 from quire.engine.records.fold import Fold
 from quire.engine.records.prepared_record import PrepareRecord
@@ -26,8 +26,6 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from .prepared import PreparedTransactions
 from .queue import Queue, Reading, Taken
 from .subscription import Subscription
-
-QueueParts = list[tuple[Queue, list[Part]]]
 
 
 class State:

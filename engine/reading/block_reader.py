@@ -82,11 +82,6 @@ class BlockReader:
             if key[0] < 0 and key[1] == ltds_id:
                 self._blocks.forget(key)
 
-    @property
-    def cached_bytes(self) -> int:
-        """What the blocks in memory take."""
-        return self._fresh.size_bytes + self._blocks.size_bytes
-
     # Reading
 
     def deliver(self, pointer: Pointer, delivery_count: int) -> list[Delivered]:

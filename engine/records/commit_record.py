@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from quire.block import EncodedBlock
+from quire.block import EncodedBlock, encode_one
 from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
-from quire.limits import JOINED_RECORD_BYTES
+from quire.limits import CONTROL_BYTES, JOINED_RECORD_BYTES
+from quire.message import Fields
 
 from . import format
 
@@ -67,6 +68,34 @@ class Target(Protocol):
         """Its number."""
 
 
+T = TypeVar("T", bound=Target)
+T_co = TypeVar("T_co", bound=Target, covariant=True)
+
+
+class LoneMessage(Protocol[T_co]):
+    """The only message of a transaction for a queue."""
+
+    payload: bytes
+    fields: Fields | None
+    charge: int  # without the control records
+
+    @property
+    def queue(self) -> T_co:
+        """Where it goes."""
+
+
+# A record; its first piece, in which whoever knows the commit's place in the order puts id and time
+# at `ID_AND_TIME_OFFSET`; its parts by queue; the inline blocks with their offsets in the record;
+# how many messages they are.
+Packed = tuple[
+    WholeRecord,
+    bytearray,
+    Sequence[tuple[T, Sequence[Part]]],
+    Sequence[tuple[int, bytes | bytearray]],
+    int,
+]
+
+
 _part = partial(tuple.__new__, Part)  # faster than `_make`
 
 
@@ -75,10 +104,6 @@ class Entry(NamedTuple):
 
     key: str
     version: int
-
-
-# What a transaction has for its queues, each in order: blocks, and parts that have their places.
-Groups = Sequence[tuple[Target, list[EncodedBlock | Part]]]
 
 
 class CommitRecord(NamedTuple):
@@ -91,22 +116,78 @@ class CommitRecord(NamedTuple):
     entries: Sequence[Entry]
 
 
-def pack(
+def pack_light(
     transaction_id: int,
-    groups: Groups,
+    lone: Collection[LoneMessage[T]],
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
-) -> tuple[WholeRecord, list[tuple[int, bytes | bytearray]], int]:
-    """The record, with id and time still zero: for every COMMIT there is, in one place.
+) -> Packed[T]:
+    """The record of a small transaction, with one message at most for each queue: as most are.
 
-    Blocks become inline parts: `groups` hold parts only afterwards. Returns the record, the inline
-    blocks with their addresses in it, and the number of messages. Whoever knows the commit's place
-    in the order puts id and time at `ID_AND_TIME_OFFSET`, which is in the first piece.
+    It has the bytes that `pack` makes, in half the time and with fewer objects (a test compares
+    them).
     """
-    if len(groups) == 1 and not reads and not entries:
-        lone = _pack_lone(transaction_id, *groups[0])
-        if lone is not None:
-            return lone
+    count = len(lone)
+    if count == 1 and not reads and not entries:
+        return _pack_lone(transaction_id, *lone)
+    offset = _HEAD_BYTES + _PART_BYTES * count + _READ_BYTES * len(reads)
+    keys = b""
+    if entries:
+        keys = _packed_entries(entries)
+        offset += len(keys)
+    pieces: list[bytes | bytearray] = [b""]
+    groups: list[tuple[T, Sequence[Part]]] = []
+    blocks: list[tuple[int, bytes | bytearray]] = []
+    for message in lone:
+        data = encode_one(message.payload, message.fields)
+        length = len(data)
+        queue = message.queue
+        fields = (
+            offset, message.charge + CONTROL_BYTES, _block_checksum(data)[0], queue.queue_id,
+            length, 1, _INLINE, 0, 0, 0,
+        )  # fmt: skip
+        groups.append((queue, (_part(fields),)))
+        blocks.append((offset, data))
+        pieces.append(_pack_part(*fields))
+        offset += length  # a multiple of 8
+    if reads:
+        pieces += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
+    if entries:
+        pieces.append(keys)
+    pieces[0] = _pack_head(
+        offset, format.COMMIT, 0, transaction_id, 0, 0, count, len(reads), len(entries), count
+    )
+    for _, data in blocks:
+        pieces.append(data)
+    record = bytearray().join(pieces)
+    return record, record, groups, blocks, count
+
+
+def _pack_lone(transaction_id: int, message: LoneMessage[T]) -> Packed[T]:
+    """The same for one message and nothing else."""
+    data = encode_one(message.payload, message.fields)
+    length = len(data)
+    queue = message.queue
+    fields = (
+        _LONE_OFFSET, message.charge + CONTROL_BYTES, _block_checksum(data)[0], queue.queue_id,
+        length, 1, _INLINE, 0, 0, 0,
+    )  # fmt: skip
+    record = bytearray(
+        _pack_head_and_part(
+            _LONE_OFFSET + length, format.COMMIT, 0, transaction_id, 0, 0, 1, 0, 0, 1, *fields
+        )
+    )
+    record += data
+    return record, record, ((queue, (_part(fields),)),), ((_LONE_OFFSET, data),), 1
+
+
+def pack(
+    transaction_id: int,
+    groups: Sequence[tuple[T, list[EncodedBlock | Part]]],
+    reads: Sequence[ReadRow],
+    entries: Sequence[Entry],
+) -> Packed[T]:
+    """The record of any transaction. Blocks become inline parts: `groups` hold parts only then."""
     offset = _HEAD_BYTES + _READ_BYTES * len(reads)
     for _, pieces in groups:
         offset += _PART_BYTES * len(pieces)
@@ -143,40 +224,11 @@ def pack(
         head.append(data)
         if len(data) & 7:
             head.append(bytes(-len(data) & 7))
-    if offset <= JOINED_RECORD_BYTES:
-        return bytearray().join(head), blocks, messages
-    first = 2 + parts + len(reads)
-    return (bytearray().join(head[:first]), *head[first:]), blocks, messages
-
-
-def _pack_lone(
-    transaction_id: int, queue: Target, pieces: list[EncodedBlock | Part]
-) -> tuple[bytearray, list[tuple[int, bytes | bytearray]], int] | None:
-    """The same for one small block and nothing else, as most commits have it: half the time."""
-    if len(pieces) != 1:
-        return None
-    block = pieces[0]
-    if not isinstance(block, EncodedBlock):
-        return None
-    data, count = block.data, block.count
-    length = len(data)
-    if length > JOINED_RECORD_BYTES - _LONE_OFFSET:
-        return None
-    fields = (
-        _LONE_OFFSET, block.charge_bytes, _block_checksum(data)[0], queue.queue_id, length, count,
-        _INLINE, 0, 0, 0,
-    )  # fmt: skip
-    pieces[0] = _part(fields)
-    record = bytearray(
-        _pack_head_and_part(
-            _LONE_OFFSET + ((length + 7) & -8), format.COMMIT, 0, transaction_id, 0, 0, 1, 0, 0,
-            count, *fields,
-        )
-    )  # fmt: skip
-    record += data
-    if length & 7:
-        record += bytes(-length & 7)
-    return record, [(_LONE_OFFSET, data)], count
+    placed = cast("list[tuple[T, Sequence[Part]]]", groups)
+    first = len(head) if offset <= JOINED_RECORD_BYTES else 2 + parts + len(reads)
+    beginning = bytearray().join(head[:first])
+    record = (beginning, *head[first:]) if head[first:] else beginning
+    return record, beginning, placed, blocks, messages
 
 
 def _packed_entries(entries: Sequence[Entry]) -> bytes:

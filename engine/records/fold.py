@@ -121,10 +121,9 @@ class Fold(Generic[Q]):
                     reader.acknowledge(read)
         for key, version in entries:
             state.ledger[key] = version
-        if first_id > state.next_id:
-            state.next_id = first_id
-        if time_us > state.last_time_us:
-            state.last_time_us = time_us
+        if not live:  # else they were taken from the state
+            state.next_id = max(state.next_id, first_id)
+            state.last_time_us = max(state.last_time_us, time_us)
 
     def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
         """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""

@@ -6,11 +6,12 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from quire.block import EncodedBlock
 from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
-from .commit_record import CommitRecord, Entry, Groups, Part, Read, pack, unpack
+from .commit_record import CommitRecord, Entry, Part, Read, pack, unpack
 
 
 class PrepareRecord(NamedTuple):
@@ -40,10 +41,8 @@ class DecisionRecord(NamedTuple):
 def pack_prepare(transaction_id: int, prepared: PrepareRecord) -> bytes:
     """The whole record. No part is inline: checkpoints need not move the blocks."""
     xid = prepared.xid.encode()
-    groups: Groups = [(_Any, [*prepared.parts])]  # the parts name their queues themselves
-    record, _, _ = pack(transaction_id, groups, prepared.reads, prepared.entries)
-    head = record[0] if isinstance(record, tuple) else record
-    assert isinstance(head, bytearray)  # all of it: there is no block
+    parts: list[EncodedBlock | Part] = [*prepared.parts]  # which name their queues themselves
+    _, head, *_ = pack(transaction_id, [(_Any, parts)], prepared.reads, prepared.entries)
     format.ID_AND_TIME.pack_into(head, RECORD_HEADER_BYTES, 0, prepared.prepared_us)
     body = b"".join(
         (

@@ -40,12 +40,12 @@ class _Reading:
 class Gets:
     """See the module."""
 
-    __slots__ = ("_block", "_context", "_passed", "taken")
+    __slots__ = ("_block", "_context", "passes", "taken")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[Taken] = []
-        self._passed: list[tuple[Queue, Subscription, int]] = []
+        self.passes: list[tuple[Queue, Subscription, int]] = []
         self._block: _Reading | None = None
 
     def one(self, source: object) -> Message | None:
@@ -165,12 +165,12 @@ class Gets:
                     f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
                 )
             passed.append((queue, subscription, position))
-        self._passed += passed
+        self.passes += passed
 
     def passed(self) -> list[Read]:
         """What else counts as read, as the commit's record names it."""
         records: list[Read] = []
-        for queue, subscription, position in self._passed:
+        for queue, subscription, position in self.passes:
             with queue.lock:
                 records += [
                     Read(queue.queue_id, subscription.subscription_id, lo, hi)

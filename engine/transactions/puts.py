@@ -227,7 +227,7 @@ class Puts:
         written = self.by_queue.get(queue) if isinstance(queue, str) else None
         if written is None:
             target = self._context.state.queue(queue)
-            written = Written(target, 0, 0, None, None)
+            written = Written(target, 0, 0, b"", None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
             self._open(written, 0, 0)
         elif written.queue.dropped:

@@ -36,7 +36,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from quire.arguments import (
@@ -44,7 +44,6 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
-    check_source,
     check_timeout,
     check_version,
     check_xid,
@@ -69,22 +68,20 @@ from quire.info import TransactionInfo, TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Delivered, Fields, Message, Messages, check_payload
 from quire.message_id import MessageId, MessageIds
+from quire.single_calls import TransactionCalls
+from quire.transaction import Transaction
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
 from .gets import Gets, message_of
 from .puts import Puts
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
 _new_lock = threading.Lock
 
 
-class EmbeddedTransaction:
+class EmbeddedTransaction(TransactionCalls):
     """See the module. Made by `store.transaction()`; may be used by one thread at a time."""
 
     __slots__ = (
@@ -239,16 +236,6 @@ class EmbeddedTransaction:
         if not taken:
             return Messages(source.partition("/")[0])
         return Messages(*taken)
-
-    def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
-    ) -> pa.RecordBatch:
-        """The same as a batch of `quire.MESSAGE_SCHEMA`, possibly of no rows."""
-        return self.get_many(source, max_messages, timeout).to_arrow()
-
-    def read_to(self, source: str, position: int) -> None:
-        """Count everything below the position as read, when this transaction commits."""
-        self.read_to_many({check_source(source): position})
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""
@@ -431,9 +418,6 @@ class EmbeddedTransaction:
         finally:
             self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -539,13 +523,13 @@ class EmbeddedTransaction:
         light = True
         taken: Sequence[Taken] = ()
         passed: Sequence[Read] = ()
-        entries: Sequence[Entry] = ()
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
         if gets is not None:
-            taken, passed = gets.taken, gets.passed()
-        if self._entries is not None:
-            entries = self._entry_records()
+            taken = gets.taken
+            if gets.passes:
+                passed = gets.passed()
+        entries = () if self._entries is None else self._entry_records()
         if written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
 
@@ -665,3 +649,7 @@ class EmbeddedTransaction:
         if queue is not None:  # another thread is in a get of this transaction
             with queue.lock:
                 queue.wake()
+
+
+if TYPE_CHECKING:
+    _embedded: type[Transaction] = EmbeddedTransaction

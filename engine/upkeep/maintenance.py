@@ -20,12 +20,7 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.errors import DiskFull, QuireError, StoreFailed
-from quire.limits import (
-    INTERVAL_SECONDS,
-    REMOVAL_PAUSE_SECONDS,
-    REORGANISE_SECONDS,
-    TRIM_SECONDS,
-)
+from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, REORGANISE_SECONDS, TRIM_SECONDS
 
 from .fragments import sweep_fragments
 

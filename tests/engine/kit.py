@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.reading.block_reader import BlockReader
 from quire.limits import MAX_TIME_US
 
 FIELDS: dict[str, Any] = {
@@ -40,3 +41,8 @@ def put_until_full(store: Store, queue: str, size: int) -> None:
     """Put messages until one is refused; at most 100 MB."""
     for _ in range((100 << 20) // size):
         store.put(queue, b"x" * size)
+
+
+def cached_bytes(reader: BlockReader) -> int:
+    """What the blocks in memory take."""
+    return reader._fresh.size_bytes + reader._blocks.size_bytes

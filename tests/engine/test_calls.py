@@ -11,6 +11,8 @@ from quire.engine import EmbeddedStore as Store
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES
 from quire.testing import SimEnv
 
+from .kit import cached_bytes
+
 
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
@@ -70,7 +72,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
 
     def held(store: Store) -> int:
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] - store._context.reader.cached_bytes
+        return tracemalloc.get_traced_memory()[0] - cached_bytes(store._context.reader)
 
     options = {"checkpoint_bytes": 4 << 20, "segment_bytes": 4 << 20}
     with Store.open(store_path, **options) as store:  # type: ignore[arg-type]
@@ -85,7 +87,7 @@ def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
             many = held(store)
         finally:
             tracemalloc.stop()
-        assert store._context.reader.cached_bytes <= INLINE_CACHE_BYTES + BLOCK_CACHE_BYTES
+        assert cached_bytes(store._context.reader) <= INLINE_CACHE_BYTES + BLOCK_CACHE_BYTES
         # 250,000 more messages are 250 more blocks: their records fill a few pages, on the disk.
         assert many - few < 1 << 20, f"{few} bytes with 50,000 messages, {many} with 300,000"
 

@@ -77,7 +77,7 @@ def used_pages(store: Store) -> list[int]:
 
 def pending_pages(store: Store) -> int:
     """How many pages are taken and not committed."""
-    return sum(manager.space.pending_pages for manager in store._opened.places.managers)
+    return sum(manager.space.pending.total for manager in store._opened.places.managers)
 
 
 # Who is where -------------------------------------------------------------------------------------

@@ -180,15 +180,15 @@ class FreeSpaceModel(RuleBasedStateMachine):
         again = FreeSpace.from_extents(total, extents)
         assert again.extents().tolist() == extents.tolist()
         assert again.used_pages == len(self.used)
-        assert (again.pending_pages, again.deferred_pages) == (0, 0)
+        assert (again.pending.total, again.deferred.total) == (0, 0)
 
     @invariant()
     def agrees_with_the_model(self) -> None:
         real = self.real
         assert real.total_pages == self.total
         assert real.free_pages == len(self.free)
-        assert real.pending_pages == len(self.pending)
-        assert real.deferred_pages == len(self.deferred)
+        assert real.pending.total == len(self.pending)
+        assert real.deferred.total == len(self.deferred)
         assert real.used_pages == len(self.used)
         assert 1 + sum(map(len, (self.free, self.pending, self.deferred, self.used))) == self.total
         assert real.extents().tolist() == extents_of(self.free)

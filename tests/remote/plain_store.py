@@ -85,10 +85,11 @@ class PlainStore:
         if name not in self.content:
             raise QueueNotFound(f"there is no queue {name!r}")
 
-    def queue(self, name: str) -> QueueInfo:
-        """Whether there is such a queue, as a client asks before it puts there."""
-        self.check(name)
-        return QueueInfo(name, "work", 4096, None, 0, 0, 0, 0, (), 0, 0, 0, 0)
+    def queues(self, names: list[str]) -> list[QueueInfo]:
+        """Whether there are such queues, as a client asks before it puts there."""
+        for name in names:
+            self.check(name)
+        return [QueueInfo(name, "work", 4096, None, 0, 0, 0, 0, (), 0, 0, 0, 0) for name in names]
 
     def transaction(self, timeout: float | None, large: bool, owner: str) -> PlainTransaction:
         """Begin one."""

@@ -114,7 +114,7 @@ def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -
             txn.adopt("ab"[n % 2], ltds_id)
             txn.put_block("ab"[n % 2], block(b"block %d" % n))
         txn.record("query", 1)
-    assert requests == ["queue", "queue", "commit"]
+    assert requests == ["queues", "queues", "commit"]
     expected = [[b"%d" % n, b"block %d" % n] for n in range(0, 40, 2)]
     assert joined.browse("a").payloads() == [each for pair in expected for each in pair]
     requests.clear()

@@ -54,13 +54,13 @@ HANGING_OWNER = (
     """
 import sys, time
 from quire.engine import EmbeddedStore as Store
-real = Store.create_queue
-def hanging(self, name, *arguments, **named):
+real = Store.create_queues
+def hanging(self, queues):
     if sys.argv[2] == "after":
-        real(self, name, *arguments, **named)
+        real(self, queues)
     print("hanging", flush=True)
     time.sleep(1000)
-Store.create_queue = hanging
+Store.create_queues = hanging
 """
     + OWNER
 )
