@@ -554,7 +554,7 @@ def _abandon_in_child(parent: int) -> None:
     for store in list(_open_stores):
         store.abandon(
             f"this store object belongs to process {parent}, from which this one was forked: "
-            "use it there, or open the store in a process that was started anew"
+            "use it there, or open the store here, too"
         )
 
 

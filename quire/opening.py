@@ -37,16 +37,11 @@ def open(
     runs checkpoints, moves and time-outs in threads of the store. The options (see
     `quire.engine.Options`) are those of the owner: a process that joins takes the store as it is.
 
-    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument, and
-    RemoteError for `share` in a process that was forked from one which had a store open so.
+    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
     path = checked_path(path)
     machine = OsEnv() if env is None else env
     share = share and isinstance(machine, OsEnv)  # nobody else can reach a simulated disk
-    if share:
-        from quire.remote import check_flight
-
-        check_flight()
     deadline = machine.monotonic() + JOIN_SECONDS
     while True:
         try:
@@ -64,16 +59,12 @@ def open(
 
 
 def connect(url: str) -> RemoteStore:
-    """The store whose owner listens at `url`: grpc+unix:///path, or grpc+tcp://127.0.0.1:port.
+    """The store whose owner listens at `url`: quire+unix:///path, or quire://127.0.0.1:port.
 
-    Raises ConnectionLost if nobody answers there.
+    Raises ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
     """
     from quire.remote import RemoteStore
 
-    if not isinstance(url, str) or not url.startswith(("grpc+unix:///", "grpc+tcp://")):
-        raise InvalidArgument(
-            f"{url!r}: give a URL grpc+unix:///path/of/socket or grpc+tcp://127.0.0.1:port"
-        )
     return RemoteStore(url)
 
 
@@ -105,10 +96,9 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     """
     from quire.engine.checkpoints.opened import prepare_directory
     from quire.engine.layout import Layout
-    from quire.remote import OwnerProcess, check_flight
+    from quire.remote import OwnerProcess
 
     path = checked_path(path)
-    check_flight()
     env = OsEnv()
     prepare_directory(env, Layout(path), create)
     deadline = env.monotonic() + START_SECONDS

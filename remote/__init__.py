@@ -2,7 +2,6 @@
 
 from .address import Address, read_address
 from .client import RemoteStore
-from .fork_guard import check_flight
 from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, told_to_end
 from .remote_transaction import RemoteTransaction
 from .server import StoreServer
@@ -16,7 +15,6 @@ __all__ = [
     "RemoteTransaction",
     "SharedStore",
     "StoreServer",
-    "check_flight",
     "read_address",
     "told_to_end",
 ]

@@ -1,8 +1,6 @@
 """Where a store's owner listens: a socket that only the store's user can reach.
 
-AD1. The socket has mode 0600, in a directory of mode 0700. It is `<store>/run/quire.sock`, or where
-    that path is too long for a socket, or has letters that gRPC would read as parts of a URL or not
-    at all, `quire.sock` in a directory of its own below TMPDIR.
+AD1. The socket is `<store>/run/quire.sock`, with mode 0600, in a directory of mode 0700.
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
@@ -14,22 +12,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import stat
 from dataclasses import asdict, dataclass
 from typing import Final
 
 from quire.env import Env
-from quire.errors import InvalidArgument, StoreFailed
+from quire.errors import StoreFailed
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "quire.sock"
 ADDRESS_NAME: Final = "address"
-MAX_SOCKET_PATH_BYTES: Final = 107  # sun_path has 108 bytes and ends with a zero
-ADDRESS_VERSION: Final = 1
+ADDRESS_VERSION: Final = 2
 _ASIDE: Final = ADDRESS_NAME + ".new"
-_SHORT_PREFIX: Final = "quire-"
-_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._+=,@-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +52,8 @@ def make_run_directory(env: Env, path: str) -> str:
 def choose_socket_path(env: Env, path: str) -> str:
     """A path to bind to, whose directory exists and is private; an old socket there is removed."""
     socket_path = os.path.join(make_run_directory(env, path), SOCKET_NAME)
-    old = read_address(env, path)
-    if old is not None:
-        remove_socket(env, socket_path_of(old.url))
     remove_socket(env, socket_path)
-    if _can_be_bound(socket_path):
-        return socket_path
-    for parent in (os.environ.get("TMPDIR", "/tmp"), "/tmp"):
-        short = os.path.join(parent, f"{_SHORT_PREFIX}{env.random_u64():016x}")
-        socket_path = os.path.join(short, SOCKET_NAME)
-        if _can_be_bound(socket_path):
-            env.make_directory(short)
-            _make_private(short)
-            return socket_path
-    raise InvalidArgument(
-        f"no directory with a short and plain enough path for the socket of {path}"
-    )
-
-
-def _can_be_bound(socket_path: str) -> bool:
-    is_short = len(os.fsencode(socket_path)) <= MAX_SOCKET_PATH_BYTES
-    return is_short and _PLAIN_PATH.fullmatch(socket_path) is not None
+    return socket_path
 
 
 def write_address(env: Env, path: str, address: Address) -> None:
@@ -122,23 +97,11 @@ def remove_address(env: Env, path: str) -> None:
         env.rename(name, os.path.join(run_directory(path), _ASIDE))
 
 
-def socket_path_of(url: str) -> str | None:
-    """The path in a grpc+unix URL; None for other URLs."""
-    scheme, _, rest = url.partition("://")
-    return rest if scheme == "grpc+unix" and rest.startswith("/") else None
-
-
-def remove_socket(env: Env, socket_path: str | None) -> None:
-    """Remove a socket, and its directory if that was made for it alone."""
-    if socket_path is None or os.path.basename(socket_path) != SOCKET_NAME:
-        return
-    directory = os.path.dirname(socket_path)
-    with contextlib.suppress(OSError):  # the server removes it too
+def remove_socket(env: Env, socket_path: str) -> None:
+    """Remove a socket, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(socket_path).st_mode):
             env.remove(socket_path)
-    if os.path.basename(directory).startswith(_SHORT_PREFIX):
-        with contextlib.suppress(OSError):
-            env.remove(directory)
 
 
 def _make_private(directory: str) -> None:

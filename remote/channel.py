@@ -1,29 +1,46 @@
-"""One stream to a store's owner: a request goes out, its answer comes back.
+"""One connection to a store's owner: a request goes out, its answer comes back.
 
-CH1. A channel whose stream failed, or whose answer was not waited for, is never used again.
+CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
 CH2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
+CH3. A request that could not be sent whole was not done: `StreamEnded.sent` tells it from one
+    whose outcome nobody tells any more.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
+import socket
 from collections.abc import Sequence
-
-import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.errors import RemoteError
 from quire.info import TransactionState
 
 from .failures import raise_error
-from .fork_guard import guard
-from .protocol import Frame, Header, decode_frame, encode_frame, state_of
-from .transport import Chunk, FlightClient
+from .incoming import Incoming
+from .limits import HELLO_SECONDS
+from .protocol import (
+    CALL,
+    GREETING,
+    ID,
+    ID_FRAME,
+    PUT,
+    PUT_HEAD,
+    RESULT,
+    Frame,
+    Header,
+    check_greeting,
+    check_size,
+    decode_call,
+    encode_call,
+    greeting,
+    state_of,
+)
+from .sockets import connect, has_ended, send_all, shut
+from .urls import Place, TcpPlace
 
 
 class StreamEnded(Exception):
-    """The stream to the owner ended. `sent` tells whether the request may have reached it."""
+    """The owner ended the connection. `sent` tells whether the request may have reached it."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -31,134 +48,163 @@ class StreamEnded(Exception):
 
 
 class Channel:
-    """A stream, used by one thread at a time."""
+    """Used by one thread at a time."""
 
-    def __init__(self, flight_client: FlightClient, hello: Header) -> None:
-        """Open a stream with `hello`. Raises StreamEnded, or what the owner answers."""
-        from pyarrow import flight
-
-        self.broken = False
-        self._in_request = threading.Lock()
+    def __init__(self, place: Place, hello: Header) -> None:
+        """Connect, and say hello. Raises StreamEnded, or what the owner answers."""
+        self.broken = True  # until the hello is answered
         self.transaction_state: TransactionState | None = None  # as the latest answer said
+        self.taken = 0  # puts of the transaction, as the latest error said
         self._transactions = 0
+        self._incoming = Incoming()
+        # A port takes what is sent when nobody is there any more: so it is asked before.
+        self._asks_first = isinstance(place, TcpPlace)
         try:
-            self._writer, self._reader = flight_client.do_exchange(
-                flight.FlightDescriptor.for_command(encode_frame(hello))
-            )
-        except pa.ArrowException as error:
+            self._connection = connect(place, HELLO_SECONDS)
+        except OSError as error:
             raise StreamEnded(_reason(error), sent=False) from None
-        guard(self)
-
-    def flight_objects(self) -> list[object]:
-        """See `fork_guard`."""
-        return [self._writer, self._reader]
-
-    def receive_hello(self) -> Frame:
-        """The owner's answer to the hello. Raises StreamEnded, or what the owner answers."""
-        frame = self._receive()
         try:
-            raise_error(frame.header)
+            self.hello = self._greet(hello)
+            self._connection.settimeout(None)
+        except (OSError, EOFError) as error:
+            self._connection.close()
+            raise StreamEnded(_reason(error), sent=False) from None
         except BaseException:
-            self.close()
+            self._connection.close()
             raise
-        return frame
+        self._incoming.trust()
+        self.broken = False
+
+    def _greet(self, hello: Header) -> Header:
+        """The owner's answer to the hello."""
+        send_all(self._connection, [greeting(), *encode_call(CALL, hello)])
+        incoming = self._incoming
+        data = None
+        while data is None:
+            data = incoming.receive_greeting(self._connection, GREETING.size)
+        length = check_greeting(data)
+        if length:
+            words = None
+            while words is None:
+                words = incoming.receive_greeting(self._connection, length)
+            raise RemoteError(words.decode(errors="replace"))
+        frame = incoming.next()
+        while frame is None:
+            frame = incoming.receive(self._connection)
+        header = decode_call(frame).header
+        raise_error(header)
+        return header
 
     def next_transaction(self) -> int:
         """The number of a transaction that begins on this channel."""
         self._transactions += 1
         return self._transactions
 
-    def request(
-        self, header: Header, bodies: Sequence[Bytes] = (), *, may_block: bool = False
-    ) -> list[Frame]:
+    def put(self, queue: bytes, payload: Bytes) -> int:
+        """One message in a transaction of its own: its id. Raises as `request`."""
+        length = 2 + len(queue) + len(payload)
+        check_size(length)
+        answer = self.exchange((PUT_HEAD.pack(length, PUT, len(queue)) + queue, payload))
+        if answer[4] != ID or len(answer) != ID_FRAME.size:
+            raise self.unexpected()
+        number: int = ID_FRAME.unpack(answer)[2]
+        return number
+
+    def request(self, header: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Send a request and wait for all frames of its answer.
 
         Raises StreamEnded, or the error that the answer reports.
         """
-        frame = encode_frame(header, bodies)
-        with self._in_request:
-            frames = self._exchange(frame, may_block)
-        self.transaction_state = state_of(frames[-1].header)
-        raise_error(frames[-1].header)
-        return frames
-
-    def _exchange(self, frame: bytes, may_block: bool) -> list[Frame]:
-        if self.broken:
-            raise StreamEnded("the stream was broken before", sent=False)
+        parts = encode_call(CALL, header, bodies)
+        frames: list[Frame] = []
+        self._send(parts)
         self.broken = True  # until the answer is complete, whatever interrupts (CH1)
-        try:
-            self._writer.write_metadata(frame)
-        except pa.ArrowException as error:
-            raise StreamEnded(_reason(error), sent=True) from None
-        frames = [self._receive(may_block=may_block)]
-        while frames[-1].header.get("more") is True:
-            frames.append(self._receive())
+        while not frames or frames[-1].header.get("more") is True:
+            data = self._receive()
+            if data[4] != RESULT:
+                raise self.unexpected()
+            frames.append(self._decode(data))
         self.broken = False
+        self._note(frames[-1].header)
         return frames
 
-    def wait_for_end(self) -> str:
-        """Wait until the stream ends; why it did."""
-        try:
-            while True:
-                self._reader.read_chunk()
-        except (pa.ArrowException, StopIteration) as error:
-            return _reason(error)
+    def exchange(self, parts: Sequence[Bytes]) -> Bytes:
+        """Send a short request; its answer, which is one frame.
 
-    def cancel(self) -> None:
-        """End the stream at once; who waits for it is released."""
+        Raises StreamEnded, or the error that the answer reports.
+        """
+        self._send(parts)
+        self.broken = True  # (CH1)
+        data = self._receive()
+        self.broken = False
+        if data[4] == RESULT:
+            self._note(self._decode(data).header)
+        return data
+
+    def _note(self, header: Header) -> None:
+        """Of an answer: raise the error that it reports."""
+        self.transaction_state = state_of(header)
+        if "error" in header:
+            taken = header.get("taken")
+            self.taken = taken if type(taken) is int else 0
+            raise_error(header)
+
+    def tell(self, parts: Sequence[Bytes]) -> None:
+        """Send what has no answer. Raises StreamEnded."""
+        self._send(parts)
+
+    def unexpected(self) -> StreamEnded:
+        """For an answer that is none to its request."""
         self.broken = True
-        with contextlib.suppress(pa.ArrowException):
-            self._reader.cancel()
+        return StreamEnded("the owner's answer is of another kind", sent=True)
 
-    def close(self) -> None:
-        """End the stream. A request under way in another thread fails, and that one closes it."""
-        self.cancel()
-        if self._in_request.acquire(blocking=False):
-            try:
-                with contextlib.suppress(pa.ArrowException):
-                    self._writer.close()
-            finally:
-                self._in_request.release()
+    def has_ended(self) -> bool:
+        """Whether the owner has ended the connection."""
+        return has_ended(self._connection)
 
-    def _receive(self, *, may_block: bool = False) -> Frame:
+    def _send(self, parts: Sequence[Bytes]) -> None:
+        if self.broken:
+            raise StreamEnded("the connection was broken before", sent=False)
+        if self._asks_first and has_ended(self._connection):
+            self.broken = True
+            raise StreamEnded("the owner ended the connection", sent=False)
+        self.broken = True
         try:
-            if may_block and threading.current_thread() is threading.main_thread():
-                chunk = self._read_interruptibly()
-            else:
-                chunk = self._reader.read_chunk()
-        except (pa.ArrowException, StopIteration) as error:
+            send_all(self._connection, parts)
+        except OSError as error:  # not whole: it is not done (CH3)
+            raise StreamEnded(_reason(error), sent=False) from None
+        self.broken = False
+
+    def _receive(self) -> Bytes:
+        try:
+            data = self._incoming.next()
+            while data is None:
+                data = self._incoming.receive(self._connection)
+        except (OSError, EOFError, RemoteError) as error:
             raise StreamEnded(_reason(error), sent=True) from None
+        return data
+
+    def _decode(self, data: Bytes) -> Frame:
         try:
-            return decode_frame(memoryview(chunk.app_metadata or b""))
+            return decode_call(data)
         except RemoteError as error:  # whatever was asked may have been done
+            self.broken = True
             raise StreamEnded(str(error), sent=True) from None
 
-    def _read_interruptibly(self) -> Chunk:
-        """Read in another thread: signals reach only a main thread that waits in Python (CH2)."""
-        results: list[Chunk] = []
-        failures: list[BaseException] = []
-        done = threading.Event()
+    def cut(self) -> None:
+        """End the connection; who waits for an answer, in another thread, is released."""
+        self.broken = True
+        shut(self._connection)
 
-        def read() -> None:
-            try:
-                results.append(self._reader.read_chunk())
-            except (pa.ArrowException, StopIteration) as error:
-                failures.append(error)
-            finally:
-                done.set()
-
-        threading.Thread(target=read, name="quire-wait", daemon=True).start()
-        try:
-            done.wait()
-        except BaseException:
-            self.cancel()
-            done.wait(1)
-            raise
-        if failures:
-            raise failures[0]
-        return results[0]
+    def close(self) -> None:
+        """Let go of the connection, whose user this is."""
+        self.broken = True
+        self._connection.close()
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error) or "the owner ended the stream"
-    return text.partition(". gRPC client debug context")[0]
+    if isinstance(error, EOFError):
+        return "the owner ended the connection"
+    if isinstance(error, socket.timeout):
+        return f"no answer within {HELLO_SECONDS:.0f} seconds"
+    return str(error)

@@ -6,7 +6,6 @@ which waits for a message holds up no other.
 
 from __future__ import annotations
 
-import _thread
 import itertools
 import sys
 import warnings
@@ -50,7 +49,7 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.limits import DEFAULT_LEASE_SECONDS
+from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.single_calls import SingleCalls
 from quire.store import Status, Store
@@ -65,8 +64,6 @@ from .remote_transaction import RemoteTransaction
 from .results import read, read_list
 
 T = TypeVar("T")
-
-_LONG: Final = frozenset({BROWSE, "checkpoint", "verify"})  # worth being interruptible
 
 
 @documented_by(Store)
@@ -83,7 +80,7 @@ class RemoteStore(SingleCalls):
         self.store_id: Final = self.connection.store_id
         self.owner_process_id: Final = self.connection.owner_process_id
         self._numbers = itertools.count(1)
-        self._known_queues: set[str] = set()
+        self._known_queues: dict[str, bytes] = {}  # their names, encoded
         # Those of this object that are prepared, by the number that the owner gave them.
         self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
             weakref.WeakValueDictionary()
@@ -93,8 +90,7 @@ class RemoteStore(SingleCalls):
         connection = getattr(self, "connection", None)
         if connection is None or not connection.usable or sys.is_finalizing():
             return
-        # In a thread of its own, and one that needs no lock to start: this one may hold any.
-        _thread.start_new_thread(connection.close, ())
+        connection.close()
         warnings.warn(
             f"the store {self.url} was dropped while it was joined: the connection is ended; use "
             "it in a with block, or close it",
@@ -125,11 +121,11 @@ class RemoteStore(SingleCalls):
         found = read_list(QueueInfo, self._call("queues", names=asked))
         if asked is None:
             return found
-        self._known_queues.update(asked)
+        self._known_queues.update((name, name.encode()) for name in asked)
         return _one_for_each(asked, found)
 
     def drop_queue(self, name: str) -> None:
-        self._known_queues.discard(check_name(name, "queue"))
+        self._known_queues.pop(check_name(name, "queue"), None)
         self._call("drop_queue", name=name)
 
     def positions(self, name: str) -> tuple[int, int]:
@@ -209,7 +205,28 @@ class RemoteStore(SingleCalls):
             transaction.decided(decided)
 
     def put(self, queue: str, payload: Bytes, **fields: object) -> int:
-        self._known_queues.add(check_name(queue, "queue"))  # the commit, at once, finds out
+        name = self._known_queues.get(queue) if type(queue) is str else None
+        if name is None:
+            name = check_name(queue, "queue").encode()
+        if fields or type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+            self._known_queues[queue] = name  # the commit, at once, finds out
+            return self._put_with_fields(queue, payload, fields)
+        channel = self.connection.borrow()
+        try:
+            message_id = channel.put(name, payload)
+        except StreamEnded as error:
+            raise self.connection.lose_request(
+                error, "a commit", "whether it took effect"
+            ) from None
+        except QueueNotFound:
+            self.forget_queues()
+            raise
+        finally:
+            self.connection.give_back(channel)
+        self._known_queues[queue] = name
+        return message_id
+
+    def _put_with_fields(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> int:
         try:
             with self.transaction() as txn:
                 message_id = txn.put(queue, payload, **fields)
@@ -231,7 +248,7 @@ class RemoteStore(SingleCalls):
         """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""
         if check_name(name, "queue") not in self._known_queues:
             self.queue(name)
-            self._known_queues.add(name)
+            self._known_queues[name] = name.encode()
 
     def forget_queues(self) -> None:
         """A commit met a queue that is gone."""
@@ -281,7 +298,7 @@ class RemoteStore(SingleCalls):
     def _frames(self, op: str, **arguments: object) -> list[Frame]:
         channel = self.connection.borrow()
         try:
-            return channel.request({"op": op, "arguments": arguments}, may_block=op in _LONG)
+            return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
             if op in CALLS and CALLS[op].changes:
                 raise self.connection.lose_request(error, op, "whether it took effect") from None

@@ -1,77 +1,76 @@
-"""A client's connection to a store's owner: its streams, and how it learns that the owner is gone.
+"""A client's connection to a store's owner: its channels, and how it learns that the owner is gone.
 
-CN1. One stream, the watch, carries nothing: its end tells at once that the owner is gone.
+CN1. One channel, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
+    (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
 CN2. After that every operation raises ConnectionLost, and the connection never comes back by
     itself: what transactions had done at the old owner is rolled back. The store must be opened
     anew. What was under way and may have changed something raises OutcomeUnknown, if it had been
     sent.
-CN3. A connection is of use only to the process that opened it, not to one forked from it.
+CN3. A connection is of use only to the process that opened it. One forked from it is told so, and
+    its copies of the sockets are closed, so that the owner sees the end of the process.
+CN4. `close` takes no lock: a finaliser may call it.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import threading
+import weakref
+from collections import deque
 from typing import Final
 
+from quire.env import after_fork
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
 
 from .channel import Channel, StreamEnded
-from .fork_guard import check_flight, guard
-from .limits import HELLO_SECONDS, MAX_IDLE_STREAMS
-from .protocol import Frame, Header, Role, field
-from .transport import FlightClient
+from .limits import MAX_IDLE_CHANNELS
+from .protocol import Header, Role, field
+from .urls import place_of
 
-_OPTIONS: Final = [
-    ("grpc.use_local_subchannel_pool", 1),  # no waiting for a back-off of an earlier connection
-    ("grpc.min_reconnect_backoff_ms", int(HELLO_SECONDS * 1000)),  # the time-out of connecting
-    ("grpc.enable_http_proxy", 0),
-]
+_connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 
 class Connection:
-    """The streams to one owner; thread-safe."""
+    """The channels to one owner; thread-safe."""
 
     def __init__(self, url: str, *, epoch: str | None = None) -> None:
         """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
 
-        Raises ConnectionLost if nobody answers there, RemoteError in a process whose parent did so.
+        Raises ConnectionLost if nobody answers there, RemoteError if it speaks another version.
         """
-        check_flight()
-        from pyarrow import flight
-
         self.url = url
+        self._place = place_of(url)
         self._expected_epoch = epoch
         self._process_id = os.getpid()
-        self._lock = threading.Lock()
-        self._idle: list[Channel] = []
-        self._in_use: set[Channel] = set()
+        self._idle: deque[Channel] = deque()
+        self._channels: set[Channel] = set()  # all, but the watch
         self._lost: str | None = None
         self._closed = False
         try:
-            self._flight: FlightClient = flight.FlightClient(url, generic_options=_OPTIONS)
-        except (OSError, ValueError) as error:
-            raise ConnectionLost(f"cannot connect to {url}: {error}") from None
-        guard(self)
-        atexit.register(self.close)
+            self._watch = Channel(self._place, self._hello(Role.WATCH))
+        except StreamEnded as error:
+            self._closed = True
+            raise ConnectionLost(f"nobody answers at {url}: {error}") from None
+        except BaseException:
+            self._closed = True
+            raise
+        _connections.add(self)
+        hello = self._watch.hello
         try:
-            hello = self._start_watch()
+            if field(hello, "op", str) != "hello":
+                raise RemoteError(f"{url} is not the owner of a store")
+            self.epoch = field(hello, "epoch", str)
+            self.path = field(hello, "path", str)
+            self.store_id = field(hello, "store_id", int)
+            self.owner_process_id = field(hello, "process_id", int)
         except BaseException:
             self.close()
             raise
-        self.epoch = field(hello.header, "epoch", str)
-        self.path = field(hello.header, "path", str)
-        self.store_id = field(hello.header, "store_id", int)
-        self.owner_process_id = field(hello.header, "process_id", int)
-
-    def flight_objects(self) -> list[object]:
-        """See `fork_guard`."""
-        return [self._flight]
 
     @property
     def lost(self) -> bool:
         """Whether the owner is gone."""
+        if self._lost is None and self.usable and self._watch.has_ended():
+            self.lose("it ended the connection")
         return self._lost is not None
 
     @property
@@ -86,7 +85,7 @@ class Connection:
         if self._process_id != os.getpid():
             raise StoreClosed(
                 f"this store object was opened by process {self._process_id}, from which this one"
-                " was forked: open the store in a process that was started anew"
+                " was forked: open the store here, too"
             )
         if self._lost is not None:
             raise ConnectionLost(
@@ -97,30 +96,34 @@ class Connection:
     def borrow(self) -> Channel:
         """A channel for one thread, until `give_back`."""
         self.check()
-        with self._lock:
-            if self._idle:
-                channel = self._idle.pop()
-                self._in_use.add(channel)
-                return channel
         try:
-            channel = Channel(self._flight, self._hello(Role.WORK))
-            channel.receive_hello()
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            channel = Channel(self._place, self._hello(Role.WORK))
         except StreamEnded as error:
             raise self.lose(str(error)) from None
-        with self._lock:
-            if not self._closed:
-                self._in_use.add(channel)
-                return channel
-        channel.close()
-        raise StoreClosed("this store object was closed: open the store again")
+        self._channels.add(channel)
+        if self._closed:
+            self._drop(channel)
+            raise StoreClosed("this store object was closed: open the store again")
+        return channel
 
     def give_back(self, channel: Channel) -> None:
         """The channel carries no transaction any more."""
-        with self._lock:
-            self._in_use.discard(channel)
-            if not channel.broken and not self._closed and len(self._idle) < MAX_IDLE_STREAMS:
-                self._idle.append(channel)
+        if not channel.broken and len(self._idle) < MAX_IDLE_CHANNELS:
+            self._idle.append(channel)
+            if not self._closed:
                 return
+            try:
+                self._idle.remove(channel)
+            except ValueError:  # who closes has it
+                return
+        self._drop(channel)
+
+    def _drop(self, channel: Channel) -> None:
+        self._channels.discard(channel)
         channel.close()
 
     def lose(self, reason: str) -> ConnectionLost | StoreClosed:
@@ -128,7 +131,7 @@ class Connection:
         if self._closed:
             return StoreClosed("this store object was closed during the operation")
         self._lost = self._lost or reason
-        self._end_streams()
+        self._end_channels()
         return ConnectionLost(
             f"the owner of the store is gone ({self._lost}); nothing of this operation took effect:"
             " open the store again"
@@ -145,23 +148,21 @@ class Connection:
         )
 
     def close(self) -> None:
-        """End all streams; what is open on them is rolled back. Twice is once."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        atexit.unregister(self.close)
+        """End all channels; what is open on them is rolled back. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
         if self._process_id != os.getpid():
             return
-        self._end_streams()
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._watcher is not threading.current_thread():
-            self._watcher.join(1.0)  # it closes the stream
-        self._flight.close()
+        self._end_channels()
+        self._watch.close()
 
-    _watch: Channel | None = None
-    _watcher: threading.Thread
+    def abandon(self) -> None:
+        """In the child of a fork (CN3)."""
+        if self._closed:
+            return
+        for channel in (self._watch, *self._channels):
+            channel.close()
 
     def _hello(self, role: Role) -> Header:
         return {
@@ -171,41 +172,20 @@ class Connection:
             "process_id": self._process_id,
         }
 
-    def _start_watch(self) -> Frame:
-        """Open the watch stream, and wait for the owner's hello but not for ever."""
-        answered = threading.Event()
-        hello: list[Frame] = []
-        failure: list[Exception] = []
-
-        def run() -> None:
+    def _end_channels(self) -> None:
+        """Those in use are cut: their users let go of them."""
+        while self._idle:
             try:
-                watch = self._watch = Channel(self._flight, self._hello(Role.WATCH))
-                hello.append(watch.receive_hello())
-            except Exception as error:  # noqa: BLE001 raised again below
-                failure.append(error)
-                return
-            finally:
-                answered.set()
-            reason = watch.wait_for_end()
-            watch.close()
-            if not self._closed:
-                self.lose(reason)
+                self._drop(self._idle.pop())
+            except IndexError:
+                break
+        for channel in list(self._channels):
+            channel.cut()
 
-        self._watcher = threading.Thread(target=run, name="quire-watch", daemon=True)
-        self._watcher.start()
-        if not answered.wait(HELLO_SECONDS):
-            raise ConnectionLost(f"{self.url} does not answer within {HELLO_SECONDS:.0f} seconds")
-        if failure:
-            if isinstance(failure[0], StreamEnded):
-                raise ConnectionLost(f"nobody answers at {self.url}: {failure[0]}") from None
-            raise failure[0]
-        if field(hello[0].header, "op", str) != "hello":
-            raise RemoteError(f"{self.url} is not the owner of a store")
-        return hello[0]
 
-    def _end_streams(self) -> None:
-        with self._lock:
-            channels = [*self._idle, *self._in_use]
-            self._idle.clear()
-        for channel in channels:
-            channel.close()
+def _abandon_in_child(parent: int) -> None:
+    for connection in list(_connections):
+        connection.abandon()
+
+
+after_fork(_abandon_in_child)

@@ -13,8 +13,8 @@ from quire.block import Block, Part, pack
 from quire.errors import RemoteError
 from quire.message import Delivered, Message, Messages
 
-from .limits import ANSWER_BYTES
-from .protocol import Frame, Header, field
+from .limits import ANSWER_BYTES, JOIN_BYTES
+from .protocol import HEAD, MESSAGE, MESSAGE_HEAD, Frame, Header, field
 
 Answer = tuple[Header, Sequence[Bytes]]
 
@@ -32,6 +32,39 @@ _FIELDS = (
     "deliver_at",
     "delivery_count",
 )
+
+
+def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
+    """The frame of a message without other fields than all have; None for one that has them."""
+    if (
+        message.priority
+        or message.group
+        or message.attributes
+        or message.sender is not None
+        or message.correlation_id is not None
+        or message.reply_to is not None
+        or message.content_type is not None
+        or message.expires_at is not None
+        or message.deliver_at is not None
+    ):
+        return None
+    payload = message.payload
+    length = MESSAGE_HEAD.size - HEAD.size + len(payload)
+    head = MESSAGE_HEAD.pack(length, MESSAGE, message.id, message.time, message.delivery_count)
+    if length <= JOIN_BYTES:
+        return head + payload
+    parts: list[Bytes] = [head, payload]
+    return iter([parts])
+
+
+def read_short_message(data: Bytes, queue: str) -> Message:
+    """The message of such a frame. Raises RemoteError."""
+    if len(data) < MESSAGE_HEAD.size:
+        raise RemoteError("the owner's answer has no message that can be read")
+    _, _, number, time, count = MESSAGE_HEAD.unpack_from(data)
+    return Message(
+        number, queue, bytes(memoryview(data)[MESSAGE_HEAD.size :]), time=time, delivery_count=count
+    )
 
 
 def message_answer(message: Message | None) -> Answer:

@@ -22,8 +22,12 @@ def describe_error(error: BaseException) -> dict[str, object]:
     for kind in type(error).__mro__:
         if ERROR_CLASSES.get(kind.__name__) is kind:
             return {"error": {"type": kind.__name__, "message": str(error)}}
-    message = f"the owner of the store failed: {type(error).__name__}: {error}"
-    return {"error": {"type": RemoteError.__name__, "message": message}}
+    return describe_error(error_from_elsewhere(error))
+
+
+def error_from_elsewhere(error: BaseException) -> RemoteError:
+    """What a failure inside the owner is told as."""
+    return RemoteError(f"the owner of the store failed: {type(error).__name__}: {error}")
 
 
 def raise_error(header: Header) -> None:

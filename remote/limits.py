@@ -5,28 +5,45 @@ from __future__ import annotations
 # --- frames ---
 
 MAX_HEADER_BYTES = 64 << 20  # a lease of a long range lists its pieces here
-MAX_FRAME_BYTES = (1 << 31) - (1 << 20)  # gRPC counts the bytes of a message in 31 bits
+MAX_FRAME_BYTES = (1 << 31) - (1 << 20)  # what one call of the system sends and receives
+MAX_HELLO_BYTES = 64 << 10  # who has not said hello may not have the other side keep more
 ANSWER_BYTES = 32 << 20  # an answer is cut into frames of about this size
 SEND_AHEAD_BYTES = 8 << 20  # what a client buffers for one transaction before it sends it
+RECEIVE_BYTES = 64 << 10  # at once; a frame that is longer is received in place
+JOIN_BYTES = (
+    16 << 10
+)  # parts of a frame up to this are copied into one: cheaper than a list of them
 
 assert SEND_AHEAD_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert ANSWER_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
+assert MAX_HELLO_BYTES <= RECEIVE_BYTES
 
-# --- streams ---
+# --- connections ---
 
-MAX_STREAMS = 256  # each occupies a thread of the owner
-MAX_IDLE_STREAMS = 4  # that a client keeps open for its next transactions
+MAX_CONNECTIONS = 4096  # of one owner; its files count against the same limit of the system
+KEPT_FILES = 128  # of that limit, for all else that the owner opens
+MAX_IDLE_CHANNELS = 4  # that a client keeps open for its next transactions
 REMEMBERED_DECISIONS = 256  # of prepared transactions, the latest, for clients that ask again
+BACKLOG = 512  # connections that wait to be accepted
+MAX_SOCKET_PATH_BYTES = 107  # the system's address has 108 bytes and ends with a zero
+MAX_PORT = 65535
+MAX_PARTS = 512  # of one call of the system that sends, which takes 1024
 
-assert MAX_IDLE_STREAMS < MAX_STREAMS
+# --- the owner's threads ---
+
+MAX_WORKERS = 256  # a request that waits (for a message, for room, for the disk) has one of them
+MAX_WAITING = 192  # of those, requests that wait for other clients
+IDLE_WORKERS = 4  # that are kept for the next requests
+
+assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # who can end the waiting finds a thread
 
 # --- time ---
 
 HELLO_SECONDS = 5.0  # that a client waits for an owner's first answer
 FINISH_SECONDS = 5.0  # for requests under way when the server closes
-WAIT_SECONDS = 0.25  # between two looks whether the client of a waiting request is there
-
-assert WAIT_SECONDS < FINISH_SECONDS
+SEND_SECONDS = 10.0  # that an answer waits for a client that does not read
+SEND_BYTES_PER_SECOND = 1 << 20  # a long answer may take as much longer
+ACCEPT_PAUSE_SECONDS = 0.1  # when the system has no file for a connection any more
 
 # --- the owner process ---
 

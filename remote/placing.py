@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from quire.message_id import MessageIds
+import struct
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.message_id import MessageId, MessageIds
 from quire.transaction import Transaction
 
-from .protocol import Header
+from .protocol import COMMITTED, Header
+
+_ONE: Final = struct.Struct("<IB3xQ")
 
 
 class Placing:
-    """By queue: the ids of its first messages, and how many each adopted file holds."""
+    """By queue, in the order of the first puts: the ids of its first messages, and how many each
+    adopted file holds."""
+
+    __slots__ = ("_adopted", "_empty", "first")
 
     def __init__(self) -> None:
-        self._first: dict[str, MessageIds] = {}
+        self.first: dict[str, MessageId | MessageIds] = {}
+        self._empty: set[str] = set()  # whose first put holds no message
         self._adopted: dict[str, list[int]] = {}
 
-    def put_block(self, transaction: Transaction, queue: str, block: memoryview) -> None:
+    def put_block(self, transaction: Transaction, queue: str, block: Bytes) -> None:
         """The next messages of a queue."""
         self._note(queue, transaction.put_block(queue, block))
 
@@ -27,11 +37,25 @@ class Placing:
 
     def answer(self) -> Header:
         """Once the transaction has committed: see `protocol`."""
-        return {
-            queue: [int(ids[0]) if ids else 0, *self._adopted.get(queue, ())]
-            for queue, ids in self._first.items()
-        }
+        return {queue: [self._id(queue), *self._adopted.get(queue, ())] for queue in self.first}
+
+    def short_answer(self) -> bytes | None:
+        """The same as a COMMITTED frame; None where that cannot hold it."""
+        if self._adopted:
+            return None
+        if len(self.first) == 1:
+            for queue in self.first:
+                return _ONE.pack(8, COMMITTED, self._id(queue))
+        count = len(self.first)
+        return struct.pack(f"<IB3x{count}Q", 8 * count, COMMITTED, *map(self._id, self.first))
+
+    def _id(self, queue: str) -> int:
+        if queue in self._empty:
+            return 0
+        ids = self.first[queue]
+        return int(ids if isinstance(ids, MessageId) else ids[0])
 
     def _note(self, queue: str, ids: MessageIds) -> None:
-        if not self._first.get(queue):
-            self._first[queue] = ids
+        if queue not in self.first or queue in self._empty:
+            self.first[queue] = ids
+            (self._empty.discard if len(ids) else self._empty.add)(queue)

@@ -1,47 +1,62 @@
-"""The frames that a store's owner and its clients exchange.
+"""The frames that a store's owner and its clients exchange; `docs/protocol.md` says it in words.
 
-The transport is an Arrow Flight `DoExchange` stream. Each frame is the application metadata of one
-Flight message without data. A client opens a stream with a hello frame as the command of its
-descriptor, and the owner answers with a hello of its own; each tells its process id. From then on
-the client sends a request and reads its answer: one frame, or several of which all but the last
-have `"more": true`.
+Numbers are little-endian. Each side begins with a greeting, which stays as it is in all versions:
 
 | bytes | field | meaning |
 |---|---|---|
 | 4 | magic | `QUIR` |
-| 2 | version | of the protocol, little-endian like all that follows: 3 |
-| 2 | reserved | 0 |
-| 4 | header length | of the JSON text, in bytes |
-| n | header | a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any |
-| ... | bodies | encoded blocks or payloads, one after another |
+| 2 | version | of the protocol: 4 |
+| 2 | length | of the words that follow: why the other side is refused; 0: it is not |
 
-A request has `"op"`. An answer has `"error"` (`{"type", "message"}`) or what the operation returns.
-A request that works in a transaction names the exact one: `"epoch"`, a random number that the owner
-draws each time it opens the store, and `"txn"`, which counts the transactions of a stream from 1.
-So a late request never reaches another transaction than its own. It also says how the transaction
-is to begin, if it has not: `"timeout"` in seconds (null: never; without it, as the owner's options
-say), `"large"` and `"owner"`. The answer's `"state"` is that of the stream's transaction, null when
-there is none.
+Then come frames. The client's first one is a CALL `hello`, which the owner answers; from then on
+the client sends requests, and reads the answer of each that has one before it sends the next.
 
-What a transaction puts comes with `send`, `commit` or `prepare`: `"puts"` lists pairs of a queue
-and null, for the next of the bodies, which is a block; or of a queue and the id of a file to adopt.
-Once it has committed, `"placed"` tells for each queue the first id, and after it how many messages
-each adopted file holds, in put order.
+| bytes | field | meaning |
+|---|---|---|
+| 4 | length | of what follows the head, in bytes |
+| 1 | kind | see `Kind` |
+| 3 | reserved | 0 |
 
-PR1. A frame of another version, or one that is no frame, is refused before anything is done.
-PR2. A stream carries one transaction at a time. When it ends, for whatever reason, the transaction
-    that is open in it is rolled back.
-PR3. A transaction begins at the owner with the first request that needs it there. A commit is one
-    request, which brings the puts that wait at the client.
+| kind | after the head |
+|---|---|
+| CALL, TELL, RESULT | u32 length of the header, the header, the bodies |
+| PUT | u16 length of the queue's name, the name, the payload |
+| ADD | u32 transaction, u32 number of the first put, puts |
+| GET | u32 transaction, f64 seconds to wait, the source |
+| COMMIT | u32 transaction, u32 puts, f64 seconds to wait (NaN: as the owner's options say) |
+| ROLLBACK | u32 transaction |
+| ID | u64 id |
+| MESSAGE | i64 id, i64 time, u32 delivery count, the payload |
+| NOTHING | - |
+| COMMITTED | u64 id of the first message, for each queue in the order of their first puts |
+
+A header is a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any. A put in
+ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the put, the name,
+the put.
+
+TELL and ADD have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by COMMITTED,
+and each of them, as CALL and ROLLBACK, by RESULT where that says more: an error, fields beside the
+payload, files that were adopted.
+
+PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
+    believed ends the connection, as nobody knows where the next one begins.
+PR2. A connection carries one transaction at a time. When it ends, for whatever reason, the
+    transaction that is open in it is rolled back.
+PR3. A request names its transaction by a number that counts them on the connection from 1. A late
+    one never reaches another transaction than its own.
+PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it
+    refuses, and those after it, are not taken, and the error is told with the next request that
+    needs them (`"taken"` says how many are). The client keeps them until then.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from operator import index
 from typing import Final, TypeVar
 
@@ -52,17 +67,53 @@ from quire.info import TransactionState
 from .limits import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 
 MAGIC: Final = b"QUIR"
-PROTOCOL_VERSION: Final = 3
-HEAD: Final = struct.Struct("<4sHHI")
-assert HEAD.size == 12
-
+PROTOCOL_VERSION: Final = 4
+GREETING: Final = struct.Struct("<4sHH")
+HEAD: Final = struct.Struct("<IB3x")
+CALL_HEAD: Final = struct.Struct("<IB3xI")
+PUT_HEAD: Final = struct.Struct("<IB3xH")
+ADD_HEAD: Final = struct.Struct("<IB3xII")
+ENTRY: Final = struct.Struct("<HBxI")
+GET_HEAD: Final = struct.Struct("<IB3xId")
+COMMIT_FRAME: Final = struct.Struct("<IB3xIId")
+ROLLBACK_FRAME: Final = struct.Struct("<IB3xI")
+ID_FRAME: Final = struct.Struct("<IB3xQ")
+MESSAGE_HEAD: Final = struct.Struct("<IB3xqqI")
+FILE_ID: Final = struct.Struct("<Q")
+assert (GREETING.size, HEAD.size) == (8, 8)
 
 Header = Mapping[str, object]
 T = TypeVar("T")
 
 
+class Kind(IntEnum):
+    """Of a frame."""
+
+    CALL = 1
+    TELL = 2
+    PUT = 3
+    ADD = 4
+    GET = 5
+    COMMIT = 6
+    ROLLBACK = 7
+    RESULT = 16
+    ID = 17
+    MESSAGE = 18
+    NOTHING = 19
+    COMMITTED = 20
+
+
+class Form(IntEnum):
+    """Of a put in an ADD frame."""
+
+    PLAIN = 0  # a payload
+    FIELDS = 1  # u32 length, a JSON object of the message's fields; the payload
+    BLOCK = 2
+    FILE = 3  # u64, the id of a file to adopt
+
+
 class Role(Enum):
-    """What a stream is for, as its hello says."""
+    """What a connection is for, as its hello says."""
 
     WATCH = "watch"  # nothing: its end tells that the other side is gone
     WORK = "work"
@@ -75,12 +126,38 @@ class Decision(Enum):
     ROLLBACK = "rollback_prepared"
 
 
+# As plain numbers, which are read without a look-up in the class.
+CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK = (int(kind) for kind in list(Kind)[:7])
+RESULT, ID, MESSAGE, NOTHING, COMMITTED = (int(kind) for kind in list(Kind)[7:])
+PLAIN, FIELDS, BLOCK, FILE = (int(form) for form in Form)
+NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A decoded frame. The bodies are views of the received buffer."""
+    """A decoded CALL, TELL or RESULT. The bodies are views of the received buffer."""
 
     header: Header
     bodies: list[memoryview]
+
+
+def greeting(words: str = "") -> bytes:
+    """What a side begins with; `words`: why it will have nothing to do with the other."""
+    text = words.encode()
+    return GREETING.pack(MAGIC, PROTOCOL_VERSION, len(text)) + text
+
+
+def check_greeting(data: Bytes) -> int:
+    """The length of the words that follow. Raises RemoteError for another protocol or version."""
+    magic, version, length = GREETING.unpack(data)
+    if magic != MAGIC:
+        raise RemoteError("what came is not Quire's protocol")
+    if version != PROTOCOL_VERSION:
+        raise RemoteError(
+            f"the other side speaks version {version} of the protocol, this one version"
+            f" {PROTOCOL_VERSION}: use the same release of Quire on both sides"
+        )
+    return int(length)
 
 
 def _number(value: object) -> int:
@@ -94,45 +171,58 @@ def _number(value: object) -> int:
 _JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_number)
 
 
-def encode_frame(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
-    """The bytes of one frame. Raises InvalidArgument if it is too large for one."""
-    if bodies:
-        header = {**header, "bodies": [len(body) for body in bodies]}
+def encode_json(value: Header) -> bytes:
+    """An object as text. Raises InvalidArgument for what JSON cannot hold."""
     try:
-        text = _JSON.encode(dict(header)).encode()
+        return _JSON.encode(dict(value)).encode()
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"an argument cannot be sent to the store's owner: {error}") from None
-    size = HEAD.size + len(text) + sum(map(len, bodies))
-    if len(text) > MAX_HEADER_BYTES or size > MAX_FRAME_BYTES:
+
+
+def encode_call(kind: int, header: Header, bodies: Sequence[Bytes] = ()) -> list[Bytes]:
+    """The parts of a CALL, TELL or RESULT. Raises InvalidArgument if it is too large for one."""
+    if bodies:
+        header = {**header, "bodies": [len(body) for body in bodies]}
+    text = encode_json(header)
+    length = CALL_HEAD.size - HEAD.size + len(text) + sum(map(len, bodies))
+    check_size(length)
+    if len(text) > MAX_HEADER_BYTES:
         raise InvalidArgument(
-            f"{size} bytes do not fit into one message to or from the owner"
+            f"arguments of {len(text)} bytes: one call takes {MAX_HEADER_BYTES}; ask for less"
+        )
+    return [CALL_HEAD.pack(length, kind, len(text)) + text, *bodies]
+
+
+def check_size(length: int) -> None:
+    """Raises InvalidArgument if a frame of that length is too large."""
+    if length > MAX_FRAME_BYTES:
+        raise InvalidArgument(
+            f"{length} bytes do not fit into one message to or from the owner"
             f" (at most {MAX_FRAME_BYTES}): use smaller payloads or smaller batches"
         )
-    return b"".join((HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, len(text)), text, *bodies))
 
 
-def decode_frame(data: Bytes) -> Frame:
-    """The frame in `data`, all of it. Raises RemoteError for anything else (PR1)."""
+def decode_call(data: Bytes) -> Frame:
+    """The frame in `data`, its head included. Raises RemoteError for what is none (PR1)."""
     view = memoryview(data)
-    if len(view) < HEAD.size:
+    if len(view) < CALL_HEAD.size:
         raise RemoteError(f"{len(view)} bytes came, too few for a message of Quire's protocol")
-    magic, version, _, length = HEAD.unpack_from(view)
-    if magic != MAGIC:
-        raise RemoteError("what came is no message of Quire's protocol")
-    if version != PROTOCOL_VERSION:
-        raise RemoteError(
-            f"the other side speaks version {version} of the protocol, this one version"
-            f" {PROTOCOL_VERSION}: use the same release of Quire on both sides"
-        )
-    if length > MAX_HEADER_BYTES or HEAD.size + length > len(view):
+    _, _, length = CALL_HEAD.unpack_from(view)
+    if length > MAX_HEADER_BYTES or CALL_HEAD.size + length > len(view):
         raise RemoteError("a message is cut off in its header")
+    header = decode_json(view[CALL_HEAD.size : CALL_HEAD.size + length])
+    return Frame(header, _split(view[CALL_HEAD.size + length :], header.pop("bodies", [])))
+
+
+def decode_json(data: memoryview) -> dict[str, object]:
+    """A JSON object. Raises RemoteError for what is none."""
     try:
-        header: object = json.loads(bytes(view[HEAD.size : HEAD.size + length]))
+        value: object = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
         raise RemoteError(f"a message's header is not JSON: {error}") from None
-    if not isinstance(header, dict):
+    if not isinstance(value, dict):
         raise RemoteError("a message's header is not a JSON object")
-    return Frame(header, _split(view[HEAD.size + length :], header.pop("bodies", [])))
+    return value
 
 
 def _split(rest: memoryview, lengths: object) -> list[memoryview]:
@@ -145,6 +235,11 @@ def _split(rest: memoryview, lengths: object) -> list[memoryview]:
         bodies.append(rest[start : start + length])
         start += length
     return bodies
+
+
+def encode_wait(seconds: float | None) -> float:
+    """How long a COMMIT may wait."""
+    return math.nan if seconds is None else seconds
 
 
 def field(header: Header, name: str, kind: type[T]) -> T:

@@ -1,26 +1,43 @@
-"""The puts of a remote transaction that wait at the client, by queue and in put order.
+"""The puts of a remote transaction, numbered in the order in which its owner takes them.
 
 Messages wait as builders of blocks, blocks as they were given, files that are to be adopted as
 their ids. The owner alone knows how many messages such a file holds; it tells with the commit.
+
+PB1. What was sent is kept until the owner has taken it, for the owner may refuse it (PR4).
+PB2. Within a queue, puts are numbered in put order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, check_block
 from quire.errors import RemoteError, TransactionError
-from quire.limits import MAX_LTDS_BLOCK_BYTES
+from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
-from quire.message import Fields
+from quire.message import Fields, check_payload
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Payloads
 
 from .limits import SEND_AHEAD_BYTES
+from .protocol import (
+    ADD,
+    ADD_HEAD,
+    BLOCK,
+    COMMITTED,
+    ENTRY,
+    FIELDS,
+    FILE,
+    FILE_ID,
+    HEAD,
+    PLAIN,
+    check_size,
+    encode_json,
+)
 from .results import read_list
 
 ADOPTED_BYTES: Final = 64  # what the id of a file takes in a request, about
@@ -29,6 +46,8 @@ _ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
 
 class Run:
     """Messages put one after another into one queue, and their first id once there is one."""
+
+    __slots__ = ("count", "first_id")
 
     def __init__(self, count: int | None = 0) -> None:
         self.count = count  # None: a file's, before the commit
@@ -55,40 +74,69 @@ class AdoptedIds(MessageIds):
         return f"AdoptedIds({'not committed' if self._run.count is None else self._run.count})"
 
 
-class PutRequest(NamedTuple):
-    """What goes to the owner at once, as a frame names it: see `protocol`."""
+class Entry:
+    """One put as it is sent: its parts, the head first."""
 
-    puts: list[tuple[str, int | None]]
-    bodies: list[Bytes]
+    __slots__ = ("parts", "size")
+
+    def __init__(self, queue: str, form: int, *data: Bytes) -> None:
+        name = queue.encode()
+        length = sum(map(len, data))
+        check_size(length)
+        self.parts: tuple[Bytes, ...] = (ENTRY.pack(len(name), form, length) + name, *data)
+        self.size = ENTRY.size + len(name) + length
 
 
-Waiting = BlockBuilder | bytes | int  # messages, a block, a file
+Waiting = BlockBuilder | Entry  # messages that come one by one, or a put
 
 
 class PutBuffer:
-    """Bounded by its user, who takes what waits when `is_full`."""
+    """Bounded by its user, who sends what waits when `is_full`."""
+
+    __slots__ = ("_order", "_runs", "_sent", "_taken", "_waiting", "_waiting_bytes")
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}
         self._runs: dict[str, list[Run]] = {}
+        self._order: dict[str, None] = {}  # the queues, by their first put
         self._waiting_bytes = 0
+        self._sent: list[Entry] = []  # and not taken yet, as far as is known
+        self._taken = 0  # puts that the owner has for certain
+
+    @property
+    def count(self) -> int:
+        """How many puts were sent, or taken."""
+        return self._taken + len(self._sent)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits."""
-        return not self._waiting
+        """Whether nothing was put."""
+        return not (self._waiting or self._sent or self._taken)
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to send what waits."""
+        """Whether it is time to send what waits, and have it taken."""
         return self._waiting_bytes >= SEND_AHEAD_BYTES
 
     def put(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
         """Keep one message."""
+        if queue not in self._order:
+            return self._first(queue, payload, fields)
         builder = self._builder(queue)
         before = builder.charge_bytes
         builder.add(payload, Fields.of(**fields) if fields else None)
         return self._keep(queue, builder, builder.charge_bytes - before, 1)[0]
+
+    def _first(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
+        """The first message of a queue goes by itself."""
+        if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+            payload = check_payload(payload)
+        if fields and Fields.of(**fields) is not None:
+            text = encode_json(fields)
+            entry = Entry(queue, FIELDS, len(text).to_bytes(4, "little") + text, payload)
+        else:
+            entry = Entry(queue, PLAIN, payload)
+        return self._keep(queue, entry, entry.size, 1)[0]
 
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         """Keep the messages of a list, an array or a batch."""
@@ -104,46 +152,83 @@ class PutBuffer:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""
         data = bytes(data) if isinstance(data, bytearray | memoryview) else data
         count = check_block(data).count
-        return self._keep(queue, data, len(data), count)
+        return self._keep(queue, Entry(queue, BLOCK, data), len(data), count)
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Note a file's messages. Raises InvalidArgument for what is no file's id."""
         run = Run(None)
-        self._keep(queue, check_foreign(ltds_id), ADOPTED_BYTES, 0)
+        entry = Entry(queue, FILE, FILE_ID.pack(check_foreign(ltds_id)))
+        self._keep(queue, entry, ADOPTED_BYTES, 0)
         self._runs[queue] += (run, Run())
         return AdoptedIds(run)
 
-    def requests(self) -> Iterator[PutRequest]:
-        """What waits, in requests of about `SEND_AHEAD_BYTES`.
+    def knows(self, queue: str) -> bool:
+        """Whether a put to the queue was sent."""
+        return queue in self._order
 
-        Blocks are made when they are asked for. From the first one on nothing waits.
+    def frames(self, transaction: int, queue: str | None = None) -> Iterator[list[Bytes]]:
+        """What waits, for this queue or for all, as frames of about `SEND_AHEAD_BYTES`.
+
+        Once they were asked for, it waits no more; what was sent is kept (PB1).
         """
-        waiting = [(queue, item) for queue, items in self._waiting.items() for item in items]
-        self.clear()
-        request = PutRequest([], [])
-        size = 0
-        for queue, item in waiting:
-            for part in _parts(item):
-                more = ADOPTED_BYTES if isinstance(part, int) else len(part)
-                if size and size + more > SEND_AHEAD_BYTES:
-                    yield request
-                    request, size = PutRequest([], []), 0
-                size += more
-                if isinstance(part, int):
-                    request.puts.append((queue, part))
-                else:
-                    request.puts.append((queue, None))
-                    request.bodies.append(part)
-        if size:
-            yield request
+        first = self._number(queue)
+        return self._cut(transaction, self._sent[first:], self._taken + first)
+
+    def again(self, transaction: int) -> Iterator[list[Bytes]]:
+        """The same for all queues, with what was sent before and is not taken."""
+        self._number(None)
+        return self._cut(transaction, list(self._sent), self._taken)
+
+    def _number(self, queue: str | None) -> int:
+        """Give what waits its numbers; the place of the first of them."""
+        first = len(self._sent)
+        if queue is None:
+            leaving, self._waiting = self._waiting, {}
+        else:
+            leaving = {queue: self._waiting.pop(queue, [])}
+        for name, items in leaving.items():
+            if items:
+                self._order[name] = None
+            for item in items:
+                self._sent += _entries(name, item)
+        if not self._waiting:
+            self._waiting_bytes = 0
+        return first
+
+    def taken(self, count: int) -> None:
+        """The owner has the first so many puts."""
+        del self._sent[: max(0, count - self._taken)]
+        self._taken = max(self._taken, count)
+
+    def _cut(self, transaction: int, entries: list[Entry], first: int) -> Iterator[list[Bytes]]:
+        while entries:
+            size = count = 0
+            for entry in entries:
+                if size and size + entry.size > SEND_AHEAD_BYTES:
+                    break
+                size += entry.size
+                count += 1
+            head = ADD_HEAD.pack(ADD_HEAD.size - HEAD.size + size, ADD, transaction, first)
+            yield [head, *(part for entry in entries[:count] for part in entry.parts)]
+            first += count
+            del entries[:count]
 
     def clear(self) -> None:
         """Forget what waits."""
         self._waiting = {}
+        self._sent = []
         self._waiting_bytes = 0
 
+    def settle_short(self, answer: Bytes) -> None:
+        """The transaction committed: the first ids of the queues, in their order."""
+        numbers = memoryview(answer)[HEAD.size :]
+        if answer[4] != COMMITTED or len(numbers) != FILE_ID.size * len(self._order):
+            raise RemoteError("the owner's answer tells other puts than there were")
+        for queue, (number,) in zip(self._order, FILE_ID.iter_unpack(numbers), strict=True):
+            self._runs[queue][0].first_id = number
+
     def settle(self, placed: Mapping[str, object]) -> None:
-        """The transaction committed: within a queue, its messages have ids in one run."""
+        """The same as numbers by queue: within it, its messages have ids in one run."""
         for queue, numbers in placed.items():
             next_id, *counts = read_list(int, numbers) or [0]
             runs = self._runs.get(queue, [])
@@ -163,7 +248,7 @@ class PutBuffer:
 
     def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> MessageIds:
         """Let it wait, if it does not yet and is not empty; the ids of its new messages."""
-        if count or isinstance(item, int):
+        if count or isinstance(item, Entry):
             waiting = self._waiting.setdefault(queue, [])
             if not (isinstance(item, BlockBuilder) and waiting and waiting[-1] is item):
                 waiting.append(item)
@@ -174,9 +259,7 @@ class PutBuffer:
         return MessageIds(runs[-1], start, count)
 
 
-def _parts(item: Waiting) -> Iterator[Bytes | int]:
-    if isinstance(item, BlockBuilder):
-        for block in item.blocks(MAX_LTDS_BLOCK_BYTES):
-            yield block.data
-    else:
-        yield item
+def _entries(queue: str, item: Waiting) -> list[Entry]:
+    if isinstance(item, Entry):
+        return [item]
+    return [Entry(queue, BLOCK, block.data) for block in item.blocks(MAX_LTDS_BLOCK_BYTES)]

@@ -1,11 +1,12 @@
 """A transaction in a store that another process owns.
 
-Puts of every kind (messages, blocks, files to adopt) wait at the client and travel with the commit,
-which is one round trip; when much waits, it is sent ahead into the transaction at the owner. So,
-unlike in an embedded store, an error of a put that only the owner can see (QueueFull, PositionLost)
-may come with a later put or with the commit, and then ends the transaction: nothing of it took
-effect. Nor does the owner know a transaction that has only put
-a little: it is not in `transactions` before its first get or its commit.
+RT1. The first put to a queue is told to the owner at once, without waiting for an answer, so that
+    the transaction is listed, counted in the queue, timed out and bounded there as an embedded one.
+    Further puts of every kind (messages, blocks, files to adopt) wait at the client and travel
+    with the commit, which is one round trip; when much waits, it is sent ahead.
+RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
+    that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
+    again, or rolled back.
 
 | state | how |
 |---|---|
@@ -15,7 +16,7 @@ a little: it is not in `transactions` before its first get or its commit.
 | rolled back | by `rollback`, a failed commit, its timeout, `abort`, or loss of the connection |
 | in doubt | the owner was lost during the commit (OutcomeUnknown), or its disk failed |
 
-A commit or prepare that raised for a reason that can go away (DiskFull) leaves it open.
+A commit or prepare that raised for a reason that can go away (QueueFull, DiskFull) leaves it open.
 """
 
 from __future__ import annotations
@@ -53,9 +54,30 @@ from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
-from .delivery import read_message, read_messages
-from .protocol import Decision, Frame, Header, field
-from .put_buffer import PutBuffer, PutRequest
+from .delivery import read_message, read_messages, read_short_message
+from .protocol import (
+    CALL,
+    COMMIT,
+    COMMIT_FRAME,
+    COMMITTED,
+    GET,
+    GET_HEAD,
+    HEAD,
+    MESSAGE,
+    NOTHING,
+    RESULT,
+    ROLLBACK,
+    ROLLBACK_FRAME,
+    TELL,
+    Decision,
+    Frame,
+    Header,
+    decode_call,
+    encode_call,
+    encode_wait,
+    field,
+)
+from .put_buffer import PutBuffer
 
 if TYPE_CHECKING:
     from .client import RemoteStore
@@ -88,7 +110,8 @@ class RemoteTransaction:
         self._owner = owner
         self._lock = threading.Lock()
         self._channel: Channel | None = None
-        self._name: Header = {}
+        self._number = 0  # on the channel
+        self._refused = False  # a put, by the owner
         self._puts = PutBuffer()
         self._records: list[tuple[str, int]] = []
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
@@ -123,42 +146,48 @@ class RemoteTransaction:
 
     def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
         with self._lock:
-            self._check_open()
-            self._store.check_queue(queue)
+            self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
-            self._send_if_full()
+            self._announce(queue)
             return message_id
 
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         with self._lock:
-            self._check_open()
-            self._store.check_queue(queue)
+            self._check_put(queue)
             ids = self._puts.put_many(queue, payloads)
-            self._send_if_full()
+            self._announce(queue)
             return ids
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
-            self._check_open()
-            self._store.check_queue(queue)
+            self._check_put(queue)
             ids = self._puts.put_block(queue, data)
-            self._send_if_full()
+            self._announce(queue)
             return ids
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
-            self._check_open()
-            self._store.check_queue(queue)
+            self._check_put(queue)
             ids = self._puts.adopt(queue, ltds_id)
-            self._send_if_full()
+            self._announce(queue)
             return ids
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
-        arguments = {"source": check_source(source), "wait": check_timeout(timeout)}
+        name, wait = check_source(source).encode(), check_timeout(timeout)
         with self._lock:
             self._check_open()
-            answer = self._request("get", arguments, may_block=timeout > 0)
-            return self._delivered(read_message, answer[-1])
+            channel = self._enter()
+            length = GET_HEAD.size - HEAD.size + len(name)
+            answer = self._exchange([GET_HEAD.pack(length, GET, self._number, wait) + name])
+            kind = answer[4]
+            if kind == NOTHING:
+                return None
+            if kind == MESSAGE:
+                queue = source.partition("/")[0]
+                return self._delivered(lambda data: read_short_message(data, queue), answer)
+            if kind != RESULT:
+                self._fail(channel.unexpected())
+            return self._delivered(lambda data: read_message(decode_call(data)), answer)
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         arguments = {
@@ -168,7 +197,7 @@ class RemoteTransaction:
         }
         with self._lock:
             self._check_open()
-            answer = self._request("get_many", arguments, may_block=timeout > 0)
+            answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer)
 
     def get_arrow(
@@ -196,13 +225,12 @@ class RemoteTransaction:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             self._check_open()
-            answer = self._ended_by(
-                {"op": "prepare", "xid": xid, "wait": wait},
+            header = self._ended_by(
+                lambda: self._last_call({"op": "prepare", "xid": xid, "wait": wait}),
                 f"prepare of {xid!r}",
                 LISTED,
-                may_block=bool(wait),
             )
-            self._prepared = xid, field(answer[-1].header, "number", int)
+            self._prepared = xid, field(header, "number", int)
             self._state = TransactionState.PREPARED
             self._store.prepared[self._prepared[1]] = self
 
@@ -229,14 +257,12 @@ class RemoteTransaction:
             if self._channel is None and self._puts.is_empty and not self._records:
                 self._state = TransactionState.COMMITTED
                 return
-            answer = self._ended_by(
-                {"op": "commit", "wait": wait},
-                "a commit",
-                "whether it took effect",
-                may_block=bool(wait),
+            header = self._ended_by(
+                lambda: self._commit(wait), "a commit", "whether it took effect"
             )
             self._state = TransactionState.COMMITTED
-            self._puts.settle(field(answer[-1].header, "placed", dict))
+            if header:
+                self._puts.settle(field(header, "placed", dict))
 
     def rollback(self) -> None:
         with self._lock:
@@ -245,16 +271,14 @@ class RemoteTransaction:
             elif self._state is TransactionState.OPEN:
                 self._roll_back()
 
-    def _ended_by(
-        self, request: Header, doing: str, look: str, *, may_block: bool = False
-    ) -> list[Frame]:
-        """Send the request that ends the transaction here, unless it is refused.
+    def _ended_by(self, request: Callable[[], Header], doing: str, look: str) -> Header:
+        """Make the request that ends the transaction here, unless it is refused.
 
         `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
         """
         self._state = TransactionState.IN_DOUBT  # unless the owner answers
         try:
-            return self._last_request(request, may_block)
+            return request()
         except StreamEnded as error:
             if not error.sent:
                 self._state = TransactionState.ROLLED_BACK
@@ -266,39 +290,71 @@ class RemoteTransaction:
             if self._state is not TransactionState.OPEN:
                 self._leave()
 
-    def _last_request(self, request: Header, may_block: bool) -> list[Frame]:
+    def _commit(self, wait: float | None) -> Header:
+        """What the answer tells beside the first ids."""
+        if self._records:
+            return self._last_call({"op": "commit", "wait": wait})
         channel = self._enter()
-        rest = PutRequest([], [])
-        for more in self._puts.requests():  # one, or a little more than one
-            rest.puts.extend(more.puts)
-            rest.bodies.extend(more.bodies)
-        request = {**self._name, **request, "puts": rest.puts, "records": self._records}
-        return channel.request(request, rest.bodies, may_block=may_block)
-
-    def _request(
-        self,
-        op: str,
-        arguments: Header,
-        bodies: Sequence[Bytes] = (),
-        *,
-        may_block: bool = False,
-    ) -> list[Frame]:
-        """Ask for something in the transaction at the owner."""
-        try:
-            channel = self._enter()
-            answer = channel.request(
-                {**self._name, "op": op, **arguments}, bodies, may_block=may_block
+        parts = self._rest()
+        parts.append(
+            COMMIT_FRAME.pack(
+                COMMIT_FRAME.size - HEAD.size,
+                COMMIT,
+                self._number,
+                self._puts.count,
+                encode_wait(wait),
             )
+        )
+        answer = channel.exchange(parts)
+        if answer[4] == RESULT:
+            return decode_call(answer).header
+        if answer[4] != COMMITTED:
+            raise channel.unexpected()
+        channel.transaction_state = None
+        self._puts.settle_short(answer)
+        return {}
+
+    def _last_call(self, request: Header) -> Header:
+        channel = self._enter()
+        parts = self._rest()
+        call = {**request, "txn": self._number, "puts": self._puts.count, "records": self._records}
+        answer = channel.exchange([*parts, *encode_call(CALL, call)])
+        if answer[4] != RESULT:
+            raise channel.unexpected()
+        return decode_call(answer).header
+
+    def _rest(self) -> list[Bytes]:
+        """The puts that the owner does not have."""
+        puts = self._puts
+        frames = puts.again(self._number) if self._refused else puts.frames(self._number)
+        return [part for parts in frames for part in parts]
+
+    def _request(self, op: str, arguments: Header) -> list[Frame]:
+        """Ask for something in the transaction at the owner."""
+        return self._at_owner(
+            lambda channel: channel.request({"op": op, "txn": self._number, **arguments})
+        )
+
+    def _exchange(self, parts: Sequence[Bytes]) -> Bytes:
+        """The same in short."""
+        return self._at_owner(lambda channel: channel.exchange(parts))
+
+    def _at_owner(self, ask: Callable[[Channel], A]) -> A:
+        try:
+            return ask(self._enter())
         except StreamEnded as error:
-            self._end()
-            raise self._connection.lose(str(error)) from None
+            raise self._fail(error) from None
         except QuireError as error:
             self._take_state(error)
             raise
         except BaseException:
             self._end()
             raise
-        return answer
+
+    def _fail(self, error: StreamEnded) -> QuireError:
+        """The owner is gone, and so is the transaction."""
+        self._end()
+        return self._connection.lose(str(error))
 
     def _delivered(self, read: Callable[[A], R], answer: A) -> R:
         """What an answer brings. If it cannot be read, no commit may count it as delivered."""
@@ -308,33 +364,52 @@ class RemoteTransaction:
             self._roll_back()
             raise
 
-    def _send_if_full(self) -> None:
+    def _check_put(self, queue: str) -> None:
+        """Raise what keeps from putting, or what refused an earlier put (RT2)."""
+        self._check_open()
+        self._store.check_queue(queue)
         if self._puts.is_full:
             self._send_ahead()
 
+    def _announce(self, queue: str) -> None:
+        """Tell the owner of the first put to a queue (RT1)."""
+        if not self._puts.knows(queue):
+            self._tell(queue)
+
+    def _tell(self, queue: str | None) -> None:
+        def tell(channel: Channel) -> None:
+            for parts in self._puts.frames(self._number, queue):
+                channel.tell(parts)
+
+        self._at_owner(tell)
+
     def _send_ahead(self) -> None:
-        for request in self._puts.requests():
-            try:
-                self._request("send", {"puts": request.puts}, request.bodies)
-            except QuireError:
-                if self._state is TransactionState.OPEN:
-                    self._roll_back()
-                raise
+        """Have the owner take all that was put, or raise why it does not."""
+
+        def send(channel: Channel) -> None:
+            puts = self._puts
+            for parts in puts.again(self._number) if self._refused else puts.frames(self._number):
+                channel.tell(parts)
+            channel.request({"op": "puts", "txn": self._number, "puts": puts.count})
+            puts.taken(puts.count)
+            self._refused = False
+
+        self._at_owner(send)
 
     def _enter(self) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
         if self._channel is None:
-            self._channel = self._connection.borrow()
-            self._channel.transaction_state = TransactionState.OPEN
-            self._name = {
-                "txn": self._channel.next_transaction(),
-                "epoch": self._connection.epoch,
-                "large": self._large,
-                "owner": self._owner,
-            }
-            if self._deadline is not None:
-                left = max(0.001, self._deadline - time.monotonic())
-                self._name = {**self._name, "timeout": None if left == math.inf else left}
+            self._channel = channel = self._connection.borrow()
+            channel.transaction_state = TransactionState.OPEN
+            self._number = channel.next_transaction()
+            if self._deadline is not None or self._large or self._owner is not None:
+                header: dict[str, object] = {
+                    "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,
+                }  # fmt: skip
+                if self._deadline is not None:
+                    left = max(0.001, self._deadline - time.monotonic())
+                    header["timeout"] = None if left == math.inf else left
+                channel.tell(encode_call(TELL, header))
         return self._channel
 
     def _leave(self) -> None:
@@ -352,9 +427,13 @@ class RemoteTransaction:
     def _take_state(self, error: QuireError) -> None:
         """The transaction's state after an error: what the owner says, if it knows it."""
         self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
-        state = None if self._channel is None else self._channel.transaction_state
-        if state is TransactionState.OPEN:
+        channel = self._channel
+        state = None if channel is None else channel.transaction_state
+        if channel is not None and state is TransactionState.OPEN:
             self._state = state
+            if channel.taken < self._puts.count:
+                self._refused = True
+            self._puts.taken(channel.taken)
         else:
             self._end(state or TransactionState.ROLLED_BACK)
 
@@ -362,8 +441,11 @@ class RemoteTransaction:
         """At the owner too. If it is gone, the transaction is rolled back all the same."""
         channel = self._channel
         try:
-            if channel is not None and not self._connection.lost and not channel.broken:
-                channel.request({**self._name, "op": "rollback"})
+            if channel is not None and not channel.broken:
+                channel.exchange(
+                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)]
+                )
+                channel.transaction_state = None
         except StreamEnded as error:
             self._connection.lose(str(error))
         finally:
@@ -376,12 +458,16 @@ class RemoteTransaction:
             except QuireError:
                 self._end()
                 raise
-            if self._deadline is not None and time.monotonic() > self._deadline:
+            if (
+                self._channel is None  # else the owner finds out
+                and self._deadline is not None
+                and time.monotonic() > self._deadline
+            ):
                 self._cause = TransactionTimeout(
-                    f"transaction {self.id} was open for too long and has been rolled back: begin"
-                    " anew, or give transaction(timeout=...) more seconds"
+                    "the transaction was open for too long and has been rolled back: begin anew, "
+                    "or give transaction(timeout=...) more seconds"
                 )
-                self._roll_back()
+                self._end()
         if self._cause is not None:
             raise type(self._cause)(str(self._cause))
         if self._state is TransactionState.PREPARED:

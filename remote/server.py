@@ -1,9 +1,14 @@
-"""The owner's side of sharing: a Flight server over any object with the methods of a store.
+"""The owner's side of sharing: a server over any object with the methods of a store.
 
-SV1. Each stream is served by one thread, and there are at most `MAX_STREAMS`.
-SV2. When a client's stream ends, however it ends, what was open in it is rolled back at once.
+SV1. An idle connection has no thread: one set of events (epoll) tells of all, each time to one
+    thread, which answers what came. There is always a thread that waits there, up to
+    `MAX_WORKERS`, so that commits of different clients meet in one group of the journal.
+SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
+    also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
-    then all connections are cut.
+    those that wait are told, then all connections are cut.
+SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
+    and are the parent's alone, so that clients see the parent's end.
 """
 
 from __future__ import annotations
@@ -11,16 +16,17 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import select
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
-import pyarrow as pa
-
-from quire.env import Env
-from quire.errors import ConnectionLost, InvalidArgument, QuireError, RemoteError, StoreClosed
+from quire.env import Env, after_fork
+from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 
 from .address import (
     Address,
@@ -29,25 +35,27 @@ from .address import (
     remove_socket,
     write_address,
 )
-from .failures import describe_error
-from .fork_guard import check_flight, guard
-from .limits import FINISH_SECONDS, MAX_STREAMS
-from .protocol import Header, Role, decode_frame, encode_frame
-from .session import ServedStore, Session
-from .sockets import cut_connections
-from .transport import (
-    FlightServer,
-    StreamContext,
-    StreamDescriptor,
-    StreamReader,
-    StreamWriter,
+from .limits import (
+    ACCEPT_PAUSE_SECONDS,
+    FINISH_SECONDS,
+    IDLE_WORKERS,
+    MAX_CONNECTIONS,
+    MAX_WAITING,
+    MAX_WORKERS,
 )
+from .protocol import Header, Role
+from .served_connection import Gone, ServedConnection
+from .session import ServedStore, Session
+from .sockets import accepted, file_limit, listen
 from .undecided import Undecided
+from .urls import TcpPlace, place_of, tcp_url, unix_url
 
 _log = logging.getLogger("quire.remote")
-_ROLES: Final = tuple(role.value for role in Role)
-Exchange = Callable[[StreamContext, StreamDescriptor, StreamReader, StreamWriter], None]
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_READ: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+_ACCEPT: Final = select.EPOLLIN | select.EPOLLONESHOT
+_ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
+_servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
 class StoreServer:
@@ -60,53 +68,55 @@ class StoreServer:
         self.epoch: Final = f"{env.random_u64():016x}"
         self.url: str | None = None
         self.failure: Exception | None = None  # why it could not start in the background
+        self.is_closing = False  # no more requests are taken
         self._process_id = os.getpid()
         self._changed = threading.Condition()
-        self._streams = 0
+        self._connections: dict[int, ServedConnection] = {}
+        self._max_connections = MAX_CONNECTIONS
         self._clients = 0
         self._left_at = time.monotonic()  # when the last client left
-        self._requests = 0
-        self._closing = False  # no more requests are taken
+        self._workers = self._idle = self._requests = 0
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
-        self._flight: FlightServer | None = None
-        self._listener: str | int = 0
+        self._listener: socket.socket | None = None
+        self._waiters: set[ServedConnection] = set()
         self._socket_path: str | None = None
 
     # Starting and closing
 
     def start(self, url: str | None = None) -> str:
         """Listen at the store's socket, or at `url`; the URL for clients."""
-        check_flight()
         if url is None:
-            self._socket_path = choose_socket_path(self._env, self._path)
-            self._listener = self._socket_path
-            url = f"grpc+unix://{self._socket_path}"
+            place: str | TcpPlace = choose_socket_path(self._env, self._path)
         else:
-            _check_loopback(url)
+            place = place_of(url)
         try:
-            self._flight = _flight_server(url, self._exchange)
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise RemoteError(f"cannot listen at {url}: {error}") from None
-        guard(self)
+            self._listener = listener = listen(place)
+        except OSError as error:
+            raise RemoteError(f"cannot listen at {url or place}: {error}") from None
+        listener.setblocking(False)
+        self._max_connections = min(MAX_CONNECTIONS, file_limit())
+        self._events = select.epoll()
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
+        self._events.register(listener.fileno(), _ACCEPT)
+        self._events.register(self._stop, select.EPOLLIN)
+        _servers.add(self)
         atexit.register(self.close)
-        if self._socket_path is not None:
-            os.chmod(self._socket_path, 0o600)
-            write_address(self._env, self._path, Address(url, self.epoch, os.getpid()))
+        if isinstance(place, TcpPlace):
+            url = tcp_url(place.host, listener.getsockname()[1])
         else:
-            self._listener = self._flight.port
-            url = f"{url.rpartition(':')[0]}:{self._flight.port}"
+            url = unix_url(place)
+            self._socket_path = place
+            os.chmod(place, 0o600)
+            write_address(self._env, self._path, Address(url, self.epoch, os.getpid()))
+        with self._changed:
+            self._add_worker()
         self.url = url
         return url
 
-    def flight_objects(self) -> list[object]:
-        """See `fork_guard`."""
-        return [self._flight]
-
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
-        check_flight()
         self._starter = threading.Thread(target=self._try_start, name="quire-serve", daemon=True)
         self._starter.start()
 
@@ -121,29 +131,51 @@ class StoreServer:
         return self.url
 
     def close(self) -> None:
-        """Stop listening and end all streams (SV3). Twice is once."""
+        """Stop listening and end all connections (SV3). Twice is once."""
         if self._process_id != os.getpid():  # a forked child has nothing to close
             return
         with self._changed:
             if self._closed:
                 return
-            self._closed = self._closing = True
+            self._closed = self.is_closing = True
         if self._starter is not None:
             self._starter.join()
         atexit.unregister(self.close)
-        if self._flight is None:
+        if self._listener is None:
             return
+        self._listener.close()
         if self._socket_path is not None:
             remove_address(self._env, self._path)
+        for connection in list(self._waiters):
+            self._interrupt(connection, "the owner has closed the store: open it again")
         with self._changed:
             self._changed.wait_for(lambda: self._requests == 0, FINISH_SECONDS)
-        stopping = threading.Thread(target=self._flight.shutdown, name="quire-stop", daemon=True)
-        stopping.start()
         deadline = time.monotonic() + FINISH_SECONDS
-        while stopping.is_alive() and time.monotonic() < deadline:
-            cut_connections(self._listener)
-            stopping.join(0.02)
-        remove_socket(self._env, self._socket_path)
+        for connection in list(self._connections.values()):
+            connection.cut()
+        for connection in list(self._connections.values()):
+            if connection.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                self._end(connection)
+                connection.busy.release()
+        os.eventfd_write(self._stop, 1)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._workers == 0, max(0.0, deadline - time.monotonic())
+            )
+        self._events.close()
+        os.close(self._stop)
+        if self._socket_path is not None:
+            remove_socket(self._env, self._socket_path)
+
+    def abandon(self) -> None:
+        """In the child of a fork (SV4)."""
+        if self._listener is None:
+            return
+        for connection in self._connections.values():
+            connection.abandon()
+        self._listener.close()
+        self._events.close()
+        os.close(self._stop)
 
     def wait_until_idle(self, linger: float | None, stop: threading.Event) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set."""
@@ -155,7 +187,7 @@ class StoreServer:
             with self._changed:
                 left = linger - (0 if self._clients else time.monotonic() - self._left_at)
                 if left <= 0:
-                    self._closing = True  # whoever comes now is too late, and opens the store again
+                    self.is_closing = True  # whoever comes now is too late, and opens it again
                     return
 
     def status(self) -> dict[str, object]:
@@ -163,7 +195,9 @@ class StoreServer:
         return {
             "url": self.url,
             "clients": self._clients,
-            "streams": self._streams,
+            "connections": len(self._connections),
+            "waiting": len(self._waiters),
+            "threads": self._workers,
             "error": None if self.failure is None else str(self.failure),
         }
 
@@ -174,131 +208,175 @@ class StoreServer:
             self.failure = error
             _log.warning("%s cannot be joined by other processes: %s", self._path, error)
 
-    # Streams
+    # Connections
 
-    def _exchange(
-        self,
-        context: StreamContext,
-        descriptor: StreamDescriptor,
-        reader: StreamReader,
-        writer: StreamWriter,
-    ) -> None:
-        """Serve one stream."""
-        try:
-            hello = self._read_hello(descriptor)
-            role = Role(hello["role"])
-            with self._stream(is_client=role is Role.WATCH):
-                writer.write_metadata(encode_frame(self._hello()))
-                if role is Role.WATCH:
-                    _read_to_end(reader)
-                else:
-                    self._serve(context, reader, writer, _client_name(hello))
-        except QuireError as error:
-            writer.write_metadata(encode_frame(describe_error(error)))
-        except (pa.ArrowException, StopIteration):
-            return  # the client is gone
-
-    def _read_hello(self, descriptor: StreamDescriptor) -> Header:
-        header = decode_frame(descriptor.command or b"").header
-        if header.get("op") != "hello" or header.get("role") not in _ROLES:
-            raise RemoteError("a stream begins with a hello of Quire's protocol")
-        if header.get("epoch") not in (None, self.epoch):
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, Session]:
+        """A client says hello."""
+        if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
-        return header
-
-    def _hello(self) -> Header:
-        return {
+        with self._changed:
+            if self.is_closing:
+                raise ConnectionLost("the owner is closing the store: open it again")
+            if len(self._connections) > self._max_connections:
+                raise RemoteError(
+                    f"the owner of the store has {self._max_connections} connections, as many as "
+                    "it may: end transactions, or close store objects that are not in use"
+                )
+            connection.role = Role(hello["role"])
+            self._clients += connection.role is Role.WATCH
+        session = Session(
+            self._store,
+            self._undecided,
+            _client_name(hello),
+            lambda: self.is_closing,
+            lambda: self._waiting_on(connection),
+        )
+        answer = {
             "op": "hello",
             "epoch": self.epoch,
             "path": self._path,
             "store_id": self._store.store_id,
             "process_id": os.getpid(),
         }
+        return answer, session
 
-    def _serve(
-        self, context: StreamContext, reader: StreamReader, writer: StreamWriter, client: str
-    ) -> None:
-        session = Session(
-            self._store,
-            self.epoch,
-            self._undecided,
-            client,
-            context.is_cancelled,
-            lambda: self._closing,
-        )
+    def _accept(self, listener: socket.socket) -> None:
         try:
             while True:
-                data = memoryview(reader.read_chunk().app_metadata or b"")
-                with self._request():
-                    for answer in session.answers(data):
-                        writer.write_metadata(answer)
+                connection = ServedConnection(accepted(listener.accept()[0]), self)
+                self._connections[connection.fd] = connection
+                self._events.register(connection.fd, _READ)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if self._closed:
+                return
+            _log.warning("a process could not be let in to %s: %s", self._path, error)
+            time.sleep(ACCEPT_PAUSE_SECONDS)
+        self._arm(listener.fileno(), _ACCEPT)
+
+    def _serve(self, connection: ServedConnection, event: int) -> None:
+        """Something came on a connection, or it ended."""
+        if not connection.busy.acquire(blocking=False):
+            if event & _ENDED:
+                connection.gone = True
+                self._interrupt(connection, "the client is gone")
+            return
+        try:
+            connection.serve()
+        except Gone:
+            self._end(connection)
+        except Exception:  # noqa: BLE001 the others are served on
+            _log.exception("a client of %s is cut off", self._path)
+            self._end(connection)
         finally:
-            session.close()
+            connection.busy.release()
+        if not connection.closed:
+            self._arm(connection.fd, _READ)
+
+    def _end(self, connection: ServedConnection) -> None:
+        """By the thread that works on it (SV2)."""
+        if connection.closed:
+            return
+        with self._changed:
+            self._connections.pop(connection.fd, None)
+            if connection.role is not None:
+                self._clients -= connection.role is Role.WATCH
+                self._left_at = time.monotonic()
+        connection.close()
+
+    def _interrupt(self, connection: ServedConnection, reason: str) -> None:
+        if connection.session is not None:
+            connection.session.interrupt(reason)
 
     @contextmanager
-    def _stream(self, *, is_client: bool) -> Iterator[None]:
+    def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
+        """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
         with self._changed:
-            if self._closing:
-                raise ConnectionLost("the owner is closing the store: open it again")
-            if self._streams >= MAX_STREAMS:
+            if len(self._waiters) >= MAX_WAITING:
                 raise RemoteError(
-                    f"the owner of the store serves {self._streams} streams, as many as it may:"
-                    " end transactions, or close store objects that are not in use"
+                    f"{MAX_WAITING} requests wait in the owner of the store, as many as may: try "
+                    "again, or wait less long"
                 )
-            self._streams += 1
-            self._clients += is_client
+            self._waiters.add(connection)
         try:
+            self._arm(connection.fd, _HANG_UP)
+            if self.is_closing:
+                raise StoreClosed("the owner has closed the store: open it again")
             yield
         finally:
             with self._changed:
-                self._streams -= 1
-                self._clients -= is_client
-                self._left_at = time.monotonic()
+                self._waiters.discard(connection)
 
-    @contextmanager
-    def _request(self) -> Iterator[None]:
+    def _arm(self, fd: int, events: int) -> None:
+        """Be told of the next of these events."""
+        with suppress(OSError, ValueError):  # it was closed meanwhile
+            self._events.modify(fd, events)
+
+    # Threads (SV1)
+
+    def _add_worker(self) -> None:
+        """Called with `_changed` held."""
+        self._workers += 1
+        self._idle += 1
+        threading.Thread(target=self._work, name="quire-serve", daemon=True).start()
+
+    def _work(self) -> None:
+        poll, connections, listener = self._events.poll, self._connections, self._listener
+        assert listener is not None
+        listens = listener.fileno()
+        try:
+            while True:
+                [(fd, event)] = poll(-1, 1)
+                if fd == self._stop:
+                    return
+                self._begin()
+                try:
+                    connection = connections.get(fd)
+                    if connection is not None:
+                        self._serve(connection, event)
+                    elif fd == listens:
+                        self._accept(listener)
+                finally:
+                    is_wanted = self._done()
+                if not is_wanted:
+                    return
+        except ValueError:  # the events are closed: the time for closing was over
+            return
+        finally:
+            with self._changed:
+                self._workers -= 1
+                self._idle -= 1
+                self._changed.notify_all()
+
+    def _begin(self) -> None:
+        """This thread has something to do: another one waits for events."""
         with self._changed:
             self._requests += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._requests -= 1
+            self._idle -= 1
+            if not self._idle and self._workers < MAX_WORKERS:
+                self._add_worker()
+
+    def _done(self) -> bool:
+        """Whether this thread shall wait for events again."""
+        with self._changed:
+            self._requests -= 1
+            self._idle += 1
+            if self._closed:
                 self._changed.notify_all()
+            return self._idle <= IDLE_WORKERS
 
 
 def _client_name(hello: Header) -> str:
-    """Whose transactions those of a stream are; earlier releases did not tell it."""
+    """Whose transactions those of a connection are."""
     process_id = hello.get("process_id")
     who = f"process {process_id}" if type(process_id) is int else "a process"
     return f"{who} over the socket"
 
 
-def _read_to_end(reader: StreamReader) -> None:
-    while True:
-        reader.read_chunk()
+def _abandon_in_child(parent: int) -> None:
+    for server in list(_servers):
+        server.abandon()
 
 
-def _flight_server(url: str, exchange: Exchange) -> FlightServer:
-    # Imported here: Flight starts threads, which a process that forks later must not have.
-    from pyarrow import flight
-
-    class Listener(flight.FlightServerBase):
-        def do_exchange(
-            self,
-            context: StreamContext,
-            descriptor: StreamDescriptor,
-            reader: StreamReader,
-            writer: StreamWriter,
-        ) -> None:
-            exchange(context, descriptor, reader, writer)
-
-    return Listener(url)
-
-
-def _check_loopback(url: str) -> None:
-    scheme, _, rest = url.partition("://")
-    if scheme != "grpc+tcp" or rest.rpartition(":")[0] not in LOOPBACK:
-        raise InvalidArgument(
-            f"cannot serve at {url}: give grpc+tcp://127.0.0.1:PORT; other machines are not let in"
-        )
+after_fork(_abandon_in_child)

@@ -1,27 +1,30 @@
-"""One stream at the owner's side: what its client asks for, and the transaction that is open in it.
+"""One connection at the owner's side: what its client asks for, and its open transaction.
 
 SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
 SS2. A request that names a transaction reaches that one or none.
 SS3. When the session ends, its open transaction is rolled back; also when messages that it took
     cannot be delivered, so that no commit counts them as read. What is prepared is not the
     session's any more (see `undecided`).
+SS4. A put that is refused leaves the transaction open, as in an embedded store; the client is told
+    by the request that needs it, and has it still (PR4).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
 from quire.arguments import (
+    Bytes,
     check_ends,
     check_key,
     check_large,
     check_lifetime,
     check_max_messages,
-    check_name,
     check_owner,
     check_source,
     check_timeout,
@@ -29,7 +32,6 @@ from quire.arguments import (
     check_xid,
 )
 from quire.errors import (
-    ConnectionLost,
     QueueFull,
     QuireError,
     RemoteError,
@@ -42,15 +44,55 @@ from quire.store import Store
 from quire.transaction import Transaction
 
 from .calls import answer_call
-from .delivery import Answer, message_answer, messages_answers
-from .failures import describe_error
-from .limits import WAIT_SECONDS
+from .delivery import Answer, message_answer, messages_answers, short_message
+from .failures import describe_error, error_from_elsewhere
 from .placing import Placing
-from .protocol import Decision, Frame, Header, decode_frame, encode_frame, field
+from .protocol import (
+    ADD,
+    ADD_HEAD,
+    BLOCK,
+    CALL,
+    COMMIT,
+    COMMIT_FRAME,
+    ENTRY,
+    FIELDS,
+    FILE,
+    FILE_ID,
+    GET,
+    GET_HEAD,
+    ID,
+    ID_FRAME,
+    NOTHING_FRAME,
+    PLAIN,
+    PUT,
+    PUT_HEAD,
+    RESULT,
+    ROLLBACK,
+    ROLLBACK_FRAME,
+    TELL,
+    Decision,
+    Frame,
+    Header,
+    decode_call,
+    decode_json,
+    encode_call,
+    field,
+)
 from .undecided import Undecided
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
+_CLOSING: Final = "the owner has closed the store: open it again"
+_SIZE: Final = struct.Struct("<I")
 Found = TypeVar("Found")
+# Nothing; one frame; frames one after another, each in parts.
+Answers = bytes | Iterator[list[Bytes]] | None
+
+
+class ServedTransaction(Transaction, Protocol):
+    """A transaction of a store that can be served."""
+
+    def close(self, reason: str) -> None:
+        """Roll it back for this reason, also while another thread waits in a call of it."""
 
 
 class ServedStore(Store, Protocol):
@@ -60,52 +102,69 @@ class ServedStore(Store, Protocol):
     def commit_timeout(self) -> float:
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
 
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> ServedTransaction: ...
+
 
 class Session:
-    """Answers the requests of one stream, in one thread."""
+    """Answers the requests of one connection, one after another."""
 
     def __init__(
         self,
         store: ServedStore,
-        epoch: str,
         undecided: Undecided,
         client: str,
-        is_gone: Callable[[], bool],
         is_closing: Callable[[], bool],
+        waiting: Callable[[], AbstractContextManager[None]],
     ) -> None:
+        """`waiting`: a block in which a request waits for other clients."""
         self._store = store
         self._undecided = undecided
         self._client = client
-        self._epoch = epoch
-        self._is_gone = is_gone
         self._is_closing = is_closing
-        self._transaction: Transaction | None = None
+        self._waiting = waiting
+        self._transaction: ServedTransaction | None = None
         self._number = 0
+        self._taken = 0  # of the transaction's puts
+        self._refusal: QuireError | None = None  # of the next of them
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
-        self._operations: dict[str, Callable[[Transaction, Frame], Iterator[Answer]]] = {
-            "send": self._send,
-            "get": self._get,
+        self._short: dict[int, Callable[[Bytes], Answers]] = {
+            PUT: self._put,
+            ADD: self._add,
+            GET: self._get,
+            COMMIT: self._commit,
+            ROLLBACK: self._rollback,
+            CALL: self._call,
+            TELL: self._tell,
+        }
+        self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
             "read_to": self._read_to,
-            "commit": self._commit,
+            "puts": self._puts,
+            "commit": self._commit_with_records,
             "prepare": self._prepare,
-            "rollback": self._rollback,
         }
 
-    def answers(self, data: memoryview) -> Iterator[bytes]:
-        """The frames that answer a request (SS1)."""
+    def answer(self, data: Bytes) -> Answers:
+        """What answers a frame (SS1)."""
         self._delivering = False
         try:
-            frame = decode_frame(data)
-            for header, bodies in self._dispatch(frame):
-                yield encode_frame({**header, "state": self._state()}, bodies)
-        except GeneratorExit:
-            raise
+            if self._is_closing():
+                raise StoreClosed(_CLOSING)
+            action = self._short.get(data[4])
+            if action is None:
+                raise RemoteError(f"a message of kind {data[4]} is no request")
+            return action(data)
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
-            if self._delivering or not isinstance(error, QuireError):
-                self.close()  # what was taken did not arrive, or nobody knows what happened
-            yield encode_frame({**describe_error(error), "state": self._state()})
+            return self._failed(error)
+
+    def interrupt(self, reason: str) -> None:
+        """Another thread ends what a request of this session waits for."""
+        transaction = self._transaction
+        if transaction is not None:
+            transaction.close(reason)
 
     def close(self) -> None:
         """Roll back what is open (SS3)."""
@@ -114,22 +173,240 @@ class Session:
             with contextlib.suppress(QuireError):
                 transaction.rollback()
 
-    def _leave(self) -> Transaction | None:
-        """The stream's transaction, which is its no more."""
-        transaction, self._transaction = self._transaction, None
-        self._placing = Placing()
-        return transaction
+    # Short requests
+
+    def _put(self, data: Bytes) -> bytes:
+        start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[2]
+        if start > len(data):
+            raise RemoteError("a put is cut off in its queue's name")
+        queue = str(data[PUT_HEAD.size : start], "utf-8")
+        payload = data[start:] if type(data) is bytes else bytes(memoryview(data)[start:])
+        return ID_FRAME.pack(8, ID, self._store.put(queue, payload))
+
+    def _add(self, data: Bytes) -> None:
+        """Puts, which nobody waits for an answer of (SS4)."""
+        _, _, number, first = ADD_HEAD.unpack_from(data)
+        if first != (self._taken if number == self._number else 0):
+            return  # it follows one that was refused
+        self._refusal = None
+        try:
+            transaction = self._transaction_of(number)
+            at, end = ADD_HEAD.size, len(data)
+            while at < end:
+                size, form, length = ENTRY.unpack_from(data, at)
+                at += ENTRY.size
+                start = at + size
+                queue = str(data[at:start], "utf-8")
+                at = start + length
+                if at > end:
+                    raise RemoteError("a put is cut off")
+                self._take(transaction, queue, form, data, start, at)
+                self._taken += 1
+        except QuireError as error:
+            self._refusal = error
+        except (struct.error, UnicodeDecodeError) as error:
+            self._refusal = RemoteError(f"a put cannot be read: {error}")
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
+            self._refusal = error_from_elsewhere(error)
+            self._end()  # nobody knows what happened
+
+    def _take(
+        self, transaction: Transaction, queue: str, form: int, data: Bytes, start: int, end: int
+    ) -> None:
+        """One put: messages, a block or a file."""
+        placing = self._placing
+        if form == PLAIN:
+            payload = data[start:end] if type(data) is bytes else bytes(memoryview(data)[start:end])
+            message_id = transaction.put(queue, payload)
+            placing.first.setdefault(queue, message_id)
+            return
+        view = memoryview(data)[start:end]
+        if form == BLOCK:
+            placing.put_block(transaction, queue, view)
+        elif form == FIELDS:
+            length = _SIZE.unpack_from(view)[0] + _SIZE.size
+            fields = decode_json(view[_SIZE.size : length])
+            message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
+            placing.first.setdefault(queue, message_id)
+        elif form == FILE:
+            placing.adopt(transaction, queue, check_foreign(FILE_ID.unpack(view)[0]))
+        else:
+            raise RemoteError(f"a put of form {form} is none")
+
+    def _get(self, data: Bytes) -> Answers:
+        _, _, number, seconds = GET_HEAD.unpack_from(data)
+        source = str(data[GET_HEAD.size :], "utf-8")
+        transaction = self._transaction_of(number)
+        message = transaction.get(source)
+        if message is None and seconds != 0:
+            check_timeout(seconds)
+            with self._waiting():
+                message = transaction.get(source, timeout=seconds)
+        if message is None:
+            return NOTHING_FRAME
+        self._delivering = True
+        return short_message(message) or self._frames(iter([message_answer(message)]))
+
+    def _commit(self, data: Bytes) -> Answers:
+        _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
+        transaction = self._transaction_of(number)
+        self._check_taken(puts)
+        self._when_there_is_room(transaction.commit, None if math.isnan(seconds) else seconds)
+        placing = self._placing
+        self._leave()
+        return placing.short_answer() or self._frames(iter([({"placed": placing.answer()}, ())]))
+
+    def _rollback(self, data: Bytes) -> Answers:
+        transaction = self._transaction_of(ROLLBACK_FRAME.unpack(data)[2])
+        self._leave()
+        transaction.rollback()
+        return self._frames(iter([({}, ())]))
+
+    # Requests with a header
+
+    def _call(self, data: Bytes) -> Answers:
+        return self._frames(self._dispatch(decode_call(data)))
+
+    def _tell(self, data: Bytes) -> None:
+        """How the next transaction is to be."""
+        header = decode_call(data).header
+        number = field(header, "txn", int)
+        if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
+            raise RemoteError("only what begins a new transaction is told")
+        self._begin(number, header)
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:
-        if self._is_closing():
-            raise StoreClosed("the owner has closed the store: open it again")
         op = field(frame.header, "op", str)
         if op in _DECISIONS:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         operation = self._operations.get(op)
         if operation is None:
             return answer_call(self._store, op, frame.header)
-        return operation(self._transaction_of(frame.header), frame)
+        return operation(self._transaction_of(field(frame.header, "txn", int)), frame)
+
+    def _get_many(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
+        count = check_max_messages(frame.header.get("max_messages"))
+        seconds = check_timeout(frame.header.get("wait", 0.0))
+        messages = transaction.get_many(source, count)
+        if not messages and seconds:
+            with self._waiting():
+                messages = transaction.get_many(source, count, timeout=seconds)
+        self._delivering = True
+        yield from messages_answers(messages)
+
+    def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        transaction.read_to_many(check_ends(frame.header.get("positions")))
+        yield {}, ()
+
+    def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        """The client asks whether its puts are taken."""
+        self._check_taken(field(frame.header, "puts", int))
+        yield {}, ()
+
+    def _take_rest(self, transaction: Transaction, frame: Frame) -> float | None:
+        """What comes with the request that ends a transaction; how long it may wait."""
+        wait = frame.header.get("wait")
+        seconds = None if wait is None else check_timeout(wait)
+        self._check_taken(field(frame.header, "puts", int))
+        for entry in field(frame.header, "records", list):
+            if not isinstance(entry, list) or len(entry) != 2:
+                raise RemoteError("a ledger entry is a key and a version")
+            transaction.record(check_key(entry[0]), check_version(entry[1]))
+        return seconds
+
+    def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
+        xid = check_xid(frame.header.get("xid"))
+        seconds = self._take_rest(transaction, frame)
+        self._when_there_is_room(lambda timeout: transaction.prepare(xid, timeout), seconds)
+        number = self._undecided.add(xid, transaction, self._placing)
+        self._leave()
+        yield {"number": number}, ()
+
+    def _commit_with_records(
+        self, transaction: ServedTransaction, frame: Frame
+    ) -> Iterator[Answer]:
+        seconds = self._take_rest(transaction, frame)
+        self._when_there_is_room(transaction.commit, seconds)
+        placed = self._placing.answer()
+        self._leave()
+        yield {"placed": placed}, ()
+
+    # Inside
+
+    def _transaction_of(self, number: int) -> ServedTransaction:
+        """The transaction that a request names, begun if it is a new one (SS2)."""
+        transaction = self._transaction
+        if number == self._number and transaction is not None:
+            return transaction
+        if number <= self._number:
+            raise TransactionClosed(f"transaction {number} of this connection has ended")
+        if transaction is not None:
+            raise RemoteError(f"transaction {self._number} of this connection has not ended")
+        return self._begin(number, {})
+
+    def _begin(self, number: int, header: Header) -> ServedTransaction:
+        self._transaction = transaction = self._store.transaction(
+            _lifetime(header),
+            check_large(header.get("large", False)),
+            check_owner(header.get("owner")) or self._client,
+        )
+        self._number = number
+        return transaction
+
+    def _leave(self) -> ServedTransaction | None:
+        """The session's transaction, which is its no more."""
+        transaction, self._transaction = self._transaction, None
+        self._placing = Placing()
+        self._taken = 0
+        self._refusal = None
+        return transaction
+
+    def _end(self) -> None:
+        """Roll back, and leave the transaction for its client's next request to find so."""
+        if self._transaction is not None:
+            with contextlib.suppress(QuireError):
+                self._transaction.rollback()
+
+    def _check_taken(self, puts: int) -> None:
+        """Raises what refused a put, if the client has put more than was taken."""
+        if puts != self._taken:
+            raise self._refusal or RemoteError(
+                f"{self._taken} puts of the transaction are here, not {puts}"
+            )
+
+    def _when_there_is_room(
+        self, end: Callable[[float | None], None], seconds: float | None
+    ) -> None:
+        """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
+        wait = self._store.commit_timeout if seconds is None else seconds
+        check_timeout(wait)
+        try:
+            end(0.0)
+        except QueueFull:
+            if not wait:
+                raise
+            with self._waiting():
+                end(wait)
+
+    def _frames(self, answers: Iterator[Answer]) -> Iterator[list[Bytes]]:
+        try:
+            for header, bodies in answers:
+                yield encode_call(RESULT, {**header, "state": self._state()}, bodies)
+        except GeneratorExit:
+            raise
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
+            yield [self._failed(error)]
+
+    def _failed(self, error: Exception) -> bytes:
+        """The answer that reports an error."""
+        if isinstance(error, struct.error | UnicodeDecodeError):
+            error = RemoteError(f"a message cannot be read: {error}")
+        if self._delivering or not isinstance(error, QuireError):
+            self.close()  # what was taken did not arrive, or nobody knows what happened
+        taken = self._taken
+        header = {**describe_error(error), "state": self._state(), "taken": taken}
+        return b"".join(encode_call(RESULT, header))
 
     def _state(self) -> str | None:
         """The transaction's state for the client; None when there is none any more."""
@@ -140,131 +417,10 @@ class Session:
             self.close()
         return state.value
 
-    def _transaction_of(self, header: Header) -> Transaction:
-        """The transaction that a request names, begun if it is a new one (SS2)."""
-        if field(header, "epoch", str) != self._epoch:
-            raise ConnectionLost("the store was opened again since: open it here again too")
-        number = field(header, "txn", int)
-        if number == self._number and self._transaction is not None:
-            return self._transaction
-        if number <= self._number:
-            raise TransactionClosed(f"transaction {number} of this stream has ended")
-        if self._transaction is not None:
-            raise RemoteError(f"transaction {self._number} of this stream has not ended")
-        transaction = self._store.transaction(
-            _lifetime(header),
-            check_large(header.get("large", False)),
-            check_owner(header.get("owner")) or self._client,
-        )
-        self._number = number
-        self._transaction = transaction
-        return transaction
 
-    def _take_puts(self, transaction: Transaction, frame: Frame) -> None:
-        puts = [_read_put(entry) for entry in field(frame.header, "puts", list)]
-        blocks = sum(ltds_id is None for _, ltds_id in puts)
-        if blocks != len(frame.bodies):
-            raise RemoteError(f"{blocks} puts name blocks, and {len(frame.bodies)} blocks came")
-        bodies = iter(frame.bodies)
-        try:
-            for queue, ltds_id in puts:
-                if ltds_id is None:
-                    self._placing.put_block(transaction, queue, next(bodies))
-                else:
-                    self._placing.adopt(transaction, queue, ltds_id)
-        except BaseException:
-            self.close()  # some of them may be in: the client cannot tell which
-            raise
-
-    def _send(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        self._take_puts(transaction, frame)
-        yield {}, ()
-
-    def _get(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        source = check_source(frame.header.get("source"))
-        message = self._wait(
-            _seconds(frame, 0), lambda seconds: transaction.get(source, timeout=seconds)
-        )
-        self._delivering = True
-        yield message_answer(message)
-
-    def _get_many(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        source = check_source(frame.header.get("source"))
-        count = check_max_messages(frame.header.get("max_messages"))
-        messages = self._wait(
-            _seconds(frame, 0),
-            lambda seconds: transaction.get_many(source, count, timeout=seconds),
-        )
-        self._delivering = True
-        yield from messages_answers(messages)
-
-    def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        transaction.read_to_many(check_ends(frame.header.get("positions")))
-        yield {}, ()
-
-    def _take_rest(self, transaction: Transaction, frame: Frame) -> None:
-        """What comes with the request that ends a transaction."""
-        self._take_puts(transaction, frame)
-        for entry in field(frame.header, "records", list):
-            if not isinstance(entry, list) or len(entry) != 2:
-                raise RemoteError("a ledger entry is a key and a version")
-            transaction.record(check_key(entry[0]), check_version(entry[1]))
-
-    def _prepare(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        seconds = _seconds(frame, self._store.commit_timeout)
-        xid = check_xid(frame.header.get("xid"))
-        self._take_rest(transaction, frame)
-        self._when_there_is_room(seconds, lambda seconds: transaction.prepare(xid, timeout=seconds))
-        number = self._undecided.add(xid, transaction, self._placing)
-        self._leave()
-        yield {"number": number}, ()
-
-    def _commit(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        seconds = _seconds(frame, self._store.commit_timeout)
-        self._take_rest(transaction, frame)
-        self._when_there_is_room(seconds, lambda seconds: transaction.commit(timeout=seconds))
-        placed = self._placing.answer()
-        self._leave()
-        yield {"placed": placed}, ()
-
-    def _when_there_is_room(self, seconds: float, end: Callable[[float], None]) -> None:
-        """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
-        full: list[QueueFull] = []
-
-        def attempt(seconds: float) -> bool:
-            try:
-                end(seconds)
-            except QueueFull as error:
-                full[:] = [error]
-                return False
-            return True
-
-        if not self._wait(seconds, attempt):
-            raise full[0]
-
-    def _rollback(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        self._leave()
-        transaction.rollback()
-        yield {}, ()
-
-    def _wait(self, timeout: float, get: Callable[[float], Found]) -> Found:
-        """What `get` finds within so many seconds, while the client is there to want it."""
-        deadline = time.monotonic() + timeout
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            found = get(min(left, WAIT_SECONDS))
-            if found or not left:
-                return found
-            if self._is_gone():
-                raise ConnectionLost("the client is gone")
-            if self._is_closing():
-                raise StoreClosed("the owner has closed the store: open it again")
-
-
-def _seconds(frame: Frame, default: float) -> float:
-    """How long a request may wait."""
-    timeout = frame.header.get("wait")
-    return default if timeout is None else check_timeout(timeout)
+def is_answered(data: Bytes) -> bool:
+    """Whether the client waits for an answer to the frame."""
+    return data[4] not in (ADD, TELL)
 
 
 def _lifetime(header: Header) -> float | None:
@@ -272,14 +428,6 @@ def _lifetime(header: Header) -> float | None:
     if "timeout" not in header:
         return None
     return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
-
-
-def _read_put(entry: object) -> tuple[str, int | None]:
-    """A queue, and the id of the file that is put; None: a block is."""
-    if not isinstance(entry, list) or len(entry) != 2:
-        raise RemoteError("a put is a queue, and the id of a file or null")
-    queue, ltds_id = entry
-    return check_name(queue, "queue"), None if ltds_id is None else check_foreign(ltds_id)
 
 
 def _state(transaction: Transaction) -> TransactionState:

@@ -1,53 +1,157 @@
-"""Cutting the connections that others have to a socket of this process.
+"""Stream sockets of this machine: listening, connecting, sending whole frames.
 
-A Flight server has no call that ends streams: its shutdown waits for clients that may never leave.
-So the owner of a store shuts the connections down itself; both sides see that at once.
+SO1. A Unix socket may have any path: one too long for the system's address (108 bytes) is named
+    through its directory, opened (`/proc/self/fd/N/name`).
+SO2. `send_all` sends all of the parts or raises; parts that are long are not copied.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import socket
-import stat
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from quire.arguments import Bytes
+
+from .limits import (
+    BACKLOG,
+    JOIN_BYTES,
+    KEPT_FILES,
+    MAX_PARTS,
+    MAX_SOCKET_PATH_BYTES,
+    SEND_BYTES_PER_SECOND,
+    SEND_SECONDS,
+)
+from .urls import Place, TcpPlace
+
+_TIME: Final = struct.Struct("ll")  # struct timeval
 
 
-def cut_connections(listener: str | int) -> int:
-    """Shut down all accepted connections of a Unix socket's path or a TCP port; how many."""
-    count = 0
-    for name in os.listdir("/proc/self/fd"):
-        connection = _socket_of(int(name))
-        if connection is None:
-            continue
-        with connection:
-            if _is_accepted_by(connection, listener):
-                connection.shutdown(socket.SHUT_RDWR)
-                count += 1
-    return count
-
-
-def _socket_of(fd: int) -> socket.socket | None:
-    """A socket object on a duplicate of the descriptor; None if it is no socket (any more)."""
+def listen(place: Place) -> socket.socket:
+    """A socket that listens there. Raises OSError."""
+    if isinstance(place, TcpPlace):
+        listener = _tcp(place)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((place.host.strip("[]"), place.port))
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            return None
-        duplicate = os.dup(fd)
-    except OSError:
-        return None
-    try:
-        return socket.socket(fileno=duplicate)
-    except OSError:
-        os.close(duplicate)
-        return None
+        with _address(place) as address:
+            listener.bind(address)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
-def _is_accepted_by(connection: socket.socket, listener: str | int) -> bool:
+def connect(place: Place, seconds: float) -> socket.socket:
+    """A connected socket; calls on it time out after so many seconds. Raises OSError."""
+    connection = _tcp(place) if isinstance(place, TcpPlace) else socket.socket(socket.AF_UNIX)
+    connection.settimeout(seconds)
     try:
-        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            return False
-        name = connection.getsockname()
-        connection.getpeername()  # fails unless it is connected
-    except OSError:
+        if isinstance(place, TcpPlace):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.connect((place.host.strip("[]"), place.port))
+        else:
+            with _address(place) as address:
+                connection.connect(address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def accepted(connection: socket.socket) -> socket.socket:
+    """An accepted connection, made ready: sending does not wait for ever."""
+    connection.setblocking(True)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Whether the other side has closed; nothing is taken from the connection."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
         return False
-    if connection.family == socket.AF_UNIX:
-        return bool(name == listener)
-    return connection.family in (socket.AF_INET, socket.AF_INET6) and name[1] == listener
+    except OSError:
+        return True
+
+
+def shut(connection: socket.socket) -> None:
+    """End the connection for both sides: who waits on it, here or there, is released."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        if error.errno not in (errno.ENOTCONN, errno.EBADF):
+            raise
+
+
+def send_all(
+    connection: socket.socket, parts: Sequence[Bytes], clock: Callable[[], float] | None = None
+) -> None:
+    """Send the parts (SO2). Raises OSError; with a `clock`, also when it takes too long.
+
+    What counts as too long is for a connection of `accepted`.
+    """
+    size = sum(map(len, parts))
+    if len(parts) == 1 or size <= JOIN_BYTES:
+        views = [memoryview(parts[0] if len(parts) == 1 else b"".join(parts))]
+    else:
+        views = [memoryview(part) for part in parts if len(part)]
+    deadline = None
+    while views:
+        sent = connection.sendmsg(views[:MAX_PARTS])
+        while views and sent >= len(views[0]):
+            sent -= len(views[0])
+            del views[0]
+        if views:
+            views[0] = views[0][sent:]
+            if clock is not None:
+                if deadline is None:
+                    deadline = clock() + SEND_SECONDS + size / SEND_BYTES_PER_SECOND
+                elif clock() > deadline:
+                    raise TimeoutError("the other side does not read")
+
+
+def file_limit() -> int:
+    """How many connections this process may have, as far as its open files are limited."""
+    return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_FILES)
+
+
+def now() -> float:
+    """For `send_all`."""
+    return time.monotonic()
+
+
+def _tcp(place: TcpPlace) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET)
+
+
+@contextmanager
+def _address(path: str) -> Iterator[bytes]:
+    """How the system is given the path (SO1)."""
+    whole = os.fsencode(path)
+    if len(whole) <= MAX_SOCKET_PATH_BYTES:
+        yield whole
+        return
+    directory, name = os.path.split(whole)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield b"/proc/self/fd/%d/%s" % (fd, name)
+    finally:
+        os.close(fd)

@@ -223,8 +223,8 @@ def test_dump_lists_what_the_files_hold(quire: Terminal) -> None:
             assert "open:" not in quire("dump", "--queue", "t")
             assert "open:" not in quire("dump", "--offline")
             txn.rollback()
-    for address in ("x", "grpc://[", "grpc+unix:///nowhere"):  # an owner that is none any more
-        values = {"version": 1, "url": address, "epoch": "e", "process_id": 1}
+    for address in ("x", "quire://[", "quire+unix:///nowhere"):  # an owner that is none any more
+        values = {"version": 2, "url": address, "epoch": "e", "process_id": 1}
         Path(quire.path, "run", "address").write_text(json.dumps(values))
         assert "open:" not in quire("dump")
 

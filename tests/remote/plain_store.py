@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from quire.block import Block
-from quire.errors import QueueNotFound, TransactionClosed
+from quire.block import Block, encode_one
+from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
 from quire.info import QueueInfo
 from quire.message import Delivered, Message, Messages
 from quire.remote.session import ServedStore
@@ -17,10 +17,15 @@ class PlainTransaction:
 
     def __init__(self, store: PlainStore) -> None:
         self.state = "open"
+        self.reason = ""
         self._store = store
         self._puts: list[tuple[str, Block]] = []
         self._ids: list[list[int]] = []
         self._got: list[tuple[str, list[Delivered]]] = []
+
+    def put(self, queue: str, payload: bytes, **fields: Any) -> list[int]:
+        """A block of one."""
+        return self.put_block(queue, bytes(encode_one(payload)))
 
     def put_block(self, queue: str, data: bytes) -> list[int]:
         """The ids are filled in at the commit."""
@@ -34,9 +39,11 @@ class PlainTransaction:
         """Whole blocks only."""
         self._store.check(source)
         with self._store.changed:
-            waiting = self._store.content[source]
-            self._store.changed.wait_for(lambda: waiting, timeout)
-            parts, self._store.content[source] = waiting[:max_messages], waiting[max_messages:]
+            content = self._store.content
+            self._store.changed.wait_for(lambda: content[source] or self.state != "open", timeout)
+            if self.state != "open":
+                raise StoreClosed(self.reason)
+            parts, content[source] = content[source][:max_messages], content[source][max_messages:]
         self._got.append((source, parts))
         return Messages(source, parts)
 
@@ -63,8 +70,14 @@ class PlainTransaction:
         with self._store.changed:
             for queue, parts in self._got:
                 self._store.content[queue][:0] = parts
+            self._got = []
+            self.state = "rolled back"
             self._store.changed.notify_all()
-        self.state = "rolled back"
+
+    def close(self, reason: str) -> None:
+        """The same, for a reason, by another thread."""
+        self.reason = reason
+        self.rollback()
 
 
 class PlainStore:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from quire.arguments import Bytes
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
@@ -53,13 +54,18 @@ def work(store: AnyStore) -> str:
 def requests(joined: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """The operations that are asked of the owner."""
     seen: list[object] = []
-    real = Channel.request
+    real, real_exchange = Channel.request, Channel.exchange
 
-    def request(self: Channel, header: dict[str, object], *rest: object, **named: object) -> object:
+    def request(self: Channel, header: dict[str, object], *rest: object) -> object:
         seen.append(header["op"])
-        return real(self, header, *rest, **named)  # type: ignore[arg-type]
+        return real(self, header, *rest)  # type: ignore[arg-type]
+
+    def exchange(self: Channel, parts: Sequence[Bytes]) -> Bytes:
+        seen.append("exchange")
+        return real_exchange(self, parts)
 
     monkeypatch.setattr(Channel, "request", request)
+    monkeypatch.setattr(Channel, "exchange", exchange)
     yield seen
     assert joined.verify().ok
 
@@ -114,13 +120,13 @@ def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -
             txn.adopt("ab"[n % 2], ltds_id)
             txn.put_block("ab"[n % 2], block(b"block %d" % n))
         txn.record("query", 1)
-    assert requests == ["queues", "queues", "commit"]
+    assert requests == ["queues", "queues", "exchange"]
     expected = [[b"%d" % n, b"block %d" % n] for n in range(0, 40, 2)]
     assert joined.browse("a").payloads() == [each for pair in expected for each in pair]
     requests.clear()
     with joined.transaction() as txn:
         txn.put_block("a", block(b"again"))
-    assert requests == ["commit"]
+    assert requests == ["exchange"]
 
 
 def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object]) -> None:
@@ -131,7 +137,7 @@ def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object])
         ids = [txn.put_block("work", large) for _ in range(20)]
         adopted = txn.adopt("work", file(joined, b"1", b"2"))
         last = txn.put("work", b"last")
-    assert requests.count("send") >= 20 * len(large) // SEND_AHEAD_BYTES
+    assert requests.count("puts") >= 20 * len(large) // SEND_AHEAD_BYTES
     first = joined.browse("work").ids[0]
     assert [int(some[0]) - first for some in ids] == list(range(20))
     assert [*map(int, adopted), int(last)] == [first + 20, first + 21, first + 22]

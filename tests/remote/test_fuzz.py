@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,7 +15,29 @@ from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
 from quire.remote.calls import BROWSE_ARGUMENTS, CALLS
 from quire.remote.failures import ERROR_CLASSES
-from quire.remote.protocol import HEAD, MAGIC, PROTOCOL_VERSION, Decision, field
+from quire.remote.protocol import (
+    ADD,
+    ADD_HEAD,
+    BLOCK,
+    CALL,
+    CALL_HEAD,
+    COMMIT,
+    COMMIT_FRAME,
+    ENTRY,
+    FIELDS,
+    FILE,
+    FILE_ID,
+    GET,
+    GET_HEAD,
+    PLAIN,
+    PUT,
+    PUT_HEAD,
+    ROLLBACK,
+    ROLLBACK_FRAME,
+    TELL,
+    Decision,
+    field,
+)
 from quire.remote.session import Session
 from tests.remote.raw_stream import RawStream
 
@@ -56,13 +80,11 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "records": [[], [["k", 1]], [["k", 9]]],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
-    "send": [],
-    "get": ["source", "wait"],
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["positions"],
+    "puts": [],
     "commit": ["records", "wait"],
     "prepare": ["records", "xid", "wait"],
-    "rollback": [],
 }
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
@@ -84,60 +106,119 @@ def random_fields(rng: random.Random, names: list[str]) -> dict[str, Any]:
     return {name: random_value(rng, name) for name in names if rng.random() < 0.95}
 
 
-def random_put(rng: random.Random) -> list[Any]:
-    """A queue, and mostly a block."""
-    return [
-        random_value(rng, "queue"),
-        random_value(rng, "ltds_id") if rng.random() < 0.1 else None,
-    ]
+def random_put(rng: random.Random) -> tuple[int, str, bytes]:
+    """The form, the queue, and mostly what the form says."""
+    form = rng.choice([PLAIN, FIELDS, BLOCK, FILE, rng.randrange(256)])
+    data = {
+        PLAIN: b"payload",
+        FIELDS: b"\x0e\0\0\0" + b'{"priority":1}' + b"payload",
+        FILE: FILE_ID.pack(rng.choice(PLAUSIBLE["ltds_id"])),
+    }.get(form, bytes(encode_one(b"payload")))
+    if rng.random() < 0.2:
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        data = bytes(damaged[: rng.randrange(len(data) + 1)])
+    return form, str(random_value(rng, "queue"))[:300], data
 
 
-def random_request(rng: random.Random, epoch: str, number: int) -> bytes:
-    """A frame that is well-formed as a whole, and often enough nonsense inside."""
-    header: dict[str, Any] = {"epoch": epoch, "txn": number}
-    bodies: list[bytes] = []
-    if rng.random() < 0.4:
+def name_of(text: str) -> bytes:
+    """As it is sent."""
+    return text.encode(errors="surrogatepass")
+
+
+def random_add(rng: random.Random, number: int, first: int) -> tuple[bytes, int]:
+    """An ADD, and how many puts it has."""
+    count = rng.randint(0, 3)
+    data = b""
+    for form, queue, put in (random_put(rng) for _ in range(count)):
+        name = name_of(queue)
+        length = len(put) if rng.random() < 0.95 else rng.randrange(1000)
+        data += ENTRY.pack(len(name), form, length) + name + put
+    return ADD_HEAD.pack(8 + len(data), ADD, number, first) + data, count
+
+
+def random_short(rng: random.Random, number: int, puts: int) -> bytes:
+    """A request without a header."""
+    wait = rng.choice([0.0, 0.001, float("nan"), -1.0])
+    kind = rng.choice([PUT, GET, GET, COMMIT, COMMIT, ROLLBACK])
+    if kind == PUT:
+        name = name_of(str(random_value(rng, "queue"))[:300])
+        return PUT_HEAD.pack(2 + len(name) + 7, PUT, len(name)) + name + b"payload"
+    if kind == GET:
+        source = name_of(str(random_value(rng, "source")))
+        return GET_HEAD.pack(12 + len(source), GET, number, wait) + source
+    if kind == COMMIT:
+        return COMMIT_FRAME.pack(16, COMMIT, number, puts, wait)
+    return ROLLBACK_FRAME.pack(4, ROLLBACK, number)
+
+
+def random_call(rng: random.Random, number: int, puts: int) -> bytes:
+    """A CALL that is well-formed as a whole, and often enough nonsense inside."""
+    header: dict[str, Any] = {"txn": number}
+    if rng.random() < 0.6:
         header["op"] = rng.choice(list(CALLS_AND_BROWSE))
         header["arguments"] = random_fields(rng, CALLS_AND_BROWSE[header["op"]])
     else:
         header["op"] = rng.choice(list(IN_TRANSACTIONS))
-        header |= random_fields(rng, [*IN_TRANSACTIONS[header["op"]], "timeout", "large", "owner"])
-        if header["op"] in ("send", "commit", "prepare"):
-            header["puts"] = [random_put(rng) for _ in range(rng.randint(0, 3))]
-            blocks = sum(put[1] is None for put in header["puts"])
-            bodies = [bytes(encode_one(b"payload"))] * blocks
-    if bodies and rng.random() < 0.2:
-        damaged = bytearray(bodies[0])
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-        bodies[0] = bytes(damaged)
-    header["bodies"] = [len(body) for body in bodies]
+        header |= random_fields(rng, IN_TRANSACTIONS[header["op"]])
+        header["puts"] = puts
     if rng.random() < 0.1:
         header[rng.choice(list(header))] = rng.choice(VALUES)
     text = json.dumps(header).encode()
-    return HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, len(text)) + text + b"".join(bodies)
+    return CALL_HEAD.pack(4 + len(text), CALL, len(text)) + text
 
 
-def fuzz(url: str, rng: random.Random, rounds: int) -> None:
+def mutated(rng: random.Random, frame: bytes) -> bytes:
+    """Changed bytes after the head; what says how long the frame is stays."""
+    changed = bytearray(frame)
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(4, len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def begin(rng: random.Random, number: int) -> bytes:
+    """A TELL."""
+    fields = random_fields(rng, ["timeout", "large", "owner"])
+    text = json.dumps({"op": "begin", "txn": number} | fields).encode()
+    return CALL_HEAD.pack(4 + len(text), TELL, len(text)) + text
+
+
+def converse(stream: RawStream, rng: random.Random, frames: int) -> Iterator[dict[str, Any]]:
+    """Send so many requests; what answers them."""
+    number, puts = 1, 0
+    for _ in range(frames):
+        before = begin(rng, number) if rng.random() < 0.2 else b""
+        if rng.random() < 0.5:
+            added, count = random_add(rng, number, puts)
+            puts += count
+            before += mutated(rng, added) if rng.random() < 0.1 else added
+        make = random_short if rng.random() < 0.5 else random_call
+        request = make(rng, number, puts)
+        if rng.random() < 0.1:
+            request = mutated(rng, request)
+            kind = rng.choice([PUT, GET, COMMIT, ROLLBACK, CALL, 9])
+            request = request[:4] + bytes([kind]) + request[5:]
+        answer = stream.ask(before + request)
+        while answer.header.get("more") is True:
+            answer = stream.next()
+        yield dict(answer.header)
+        if answer.header.get("state") != "open" and request[4] not in (PUT, GET):
+            number, puts = number + 1, 0
+
+
+def fuzz(url: str, rng: random.Random, frames: int) -> None:
     """Each request is answered by a result or an error of the tree, never by a failure inside."""
     results = errors = 0
-    for _ in range(rounds):
-        stream = RawStream(url)
-        number = 1
-        for _ in range(20):
-            request = random_request(rng, field(stream.hello.header, "epoch", str), number)
-            answer = stream.ask(request)
-            while answer.header.get("more") is True:
-                answer = stream.next()
-            if "error" not in answer.header:
-                results += 1
-            else:
+    while results + errors < frames:
+        with closing(RawStream(url)) as stream:
+            for header in converse(stream, rng, 20):
+                if "error" not in header:
+                    results += 1
+                    continue
                 errors += 1
-                error = field(answer.header, "error", dict)
+                error = field(header, "error", dict)
                 assert error["type"] in ERROR_CLASSES
-                assert "the owner of the store failed" not in error["message"], (error, request)
-            if answer.header["state"] is None:
-                number += 1
-        stream.close()
+                assert "the owner of the store failed" not in error["message"], error
     assert results
     assert errors
 
@@ -151,7 +232,7 @@ def test_random_requests(
     owner.create_queue("keep", kind="topic")
     owner.subscribe("keep", "a")
     owner.put("keep", b"kept")
-    fuzz(joined.url, rng, rounds)
+    fuzz(joined.url, rng, rounds * 20)
     assert joined.browse("keep").payloads() == [b"kept"]
     with joined.transaction() as txn:
         assert txn.get_many("keep/a").payloads() == [b"kept"]
@@ -166,6 +247,6 @@ def test_the_fuzzer_finds_a_failure(
     def broken(*_: object) -> None:
         raise KeyError("puts")
 
-    monkeypatch.setattr(Session, "_take_puts", broken)
+    monkeypatch.setattr(Session, "_take", broken)
     with pytest.raises(AssertionError, match="the owner of the store failed"):
-        fuzz(joined.url, rng, 25)
+        fuzz(joined.url, rng, 500)

@@ -27,9 +27,10 @@ from quire.info import QueueRecord
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction
+from quire.remote.failures import raise_error
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore
-from tests.remote.raw_stream import RawStream
+from tests.remote.raw_stream import RawStream, add, commit, get
 from tests.remote.test_processes import CLIENT, OWNER, SECONDS, join
 
 CAPACITY = 10_000
@@ -91,7 +92,7 @@ def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
     """Put a message that the owner knows of at once, also where it would wait at the client."""
     txn.put(queue, payload)
     if isinstance(txn, RemoteTransaction):
-        txn._send_ahead()
+        txn._send_ahead()  # and has taken it
 
 
 def nearly_full(store: AnyStore) -> tuple[Any, Any]:
@@ -167,7 +168,7 @@ def test_a_client_of_an_earlier_release(owner: Store, joined: RemoteStore) -> No
     """Its hello does not tell its process; it is served all the same."""
     owner.create_queue("work", kind="work")
     stream = RawStream(joined.url)
-    stream.request("get", source="work")
+    stream.ask(get(1, "work"))
     assert [info.owner for info in joined.transactions()] == ["a process over the socket"]
     stream.close()
 
@@ -315,9 +316,11 @@ def test_a_bad_timeout_on_the_wire(owner: Store, joined: RemoteStore) -> None:
     owner.create_queue("work", kind="work")
     stream = RawStream(joined.url)
     block = bytes(encode_one(b"x"))
+    answer = stream.ask(add(1, ("work", block)) + commit(1, 1, wait=-1.0))
     with pytest.raises(InvalidArgument):
-        stream.request("commit", block, puts=[["work", None]], records=[], wait=-1)
-    assert owner.transactions()[0].messages == 0
+        raise_error(answer.header)
+    assert owner.queue("work").messages == 0
+    assert owner.transactions()[0].state == "open"
     stream.close()
 
 

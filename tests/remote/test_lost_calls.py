@@ -14,7 +14,6 @@ from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
 from quire.remote.session import ServedStore
-from quire.remote.sockets import cut_connections
 from tests.remote.children import child
 from tests.remote.test_processes import OWNER, SECONDS, join, own
 
@@ -113,7 +112,8 @@ def lost(
     thread = threading.Thread(target=run)
     thread.start()
     assert store.called.wait(SECONDS)
-    cut_connections(server.wait_started().removeprefix("grpc+unix://"))
+    for connection in list(server._connections.values()):
+        connection.cut()
     thread.join(SECONDS)
     return raised[0]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -282,69 +284,114 @@ def test_many_clients_at_once(owner: Child, store_path: str) -> None:
 
 FORKING = """
 import os, signal, sys
-from quire.errors import RemoteError, StoreClosed
+from quire.errors import StoreClosed
 from quire.opening import open, open_or_serve
 owner = open(sys.argv[1])
 joined = open(sys.argv[1])
 owner.create_queue("work", kind="work")
 joined.put("work", b"x")
+txn = joined.transaction()
+txn.put("work", b"of the parent")
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    for store in (owner, joined):
+    for use in (owner.queues, joined.queues, joined.transaction, txn.commit):
         try:
-            store.queues()
+            use()
             os._exit(1)
         except StoreClosed as error:
             assert "forked" in str(error), error
-        store.close()
+    owner.close()
+    joined.close()
     for path in (sys.argv[1], sys.argv[1] + ".other"):
-        for use in (open, open_or_serve):
-            try:
-                use(path)
-                os._exit(2)
-            except RemoteError as error:
-                assert "forked" in str(error) and "spawn" in str(error), error
-        assert path == sys.argv[1] or not os.path.exists(path)
+        with open(path) as own, open_or_serve(path) as again:
+            assert own.role == ("owner" if path.endswith("other") else "joined")
+            if own.role == "owner":
+                own.create_queue("work", kind="work")
+            again.put("work", b"y")
     with open(path, share=False) as own:
-        own.create_queue("q", kind="work")
-        own.put("q", b"x")
+        assert own.queue("work").messages == 1
     sys.exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-joined.put("work", b"y")
+txn.commit()
+joined.put("work", b"z")
 print(owner.queue("work").messages, flush=True)
 """
 
 
 def test_a_fork_leaves_the_store_to_its_parent(store_path: str) -> None:
-    """The child is told to start a process anew, at once; its end harms nobody."""
+    """What the child inherits is refused in words; it opens the store for itself, or another."""
     with child(FORKING, store_path) as process:
         assert process.line() == "7"
-        assert process.line() == "2"
+        assert process.line() == "4"
         assert process.wait() == 0
 
 
 FORKING_AT_ONCE = """
 import os, signal, sys
-from quire.errors import RemoteError
 from quire.opening import open
 with open(sys.argv[1]) as store:
     child = os.fork()
     if child == 0:
         signal.alarm(20)
-        try:
-            open(sys.argv[1])
-        except RemoteError:
-            os._exit(7)
+        with open(sys.argv[1]) as joined:
+            os._exit(7 if joined.role == "joined" else 8)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
 def test_a_fork_while_the_server_starts(store_path: str) -> None:
-    """A thread of the parent is importing Flight: the child waits for no lock of that import."""
+    """A thread of the parent is starting it: the child joins all the same."""
     with child(FORKING_AT_ONCE, store_path) as process:
         assert process.line() == "7"
         assert process.wait() == 0
+
+
+LEAVING = """
+import os, sys, time
+from quire.opening import open
+store = open(sys.argv[1])
+assert store.role == sys.argv[2]
+if store.role == "owner":
+    store.share(store._env).wait_started()
+    store.create_queue("work", kind="work")
+    store.put("work", b"x")
+else:
+    txn = store.transaction()
+    assert txn.get("work") is not None
+child = os.fork()
+if child == 0:
+    print("forked", flush=True)
+    time.sleep(1000)
+    os._exit(0)
+print(child, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_childs_copies_do_not_hide_the_end_of_its_parent(store_path: str) -> None:
+    """SV4, CN3: a killed client's messages come back, and a killed owner is noticed."""
+    children = []
+    try:
+        with child(LEAVING, store_path, "owner") as owner:
+            lines = {owner.line(), owner.line()}
+            children += [int(line) for line in lines if line.isdecimal()]
+            with join(store_path) as store:
+                with child(LEAVING, store_path, "joined") as client:
+                    lines = {client.line(), client.line()}
+                    children += [int(line) for line in lines if line.isdecimal()]
+                    client.kill()
+                with store.transaction() as txn:
+                    assert txn.get("work", timeout=SECONDS) is not None
+                owner.kill()
+                deadline = time.monotonic() + SECONDS
+                while not store.connection.lost:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+    finally:
+        for process_id in children:
+            os.kill(process_id, signal.SIGKILL)
+    assert len(children) == 2
 
 
 def test_a_program_may_end_without_closing(store_path: str) -> None:

@@ -4,19 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import random
+import socket
+from collections.abc import Sequence
 
 import pytest
 
 from quire import errors
+from quire.arguments import Bytes
 from quire.errors import InvalidArgument, QuireError, RemoteError
 from quire.remote.failures import ERROR_CLASSES, describe_error, raise_error
-from quire.remote.protocol import HEAD, MAGIC, PROTOCOL_VERSION, decode_frame, encode_frame, field
+from quire.remote.incoming import Incoming
+from quire.remote.limits import MAX_FRAME_BYTES, MAX_HELLO_BYTES, RECEIVE_BYTES
+from quire.remote.protocol import (
+    CALL,
+    CALL_HEAD,
+    GREETING,
+    HEAD,
+    MAGIC,
+    PROTOCOL_VERSION,
+    Header,
+    check_greeting,
+    decode_call,
+    encode_call,
+    field,
+    greeting,
+)
+
+
+def encoded(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
+    """A CALL."""
+    return b"".join(encode_call(CALL, header, bodies))
+
+
+def raw(header_length: int, rest: bytes) -> bytes:
+    """A CALL whose header is said to be so long."""
+    return CALL_HEAD.pack(4 + len(rest), CALL, header_length) + rest
 
 
 @pytest.mark.parametrize("bodies", [[], [b""], [b"a", b"", b"ccc"], [memoryview(b"view")]])
 def test_a_frame_comes_back_as_it_was(bodies: list[bytes]) -> None:
     """Header and bodies survive encoding."""
-    frame = decode_frame(encode_frame({"op": "x", "text": "Grüße", "none": None}, bodies))
+    frame = decode_call(encoded({"op": "x", "text": "Grüße", "none": None}, bodies))
     assert frame.header == {"op": "x", "text": "Grüße", "none": None}
     assert [bytes(body) for body in frame.bodies] == [bytes(body) for body in bodies]
 
@@ -24,35 +52,85 @@ def test_a_frame_comes_back_as_it_was(bodies: list[bytes]) -> None:
 @pytest.mark.promise(13)
 def test_damaged_frames_are_refused(rng: random.Random, rounds: int) -> None:
     """A frame that is cut or has a changed byte raises RemoteError or decodes; nothing else."""
-    good = encode_frame({"op": "commit", "txn": 3, "puts": ["a"]}, [b"payload", b"more"])
+    good = encoded({"op": "commit", "txn": 3, "puts": ["a"]}, [b"payload", b"more"])
     for _ in range(rounds * 40):
         bad = bytearray(good)
         for _ in range(rng.randint(1, 3)):
             bad[rng.randrange(len(bad))] = rng.randrange(256)
         cut = bytes(bad[: rng.randint(0, len(bad))]) if rng.random() < 0.5 else bytes(bad)
         with contextlib.suppress(RemoteError):
-            decode_frame(cut)
+            decode_call(cut)
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         (b"", "too few"),
-        (b"GET / HTTP/1.1\r\n\r\n", "no message of Quire"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION + 1, 0, 2) + b"{}", "same release"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 3) + b"{}", "cut off"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 2) + b"[]", "not a JSON object"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 2) + b"{{", "not JSON"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 100_000) + b"[" * 100_000, "not JSON"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 13) + b'{"bodies":-1}', "damaged"),
-        (HEAD.pack(MAGIC, PROTOCOL_VERSION, 0, 14) + b'{"bodies":[9]}x', "bytes of bodies"),
+        (raw(3, b"{}"), "cut off"),
+        (raw(2, b"[]"), "not a JSON object"),
+        (raw(2, b"{{"), "not JSON"),
+        (raw(100_000, b"[" * 100_000), "not JSON"),
+        (raw(13, b'{"bodies":-1}'), "damaged"),
+        (raw(14, b'{"bodies":[9]}x'), "bytes of bodies"),
     ],
 )
 @pytest.mark.promise(13)
 def test_what_is_no_frame_is_named(data: bytes, words: str) -> None:
     """PR1: the error says what is wrong."""
     with pytest.raises(RemoteError, match=words):
-        decode_frame(data)
+        decode_call(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (GREETING.pack(b"HTTP", PROTOCOL_VERSION, 0), "not Quire's protocol"),
+        (GREETING.pack(MAGIC, PROTOCOL_VERSION + 1, 0), "same release"),
+        (GREETING.pack(MAGIC, PROTOCOL_VERSION - 1, 0), "same release"),
+    ],
+)
+@pytest.mark.promise(13)
+def test_another_greeting_is_refused(data: bytes, words: str) -> None:
+    """Another protocol, a newer or an older version."""
+    assert check_greeting(greeting("why")[: GREETING.size]) == 3
+    with pytest.raises(RemoteError, match=words):
+        check_greeting(data)
+
+
+def test_frames_come_out_of_any_pieces(rng: random.Random, rounds: int) -> None:
+    """IN1, IN2: however the bytes arrive, the frames are those that were sent."""
+    sizes = (0, 1, 100, RECEIVE_BYTES - 8, RECEIVE_BYTES, 3 * RECEIVE_BYTES)
+    for _ in range(rounds):
+        frames = [HEAD.pack(size, 9) + rng.randbytes(size) for size in rng.choices(sizes, k=8)]
+        data = memoryview(b"".join(frames))
+        here, there = socket.socketpair()
+        incoming = Incoming()
+        incoming.trust()
+        got: list[bytes] = []
+        with here, there:
+            while data or len(got) < len(frames):
+                count = rng.choice((1, 7, 8, 1000, 1 << 20))
+                with contextlib.suppress(BlockingIOError):
+                    data = data[there.send(data[:count], socket.MSG_DONTWAIT) :]
+                with contextlib.suppress(BlockingIOError):
+                    frame = incoming.receive(here, socket.MSG_DONTWAIT)
+                    while frame is not None:
+                        got.append(bytes(frame))
+                        frame = incoming.next()
+        assert got == frames
+
+
+def test_a_length_that_cannot_be_is_refused() -> None:
+    """PR1: before the hello next to nothing is taken, and never more than a frame may have."""
+    for limit, trusted in ((MAX_HELLO_BYTES, False), (MAX_FRAME_BYTES, True)):
+        incoming = Incoming()
+        if trusted:
+            incoming.trust()
+        here, there = socket.socketpair()
+        with here, there:
+            there.send(HEAD.pack(limit, CALL))
+            with pytest.raises(RemoteError, match="at most"):
+                incoming.receive(here)
 
 
 def test_fields_have_exactly_their_type() -> None:
@@ -66,9 +144,9 @@ def test_fields_have_exactly_their_type() -> None:
 def test_an_argument_that_json_cannot_hold_is_refused() -> None:
     """It is the caller's mistake, not the connection's."""
     with pytest.raises(InvalidArgument):
-        encode_frame({"source": object()})
+        encoded({"source": object()})
     with pytest.raises(InvalidArgument):
-        encode_frame({"timeout": float("nan")})
+        encoded({"timeout": float("nan")})
 
 
 @pytest.mark.parametrize("name", sorted(ERROR_CLASSES))

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import flight
 
 from quire.block import encode_one
 from quire.env import OsEnv
@@ -26,15 +24,24 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.remote import RemoteStore, StoreServer, read_address
-from quire.remote import server as server_module
 from quire.remote.address import SOCKET_NAME
 from quire.remote.failures import raise_error
-from quire.remote.protocol import HEAD, MAGIC, decode_frame, encode_frame, field
+from quire.remote.protocol import (
+    CALL,
+    GREETING,
+    HEAD,
+    MAGIC,
+    PROTOCOL_VERSION,
+    RESULT,
+    TELL,
+    field,
+    greeting,
+)
+from quire.remote.urls import path_of
 from tests.remote.plain_store import PlainStore, served
-from tests.remote.raw_stream import RawStream
+from tests.remote.raw_stream import RawStream, call, commit, get, good_hello
 
 SECONDS = 10.0
-Q = ["q", None]  # a put of a block
 
 
 @pytest.fixture
@@ -75,21 +82,22 @@ def test_only_the_stores_user_can_connect(server: StoreServer, tmp_path: Path) -
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-def test_a_path_too_long_for_a_socket(plain: PlainStore, tmp_path: Path) -> None:
-    """AD1: the socket moves to a short private directory, which goes with the server."""
-    path = tmp_path / ("long" * 30)
+@pytest.mark.parametrize("name", ["long" * 30, "a b", "ä%41#?[", "n\nl", "\udc80"])
+def test_any_path_has_a_socket(plain: PlainStore, tmp_path: Path, name: str) -> None:
+    """SO1, UR1: in the store's own directory, however long the path is, and whatever is in it."""
+    path = tmp_path / name
     path.mkdir()
     server = StoreServer(served(plain), OsEnv(), str(path))
-    socket_path = Path(server.start().removeprefix("grpc+unix://"))
-    assert len(os.fsencode(socket_path)) < 108
-    assert stat.S_IMODE(os.stat(socket_path.parent).st_mode) == 0o700
+    socket_path = Path(str(path_of(server.start())))
+    assert socket_path.parent == path / "run"
     assert stat.S_IMODE(os.stat(socket_path).st_mode) == 0o600
     address = read_address(OsEnv(), str(path))
     assert address is not None
     with RemoteStore(address.url, epoch=address.epoch) as store:
         assert store.status() == {"q": 0}
+        assert store.path == str(path)
     server.close()
-    assert not socket_path.parent.exists()
+    assert not socket_path.exists()
     assert read_address(OsEnv(), str(path)) is None
 
 
@@ -121,18 +129,21 @@ def test_an_address_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> 
 
 
 BAD_REQUESTS: list[tuple[bytes, str]] = [
-    (b"QUIR", "too few"),
-    (b"\x00" * 40, "no message of Quire"),
-    (HEAD.pack(MAGIC, 99, 0, 2) + b"{}", "version 99"),
-    (encode_frame({}), "'op'"),
-    (encode_frame({"op": 5}), "'op'"),
-    (encode_frame({"op": "explode"}), "explode"),
-    (encode_frame({"op": "close"}), "close"),
-    (encode_frame({"op": "__class__"}), "__class__"),
-    (encode_frame({"op": "status", "arguments": [1]}), "arguments"),
-    (encode_frame({"op": "status", "arguments": {"x": 1}}), "no argument x"),
-    (encode_frame({"op": "commit"}), "'epoch'"),
-    (encode_frame({"op": "commit", "epoch": "old", "txn": 1}), "opened again"),
+    (HEAD.pack(0, CALL), "too few"),
+    (HEAD.pack(0, 99), "kind 99"),
+    (HEAD.pack(0, RESULT), "kind 16"),
+    (HEAD.pack(3, 3) + b"\xff\xffq", "cut off in its queue"),
+    (HEAD.pack(1, 5) + b"x", "cannot be read"),
+    (HEAD.pack(1, 6) + b"x", "cannot be read"),
+    (HEAD.pack(1, 7) + b"x", "cannot be read"),
+    (call({}), "'op'"),
+    (call({"op": 5}), "'op'"),
+    (call({"op": "explode"}), "explode"),
+    (call({"op": "close"}), "close"),
+    (call({"op": "__class__"}), "__class__"),
+    (call({"op": "status", "arguments": [1]}), "arguments"),
+    (call({"op": "status", "arguments": {"x": 1}}), "no argument x"),
+    (call({"op": "commit"}), "'txn'"),
 ]
 
 
@@ -147,28 +158,77 @@ def test_a_bad_request_is_answered_and_harms_nothing(
     assert words in error["message"]
     assert error["type"] in ("RemoteError", "InvalidArgument", "ConnectionLost")
     assert plain.transactions == []
-    assert stream.ask(encode_frame({"op": "status"})).header["result"] == {"q": 0}
+    assert stream.ask(call({"op": "status"})).header["result"] == {"q": 0}
 
 
 @pytest.mark.promise(13)
-@pytest.mark.parametrize("command", [b"", b"hello", encode_frame({"op": "hello"})])
-def test_a_stream_without_a_hello_is_refused(server: StoreServer, command: bytes) -> None:
-    """The answer says why, and the server goes on."""
-    stream = RawStream(server.wait_started(), command)
-    with pytest.raises(RemoteError):
-        raise_error(stream.hello.header)
+@pytest.mark.parametrize(
+    "frame", [call({}), call({"op": "hello"}), call({"op": "status"}), commit(1, 0), b"\0" * 8]
+)
+def test_a_connection_without_a_hello_is_refused(server: StoreServer, frame: bytes) -> None:
+    """CL3: the answer says why, and the server goes on."""
+    stream = RawStream(server.wait_started(), greeting() + frame)
+    stream.words(GREETING.size)
+    with pytest.raises(RemoteError, match="hello"):
+        raise_error(stream.next().header)
     stream.close()
     with RemoteStore(server.wait_started()) as store:
         assert store.status() == {"q": 0}
 
 
+def test_a_client_of_an_earlier_opening_is_told(server: StoreServer) -> None:
+    """An epoch is of one opening of the store."""
+    stream = RawStream(server.wait_started(), good_hello(epoch="of an earlier owner"))
+    stream.words(GREETING.size)
+    with pytest.raises(ConnectionLost, match="opened again"):
+        raise_error(stream.next().header)
+    stream.close()
+
+
+@pytest.mark.promise(13)
+def test_other_versions_are_refused_in_words(server: StoreServer, tmp_path: Path) -> None:
+    """Either side tells both versions; the greeting is the same in all of them."""
+    stream = RawStream(server.wait_started(), GREETING.pack(MAGIC, 9, 0))
+    magic, version, length = GREETING.unpack(stream.words(GREETING.size))
+    assert (magic, version) == (MAGIC, PROTOCOL_VERSION)
+    words = stream.words(length)
+    assert b"speaks version 9 of the protocol, this one version 4: use the same release" in words
+    with pytest.raises(EOFError):
+        stream.frame()
+    stream.close()
+
+    def answer(listener: socket.socket, data: bytes) -> None:
+        with listener.accept()[0] as connection:
+            connection.sendall(data)
+            connection.recv(1 << 16)
+
+    for number, (data, expected) in enumerate(
+        [
+            (GREETING.pack(MAGIC, 9, 0), "speaks version 9"),
+            (greeting("no, because"), "no, because"),
+            (b"HTTP/1.1 400", "not Quire's protocol"),
+        ]
+    ):
+        path = f"{tmp_path}/{number}.sock"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+            listener.listen()
+            thread = threading.Thread(target=answer, args=(listener, data))
+            thread.start()
+            with pytest.raises(RemoteError, match=expected):
+                RemoteStore(f"quire+unix://{path}")
+            thread.join(SECONDS)
+
+
 @pytest.mark.promise(13)
 def test_garbage_on_the_socket(server: StoreServer, tmp_path: Path) -> None:
-    """Bytes that are not even gRPC end their connection and nothing else."""
+    """Bytes that are not even a greeting, or no frame after it, end their connection only."""
     for garbage in (
         b"GET / HTTP/1.1\r\n\r\n",
         b"\x00" * 4096,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff",
+        greeting() + b"\xff" * 4096,
+        good_hello() + b"\xff" * 4096,
     ):
         with socket.socket(socket.AF_UNIX) as raw:
             raw.settimeout(SECONDS)
@@ -185,48 +245,55 @@ def test_garbage_on_the_socket(server: StoreServer, tmp_path: Path) -> None:
         assert store.status() == {"q": 0}
 
 
-@pytest.mark.promise(13)
-def test_record_batches_are_no_requests(server: StoreServer) -> None:
-    """A Flight client that sends data instead of frames gets an error."""
-    client = flight.FlightClient(server.wait_started())
-    hello = flight.FlightDescriptor.for_command(encode_frame({"op": "hello", "role": "work"}))
-    writer, reader = client.do_exchange(hello)
-    reader.read_chunk()
-    batch = pa.record_batch({"x": [1]})
-    writer.begin(batch.schema)
-    writer.write_batch(batch)
-    answer = decode_frame(reader.read_chunk().app_metadata)
-    assert field(answer.header, "error", dict)["type"] == "RemoteError"
-    writer.close()
-    client.close()
+def test_a_hello_may_come_byte_by_byte(server: StoreServer) -> None:
+    """So may anything else: a frame is taken when it is whole."""
+    stream = RawStream(server.wait_started(), good_hello()[:1])
+    for byte in good_hello()[1:] + call({"op": "status"}):
+        stream.send(bytes([byte]))
+    stream.words(GREETING.size)
+    assert stream.next().header["op"] == "hello"
+    assert stream.next().header["result"] == {"q": 0}
+    stream.close()
+
+
+def test_requests_may_come_together(server: StoreServer) -> None:
+    """They are answered one by one, in their order."""
+    stream = RawStream(server.wait_started())
+    stream.send(call({"op": "status"}) * 100 + call({"op": "explode"}))
+    for _ in range(100):
+        assert stream.next().header["result"] == {"q": 0}
+    assert "explode" in str(stream.next().header["error"])
+    stream.close()
 
 
 @pytest.mark.promise(13)
 def test_damaged_blocks_are_refused(plain: PlainStore, stream: RawStream) -> None:
-    """A put whose bytes are no block fails, and takes the transaction with it."""
+    """SS4: a put whose bytes are no block is not taken, and nothing is committed without it."""
     good = bytes(encode_one(b"payload"))
     with pytest.raises(StoreCorrupt):
-        stream.request("commit", good, good[:-1] + b"?", puts=[Q, Q], records=[])
+        stream.commit(("q", good), ("q", good[:-1] + b"?"), ("q", good))
     assert plain.status() == {"q": 0}
-    with pytest.raises(TransactionClosed):
-        stream.request("commit", puts=[], records=[])
+    with pytest.raises(StoreCorrupt):
+        stream.commit(("q", good), first=2)
+    stream.commit(("q", good), first=1)
+    assert plain.status() == {"q": 2}
 
 
 def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: RawStream) -> None:
     """SS2: an ended transaction's number is refused, and an open one's cannot be passed by."""
-    block = bytes(encode_one(b"payload"))
-    stream.request("commit", block, puts=[Q], records=[])
+    block = ("q", bytes(encode_one(b"payload")))
+    stream.commit(block)
     with pytest.raises(TransactionClosed, match="transaction 1"):
-        stream.request("rollback")
-    stream.request("get", source="q", txn=2)
+        stream.commit()
+    stream.ask(get(2, "q"))
     with pytest.raises(TransactionClosed):
-        stream.request("commit", block, puts=[Q], records=[], txn=1)
+        stream.commit(block, txn=1)
     with pytest.raises(RemoteError, match="not ended"):
-        stream.request("commit", block, puts=[Q], records=[], txn=3)
-    with pytest.raises(ConnectionLost):
-        stream.request("commit", block, puts=[Q], records=[], txn=2, epoch="of an earlier owner")
-    stream.request("rollback", txn=2)
-    assert plain.status() == {"q": 1}
+        stream.commit(block, txn=3)
+    stream.send(call({"op": "begin", "txn": 3}, kind=TELL))
+    assert len(plain.transactions) == 2
+    stream.close()
+    assert eventually(lambda: plain.status() == {"q": 1})
 
 
 def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
@@ -234,7 +301,7 @@ def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) 
     with RemoteStore(server.wait_started()) as store, store.transaction() as txn:
         txn.put_block("q", encode_one(b"payload"))
     stream = RawStream(server.wait_started())
-    stream.request("get", source="q")
+    stream.ask(get(1, "q"))
     assert plain.status() == {"q": 0}
     stream.close()
     assert eventually(lambda: plain.status() == {"q": 1})
@@ -243,21 +310,21 @@ def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) 
 def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreServer) -> None:
     """SV2: also while a get waits in the owner."""
     stream = RawStream(server.wait_started())
-    request = {"op": "get", "txn": 1, "epoch": server.epoch, "source": "q", "wait": 1000}
-    stream.send(encode_frame(request))
+    stream.send(get(1, "q", 1000.0))
     assert eventually(lambda: plain.transactions)
     stream.close()
     assert eventually(lambda: plain.transactions[0].state == "rolled back")
 
 
-def test_streams_are_bounded(server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_bounded(server: StoreServer) -> None:
     """SV1: one too many is refused with what to do, and is let in when another has left."""
-    monkeypatch.setattr(server_module, "MAX_STREAMS", 2)
+    server._max_connections = 2
     with RemoteStore(server.wait_started()) as store:
         assert store.status() == {"q": 0}
         with pytest.raises(RemoteError, match="as many as it may"):
             RemoteStore(server.wait_started())
         assert store.status() == {"q": 0}
+    assert eventually(lambda: server.status()["connections"] == 0)
 
     def connects() -> bool:
         try:
@@ -315,8 +382,8 @@ def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> No
     """A URL of this machine works, any other is refused."""
     server = StoreServer(served(plain), OsEnv(), str(tmp_path))
     with pytest.raises(InvalidArgument, match=r"127\.0\.0\.1"):
-        server.start("grpc+tcp://0.0.0.0:0")
-    url = server.start("grpc+tcp://127.0.0.1:0")
+        server.start("quire://0.0.0.0:0")
+    url = server.start("quire://127.0.0.1:0")
     store = RemoteStore(url)
     assert store.status() == {"q": 0}
     server.close()
@@ -327,20 +394,20 @@ def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> No
 def test_nobody_listens(tmp_path: Path) -> None:
     """Connecting to nothing is ConnectionLost at once."""
     with pytest.raises(ConnectionLost, match="nobody answers"):
-        RemoteStore(f"grpc+unix://{tmp_path}/none.sock")
+        RemoteStore(f"quire+unix://{tmp_path}/none.sock")
     with pytest.raises(ConnectionLost):
-        RemoteStore("grpc+tcp://127.0.0.1:1")
+        RemoteStore("quire://127.0.0.1:1")
 
 
 def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connecting to a socket whose process hangs is bounded."""
-    monkeypatch.setattr("quire.remote.connection.HELLO_SECONDS", 0.3)
+    monkeypatch.setattr("quire.remote.channel.HELLO_SECONDS", 0.3)
     path = f"{tmp_path}/hang.sock"
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(path)
         hanging.listen()
-        with pytest.raises(ConnectionLost, match="does not answer"):
-            RemoteStore(f"grpc+unix://{path}")
+        with pytest.raises(ConnectionLost, match="no answer within"):
+            RemoteStore(f"quire+unix://{path}")
 
 
 def test_what_cannot_be_delivered_is_not_taken(

@@ -241,7 +241,7 @@ def test_a_stream_is_free_after_the_prepare(joined: RemoteStore) -> None:
         txn.put("work", b"%d" % number)
         txn.prepare(f"x{number}")
         transactions.append(txn)
-    assert joined.status()["sharing"]["streams"] < 10
+    assert joined.status()["sharing"]["connections"] < 10
     for number, txn in enumerate(transactions):
         (txn.commit if number % 2 else txn.rollback)()
     assert take(joined, "work") == [b"%d" % number for number in range(300) if number % 2]
