@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from tests.spark import doubles
 
 ROOT = Path(__file__).resolve().parents[2]
+# For a JVM that lives minutes at most: the first compiler alone, and a collector without threads.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -19,6 +21,8 @@ SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
 }
 
 
