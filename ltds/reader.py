@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,12 @@ from quire.block import Block
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.limits import LTDS_WRITE_BYTES
 
 from .compression import codec_numbered, decompress
 from .files import path_of
 from .format import (
+    CHECKSUM,
     CHECKSUM_BYTES,
     COMPRESSED_VERSION,
     HEADER,
@@ -86,18 +88,6 @@ class LtdsReader:
 
         Raises StoreCorrupt.
         """
-        block, _ = self._verified(number, stored)
-        return block, int(self._entries[number]["first_index"])
-
-    def content(self, number: int) -> memoryview:
-        """Block `number` as it was before it was written: decompressed and verified.
-
-        Raises StoreCorrupt.
-        """
-        return self._verified(number, self.stored(number))[1]
-
-    def _verified(self, number: int, stored: memoryview) -> tuple[Block, memoryview]:
-        """A block and its bytes."""
         entry = self._entries[number]
         where = f"{self.path}: block {number} at {entry['offset']}"
         length, expected = len(stored), int(entry["checksum"])
@@ -111,7 +101,47 @@ class LtdsReader:
             not self.codec and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
-        return block, stored
+        return block, int(entry["first_index"])
+
+    def contents(self, numbers: Sequence[int]) -> Iterator[memoryview]:
+        """These blocks in turn as they were before they were written: decompressed and verified.
+
+        Those that follow each other are read together, LTDS_WRITE_BYTES at a time. That the bytes
+        are the block that the directory names is seen by its checksum; they are not parsed.
+        Raises StoreCorrupt.
+        """
+        offsets, lengths = self._entries["offset"].tolist(), self._entries["length"].tolist()
+        index = 0
+        while index < len(numbers):
+            begin, stop = offsets[numbers[index]], index + 1
+            end = begin + lengths[numbers[index]]
+            while stop < len(numbers) and numbers[stop] == numbers[stop - 1] + 1:
+                number = numbers[stop]
+                if offsets[number] + lengths[number] - begin > LTDS_WRITE_BYTES:
+                    break
+                end = offsets[number] + lengths[number]
+                stop += 1
+            together = memoryview(self._file.read(begin, end - begin))
+            for number in numbers[index:stop]:
+                start = offsets[number] - begin
+                yield self._content(number, together[start : start + lengths[number]])
+            index = stop
+
+    def _content(self, number: int, stored: memoryview) -> memoryview:
+        entry = self._entries[number]
+        where = f"{self.path}: block {number} at {entry['offset']}"
+        expected = int(entry["checksum"])
+        if self.codec:
+            is_whole = checksum(stored) == expected
+        else:  # the block's own, which is in its first bytes
+            is_whole = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected) and (
+                checksum(stored[CHECKSUM_BYTES:]) == expected
+            )
+        if not is_whole:
+            raise StoreCorrupt(f"{where} is not the one that the directory names")
+        if self.codec:
+            return decompress(self.codec, stored, int(entry["plain_length"]), where)
+        return stored
 
     def locate(self, message_index: int) -> int:
         """The number of the block that holds the message."""

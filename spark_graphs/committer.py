@@ -8,8 +8,8 @@ YC3. A file that is to be adopted is removed only if no commit that named it can
     All others are left to the store's owner, which reclaims old files that no transaction adopted.
 YC4. A micro-batch is skipped only if it is committed with the same input (see YN1 in
     committed_input.py).
-YC5. A file that queues share is never part of the store: the commit puts its blocks, one of which
-    is in memory at a time, and removes it once it is known what became of it.
+YC5. A file that queues share is never part of the store: the commit puts its blocks, of which few
+    MiB are read at a time, and removes it once it is known what became of it.
 """
 
 from __future__ import annotations
@@ -187,8 +187,13 @@ class Committer:
         self, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
     ) -> None:
         """Put blocks of one file (YC5)."""
+        queues = {
+            number: fragment.queue
+            for fragment in fragments
+            for number in range(*(fragment.blocks or ()))
+        }
         directory = directory_of(self._path)
         with LtdsReader(self._env, directory, ltds_id, store.store_id) as file:
-            for fragment in fragments:
-                for number in range(*(fragment.blocks or ())):
-                    txn.put_block(fragment.queue, file.content(number))
+            blocks = file.contents(list(queues))
+            for queue, block in zip(queues.values(), blocks, strict=True):
+                txn.put_block(queue, block)

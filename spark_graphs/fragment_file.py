@@ -11,12 +11,12 @@ YF5. The fragments of a queue, in their order, hold its messages in the order in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from quire import ltds
-from quire.block import BlockBuilder
+from quire.block import BlockBuilder, runs_of_shares
 from quire.env import Env, OsEnv
 from quire.limits import MAX_BLOCK_BYTES
 
@@ -56,13 +56,20 @@ class FragmentWriter:
         self._shared: ltds.LtdsWriter | None = None
         self._in_shared: list[Fragment] = []
 
-    def add(self, queue: str, batch: pa.RecordBatch) -> None:
-        """Add messages; the Arrow memory is referred to until they are written."""
-        builder = self._pending.setdefault(queue, BlockBuilder())
-        builder.add_arrow(batch)
-        self._held_bytes += batch.nbytes
-        if builder.charge_bytes >= FLUSH_BYTES:
-            self._write(self._own_file(queue), builder)
+    def add(self, messages: pa.RecordBatch, shares: Mapping[str, int]) -> None:
+        """Add the messages of a batch: so many are the first queue's, so many the next one's, ...
+
+        Its Arrow memory is referred to until they are written.
+        """
+        runs = runs_of_shares(messages, list(shares.values()))
+        for queue, run in zip(shares, runs, strict=True):
+            builder = self._pending.get(queue)
+            if builder is None:
+                builder = self._pending[queue] = BlockBuilder()
+            builder.add_run(run)
+            if builder.charge_bytes >= FLUSH_BYTES:
+                self._write(self._own_file(queue), builder)
+        self._held_bytes += messages.nbytes
         if self._held_bytes >= PENDING_BYTES:
             self._write_pending()
 

@@ -1,8 +1,9 @@
-"""Splits a batch of rows by their destination queue; rows of one queue keep their order."""
+"""Sorts a batch of rows by their destination queue; rows of one queue keep their order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,13 @@ from quire.errors import InvalidArgument
 
 from .limits import GATHER_BYTES
 from .schema import SET_BY_STORE
+
+
+class Routed(NamedTuple):
+    """Messages, those of each queue together, and how many each queue has, in the same order."""
+
+    messages: pa.RecordBatch
+    shares: dict[str, int]
 
 
 def gathered(
@@ -40,7 +48,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+def routed(batch: pa.RecordBatch, queue: str | None) -> Routed:
     """The messages of each queue, without the columns that the store sets itself.
 
     Args:
@@ -50,10 +58,9 @@ def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.R
     messages = batch.select(names)
     _check_payloads(messages)
     if batch.num_rows == 0:
-        return
+        return Routed(messages, {})
     if queue is not None:
-        yield queue, messages
-        return
+        return Routed(messages, {queue: batch.num_rows})
     column = batch.column("queue")
     if column.null_count:
         raise InvalidArgument(
@@ -61,15 +68,10 @@ def routed(batch: pa.RecordBatch, queue: str | None) -> Iterator[tuple[str, pa.R
         )
     encoded = column.dictionary_encode()
     queues = [check_name(name, "queue") for name in encoded.dictionary.to_pylist()]
-    if len(queues) == 1:
-        yield queues[0], messages
-        return
     codes = encoded.indices.to_numpy()
-    messages = messages.take(pa.array(np.argsort(codes, kind="stable")))
-    start = 0
-    for name, count in zip(queues, np.bincount(codes).tolist(), strict=True):
-        yield name, messages.slice(start, count)
-        start += count
+    if len(queues) > 1:
+        messages = messages.take(pa.array(np.argsort(codes, kind="stable")))
+    return Routed(messages, dict(zip(queues, np.bincount(codes).tolist(), strict=True)))
 
 
 def _check_payloads(messages: pa.RecordBatch) -> None:

@@ -165,8 +165,7 @@ def write_fragments(
     try:
         with sight.seen(options.path):
             for batch in gathered(batches, options.queue):
-                for queue, messages in routed(batch, options.queue):
-                    writer.add(queue, messages)
+                writer.add(*routed(batch, options.queue))
             return writer.finish()
     except BaseException:
         writer.abort()

@@ -1,5 +1,6 @@
 """Blocks: runs of consecutive messages of one transaction in one queue, stored as columns."""
 
+from .arrow_input import runs_of_shares
 from .block import Block
 from .builder import BlockBuilder
 from .encode import EncodedBlock
@@ -16,5 +17,6 @@ __all__ = [
     "encode_one",
     "pack",
     "payload_of_one",
+    "runs_of_shares",
     "slices_to_arrow",
 ]

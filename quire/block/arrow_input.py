@@ -6,6 +6,7 @@ bytes are not copied here; the runs refer to Arrow's memory until they are built
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,14 @@ def runs_of_arrow(source: object) -> list[Run]:
     except pa.ArrowException as error:
         raise InvalidArgument(f"the Arrow data cannot be used: {error}") from error
     return runs
+
+
+def runs_of_shares(batch: pa.RecordBatch, counts: Sequence[int]) -> list[Run]:
+    """The runs of the first so many messages of the batch, of the next ones, and so on.
+
+    The batch is checked once for all of them, which is most of the work where they are small.
+    """
+    return [share for run in runs_of_arrow(batch) for share in run.split(counts)]
 
 
 def _run_of_array(array: pa.Array, headers: Headers | None = None) -> Run:

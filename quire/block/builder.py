@@ -90,6 +90,10 @@ class BlockBuilder:
         self._extend(runs)
         return sum(run.count for run in runs)
 
+    def add_run(self, run: Run) -> None:
+        """Add messages that are one of `runs_of_shares`."""
+        self._extend([run], len(run.pieces[0]))
+
     def mark(self) -> tuple[int, int, int, int]:
         """Where the builder is, for `undo`."""
         self._close_rows()

@@ -170,6 +170,23 @@ class Headers:
             part.attributes = self.attributes.slice(start, stop)
         return part
 
+    def present(self) -> Headers:
+        """Without the columns in which no message has a value."""
+        part = Headers()
+        part.fixed = {
+            column: array
+            for column, array in self.fixed.items()
+            if (array != FIXED_COLUMNS[column][1]).any()
+        }
+        part.strings = {
+            column: text
+            for column, text in self.strings.items()
+            if text.valid is None or text.valid.any()
+        }
+        if self.attributes is not None and self.attributes.starts[-1]:
+            part.attributes = self.attributes
+        return part
+
     def charges(self, count: int) -> NDArray[np.int64]:
         """Per message, the bytes of its strings and attributes."""
         total = np.zeros(count, np.int64)

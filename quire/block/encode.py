@@ -66,6 +66,21 @@ class Run:
         self.headers = headers
         self.region = region
 
+    def split(self, counts: Sequence[int]) -> Iterator[Run]:
+        """Runs of so many of its messages, in their order; their payloads are in one buffer."""
+        offsets: list[int] = offsets_of(self.lengths).tolist()
+        content = memoryview(self.pieces[0])
+        start = 0
+        for count in counts:
+            stop = start + count
+            yield Run(
+                self.lengths[start:stop],
+                [content[offsets[start] : offsets[stop]]],
+                self.headers.slice(start, stop).present(),
+                region=True,
+            )
+            start = stop
+
 
 def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> Run:
     """A run of messages that were added one by one."""

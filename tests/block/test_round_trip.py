@@ -10,7 +10,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.block import Block, BlockBuilder, EncodedBlock, Part, encode_one, pack
+from quire.block import (
+    Block,
+    BlockBuilder,
+    EncodedBlock,
+    Part,
+    encode_one,
+    pack,
+    runs_of_shares,
+)
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
 from quire.message import MESSAGE_SCHEMA, Delivered, Fields, Message, Messages
 
@@ -213,6 +221,21 @@ def test_one_message_has_one_encoding(row: Row) -> None:
     builder.clear()
     builder.add(row.payload, Fields.of(**row.values))
     assert builder.build(MAX_BLOCK_BYTES)[0].data == one
+
+
+@given(st.lists(st.lists(rows, min_size=1, max_size=4), max_size=6))
+def test_shares_of_a_batch_are_encoded_as_if_each_came_alone(groups: list[list[Row]]) -> None:
+    """Their blocks have the same bytes: a column that only other shares use is not there."""
+    runs = runs_of_shares(
+        batch_of([row for group in groups for row in group]), [len(group) for group in groups]
+    )
+    for group, run in zip(groups, runs, strict=True):
+        together, alone = BlockBuilder(), BlockBuilder()
+        together.add_run(run)
+        alone.add_arrow(batch_of(group))
+        assert together.charge_bytes == alone.charge_bytes
+        (block,), (expected,) = (b.build(MAX_BLOCK_BYTES) for b in (together, alone))
+        assert (block.data, block.count) == (expected.data, expected.count)
 
 
 @given(st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=8), st.data())

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from quire.block import BlockBuilder
+from quire.block import Block, BlockBuilder
 from quire.env import Env, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import (
@@ -23,6 +23,7 @@ from quire.ltds import (
     path_of,
     remove,
 )
+from quire.ltds import reader as ltds_reader
 from quire.ltds.format import COMPRESSED_VERSION, HEADER, PAGE_BYTES, TRAILER
 from quire.ltds.writer import seal
 from quire.testing import SimEnv, enumerate_crashes
@@ -74,6 +75,9 @@ def read(env: Env, directory: str, ltds_id: int = LTDS_ID) -> list[bytes]:
             assert first_index == len(payloads)
             payloads += block.payloads()
         assert reader.count == len(payloads)
+        contents = list(reader.contents(range(reader.block_count)))
+    blocks = (Block.parse(content, "content") for content in contents)
+    assert [payload for block in blocks for payload in block.payloads()] == payloads
     return payloads
 
 
@@ -109,6 +113,26 @@ def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Code
         for number in (-1, reader.block_count):
             with pytest.raises(IndexError):
                 reader.block_at(number)
+
+
+@codecs
+def test_contents_are_the_blocks_that_were_written(
+    place: tuple[Env, str], codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever are asked for, in whatever order, and however few are read together."""
+    env, directory = place
+    write(env, directory, payloads_of(5000), codec=codec)
+    builder = BlockBuilder()
+    builder.add_many(payloads_of(5000))
+    size = COMPRESSED_BLOCK_BYTES if codec else BLOCK_BYTES
+    blocks = [bytes(block.data) for block in builder.blocks(size)]
+    everything = list(range(len(blocks)))
+    for limit in (1, 3 * PAGE_BYTES, 1 << 20):
+        monkeypatch.setattr(ltds_reader, "LTDS_WRITE_BYTES", limit)
+        with LtdsReader(env, directory, LTDS_ID, STORE_ID) as reader:
+            for numbers in (everything, everything[::-1], everything[1::3], []):
+                found = [bytes(block) for block in reader.contents(numbers)]
+                assert found == [blocks[number] for number in numbers]
 
 
 def test_builders_and_blocks_of_a_mebibyte(place: tuple[Env, str]) -> None:

@@ -66,8 +66,8 @@ class Doubtful:
 def fragments_of(store: Any, count: int = 20_000) -> list[Fragment]:
     """A task's messages: a file for `a`, a block for `b`."""
     writer = FragmentWriter(store.path, store.store_id)
-    writer.add("a", pa.record_batch({"payload": [b"%d" % n for n in range(count)]}))
-    writer.add("b", pa.record_batch({"payload": [b"7"]}))
+    payloads = [b"%d" % n for n in range(count)]
+    writer.add(pa.record_batch({"payload": [*payloads, b"7"]}), {"a": count, "b": 1})
     found = writer.finish()
     assert [fragment.ltds_id is None for fragment in found] == [False, True]
     return found

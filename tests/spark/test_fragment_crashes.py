@@ -59,7 +59,7 @@ def task_fragments(env: SimEnv, store: Store, batch: int, task: int) -> list[Fra
     """One attempt of a task."""
     writer = FragmentWriter(PATH, store.store_id, env)
     for queue, payloads in messages_of(batch, task).items():
-        writer.add(queue, pa.record_batch({"payload": payloads}))
+        writer.add(pa.record_batch({"payload": payloads}), {queue: len(payloads)})
     fragments = writer.finish()
     kinds = {(f.block is None, f.shared_id is None) for f in fragments}
     assert kinds == {(False, True), (True, False), (True, True)}

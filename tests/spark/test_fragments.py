@@ -48,8 +48,7 @@ def write(store: Any, batches: list[pa.RecordBatch], codec: Codec = Codec.NONE) 
     """What a task does."""
     writer = FragmentWriter(store.path, store.store_id, codec=codec)
     for batch in gathered(batches, None):
-        for queue, messages in routed(batch, None):
-            writer.add(queue, messages)
+        writer.add(*routed(batch, None))
     return writer.finish()
 
 
@@ -110,8 +109,7 @@ def test_a_task_syncs_once_for_its_queues(seed: int) -> None:
     for queues in (2, 50):
         before = len(env.calls.log)
         writer = FragmentWriter(PATH, store.store_id, env)
-        for queue, messages in routed(spread(3_000, 30, queues), None):
-            writer.add(queue, messages)
+        writer.add(*routed(spread(3_000, 30, queues), None))
         assert len({f.ltds_id for f in writer.finish() if f.block is None}) == 1
         syncs.append([call.kind for call in env.calls.log[before:] if "sync" in call.kind])
     assert syncs[0] == syncs[1]
@@ -208,9 +206,8 @@ def _task(env: SimEnv, fail: int | None) -> int:
         env.fail_at(begin + fail)
     writer = FragmentWriter(PATH, store.store_id, env)
     try:
-        for queue, messages in routed(spread(3_000, 30, 4), None):
-            writer.add(queue, messages)
-        writer.add("q9", rows([("q9", b"x" * 600_000)] * 8).select(["payload"]))
+        writer.add(*routed(spread(3_000, 30, 4), None))
+        writer.add(*routed(rows([("q9", b"x" * 600_000)] * 8), None))
         writer.finish()
     except OSError:
         writer.abort()

@@ -100,13 +100,19 @@ def test_rows_are_routed_by_their_queue() -> None:
             "priority": pa.array([1, 2, 3, 4], pa.int32()),
         }
     )
-    found = {queue: messages.to_pydict() for queue, messages in routed(batch, None)}
-    assert found == {
-        "b": {"payload": [b"1", b"3"], "priority": [1, 3]},
-        "a": {"payload": [b"2", b"4"], "priority": [2, 4]},
+    messages, shares = routed(batch, None)
+    assert messages.to_pydict() == {
+        "payload": [b"1", b"3", b"2", b"4"],
+        "priority": [1, 3, 2, 4],
     }
-    ((queue, messages),) = routed(batch, "all")
-    assert (queue, messages.num_rows, messages.schema.names) == ("all", 4, ["payload", "priority"])
+    assert list(shares.items()) == [("b", 2), ("a", 2)]
+    messages, shares = routed(batch, "all")
+    assert messages.to_pydict() == {
+        "payload": [b"1", b"2", b"3", b"4"],
+        "priority": [1, 2, 3, 4],
+    }
+    assert shares == {"all": 4}
+    assert routed(batch.slice(0, 0), None).shares == routed(batch.slice(0, 0), "all").shares == {}
 
 
 @pytest.mark.parametrize("column", ["queue", "payload"])
@@ -114,7 +120,7 @@ def test_nulls_are_refused(column: str) -> None:
     """A message needs a queue and a payload."""
     values = {"queue": ["a"], "payload": ["x"], column: pa.array([None], pa.string())}
     with pytest.raises(InvalidArgument, match=f"'{column}' is null in 1 rows"):
-        list(routed(pa.record_batch(values), None))
+        routed(pa.record_batch(values), None)
 
 
 def payloads(count: int, size: int) -> pa.RecordBatch:
@@ -131,9 +137,9 @@ def writer(tmp_path: Path) -> FragmentWriter:
 
 def test_small_fragments_travel_in_the_message(writer: FragmentWriter, tmp_path: Path) -> None:
     """Up to a limit for the whole task, small queues first."""
-    writer.add("large", payloads(100, INLINE_BYTES // 100))
-    writer.add("small", payloads(10, 100))
-    writer.add("small", payloads(5, 100))
+    writer.add(payloads(100, INLINE_BYTES // 100), {"large": 100})
+    writer.add(payloads(10, 100), {"small": 10})
+    writer.add(payloads(5, 100), {"small": 5})
     found = {fragment.queue: fragment for fragment in writer.finish()}
     assert found["small"].block is not None
     assert Block.parse(found["small"].block, "test").count == found["small"].messages == 15
@@ -149,8 +155,8 @@ def test_large_fragments_are_flushed_while_they_grow(
 ) -> None:
     """One file for each queue, in as many pieces as it takes."""
     for _ in range(12):
-        writer.add("q", payloads(1000, 1000))
-        writer.add("r", payloads(10, 10))
+        writer.add(payloads(1000, 1000), {"q": 1000})
+        writer.add(payloads(10, 10), {"r": 10})
     found = {fragment.queue: fragment.messages for fragment in writer.finish()}
     assert found == {"q": 12_000, "r": 120}
     assert len(list_ids(OsEnv(), str(tmp_path / "ltds"))) == 1
@@ -165,7 +171,7 @@ def test_fragments_are_durable_when_they_are_named() -> None:
     before = env.calls.count("sync_directory")
     writer = FragmentWriter("/s", STORE_ID, env)
     for queue in "abc":
-        writer.add(queue, payloads(200, 1000))
+        writer.add(payloads(200, 1000), {queue: 200})
     found = writer.finish()
     assert env.calls.count("sync_directory") == before + 1
     after = env.crash(outcome="lost")
@@ -179,6 +185,6 @@ def test_fragments_are_durable_when_they_are_named() -> None:
 def test_an_aborted_attempt_leaves_no_file(writer: FragmentWriter, tmp_path: Path) -> None:
     """Whether its files were finished or not."""
     for _ in range(5):
-        writer.add("q", payloads(1000, 1000))
+        writer.add(payloads(1000, 1000), {"q": 1000})
     writer.abort()
     assert list_ids(OsEnv(), str(tmp_path / "ltds")) == []

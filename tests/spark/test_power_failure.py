@@ -135,7 +135,7 @@ class Spark:
         payloads = self.store.browse("in/check", max_messages=1000).payloads()[first:last]
         writer = FragmentWriter(PATH, self.store.store_id, self.env)
         for queue in ("a", "b"):
-            writer.add(queue, pa.record_batch({"payload": list(payloads)}))
+            writer.add(pa.record_batch({"payload": list(payloads)}), {queue: len(payloads)})
         digest = None
         if self.secures:
             digest = OffsetLog(CHECKPOINT, self.query_id, self.env).secure(batch)

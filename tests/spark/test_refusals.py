@@ -154,10 +154,10 @@ def test_a_batch_larger_than_its_queue_is_refused_at_once(
     topic(store, "other")
     store.put("small", b"1")
     writer = FragmentWriter(store.path, store.store_id)
-    writer.add("other", pa.record_batch({"payload": [b"1"]}))
+    writer.add(pa.record_batch({"payload": [b"1"]}), {"other": 1})
     for start in range(0, count, 2):
         payloads = [b"x" * size] * min(2, count - start)
-        writer.add("small", pa.record_batch({"payload": payloads}))
+        writer.add(pa.record_batch({"payload": payloads}), {"small": len(payloads)})
     with pytest.raises(QueueFull, match="can never hold this batch") as error:
         Committer(store.path, "spark:a", 0, 60.0).commit(writer.finish())
     assert limit in str(error.value)
@@ -172,7 +172,7 @@ def test_a_batch_that_fits_waits_for_room(store: Any) -> None:
     topic(store, "small", max_messages=10)
     put_numbers(store, "small", range(5))
     writer = FragmentWriter(store.path, store.store_id)
-    writer.add("small", pa.record_batch({"payload": [b"1"] * 10}))
+    writer.add(pa.record_batch({"payload": [b"1"] * 10}), {"small": 10})
     env = SimEnv(seed=1)
     before = env.monotonic()
     with pytest.raises(QueueFull, match="no room came within 60 seconds"):
