@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.engine import PieceReader
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.info import Piece
 
@@ -29,6 +28,7 @@ from .limits import CACHED_ROWS
 from .partition import QuirePartition
 
 if TYPE_CHECKING:
+    from quire.engine import PieceReader
     from quire.store import Store
 
 Positions = NDArray[np.int64]
@@ -40,6 +40,8 @@ def read_partition(
     path: str, partition: QuirePartition, schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, straight from the store's files, in the schema's columns."""
+    from quire.engine import PieceReader  # heavy, and planners and sinks never come here
+
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     with sight.seen(path), contextlib.closing(PieceReader(path)) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))

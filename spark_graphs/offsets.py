@@ -46,7 +46,7 @@ class Offset:
             parts = [dict(value["origin"]), dict(value["positions"]), dict(created_us)]
         except (AttributeError, TypeError, KeyError, ValueError):
             parts = []
-        if not parts or not all(_is_position(p) for part in parts for p in part.values()):
+        if not parts or not all(map(_are_positions, parts)):
             raise InvalidArgument(
                 f"the checkpoint holds an offset that is not one of format 'quire': {value!r}; "
                 "was the query's source exchanged? Start it with a new checkpoint"
@@ -100,8 +100,9 @@ class Offset:
         return Offset(origin, positions, now.created_us)
 
 
-def _is_position(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _are_positions(part: dict[str, Any]) -> bool:
+    values = part.values()
+    return set(map(type, values)) <= {int} and min(values, default=0) >= 0
 
 
 def ranges(start: Offset, end: Offset) -> dict[str, tuple[int, int]]:

@@ -285,7 +285,7 @@ class FreeSpace:
         self.free_pages += end - first
         before = self._extent_at_or_before(first)
         if before is not None and before[1] == first:
-            self._drop(*before)
+            self._by_length.remove((first - before[0], before[0]))  # it begins where it did
             first = before[0]
         after = self._length_by_first.get(end)
         if after is not None:
