@@ -35,6 +35,7 @@ class _Secured:
     """What this process has made durable of one query's checkpoint."""
 
     last_batch: int = -1
+    sources: set[str] = field(default_factory=set)  # their directories
     source_files: set[str] = field(default_factory=set)
 
 
@@ -101,7 +102,8 @@ class OffsetLog:
         if not self._env.exists(sources):
             return
         found = set()
-        for number in self._env.list_directory(sources):
+        numbers = self._env.list_directory(sources)
+        for number in numbers:
             source = f"{sources}/{number}"
             files = {f"{source}/{name}" for name in self._env.list_directory(source)}
             new = {path for path in files - known.source_files if _is_log_file(path)}
@@ -110,8 +112,9 @@ class OffsetLog:
             if new:
                 self._env.sync_directory(source)
             found |= files
-        self._env.sync_directory(sources)
-        known.source_files = found
+        if known.sources != set(numbers):
+            self._env.sync_directory(sources)
+        known.sources, known.source_files = set(numbers), found
 
     def _read(self, path: str) -> bytes:
         file = self._env.open_file(path, read_only=True)

@@ -93,6 +93,16 @@ def test_the_logs_of_sources_are_secured() -> None:
     synced = [call.path for call in checkpoint.env.calls.log[calls:] if call.kind == "sync"]
     assert synced == ["/checkpoint/offsets/1", "/checkpoint/sources/0/1"]
     assert {"sources/0/0", "sources/0/1"} <= checkpoint.left()
+    calls = len(checkpoint.env.calls.log)
+    checkpoint.plan(2, {"logOffset": 1})
+    checkpoint.secure(2)
+    synced = [c.path for c in checkpoint.env.calls.log[calls:] if c.kind == "sync_directory"]
+    assert synced == ["/checkpoint/offsets"]  # nothing is new in the others
+    checkpoint.env.make_directory("/checkpoint/sources/1")
+    checkpoint.write("sources/1/0", "v1\n{}")
+    checkpoint.plan(3, {"logOffset": 1})
+    checkpoint.secure(3)
+    assert "sources/1/0" in checkpoint.left()
 
 
 def test_the_digest_is_that_of_the_offsets() -> None:
