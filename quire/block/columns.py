@@ -27,7 +27,7 @@ def base_zero(offsets: Offsets) -> NDArray[np.int32]:
 def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Offsets from lengths: one longer, beginning at 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    lengths.cumsum(out=offsets[1:])
     return offsets
 
 

@@ -69,16 +69,15 @@ class Run:
     def split(self, counts: Sequence[int]) -> Iterator[Run]:
         """Runs of so many of its messages, in their order; their payloads are in one buffer."""
         offsets: list[int] = offsets_of(self.lengths).tolist()
+        lengths, headers = self.lengths, self.headers
+        columns = headers.columns()
         content = memoryview(self.pieces[0])
         start = 0
         for count in counts:
             stop = start + count
-            yield Run(
-                self.lengths[start:stop],
-                [content[offsets[start] : offsets[stop]]],
-                self.headers.slice(start, stop).present(),
-                region=True,
-            )
+            own = headers.slice(start, stop).present() if columns else headers
+            payloads = content[offsets[start] : offsets[stop]]
+            yield Run(lengths[start:stop], [payloads], own, region=True)
             start = stop
 
 
