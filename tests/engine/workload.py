@@ -638,6 +638,9 @@ class Runner:
             return
         if self.held and self.rng.random() < 0.3:
             held = self.held.pop(self.rng.randrange(len(self.held)))
+            if held.transaction.state == "rolled back":
+                assert self.full  # as `forget_lost` says
+                return
         else:
             held = Held(self.store.transaction(large=self.rng.random() < 0.1))
             if not self.fill(held):
