@@ -639,7 +639,7 @@ class Runner:
         if self.held and self.rng.random() < 0.3:
             held = self.held.pop(self.rng.randrange(len(self.held)))
             if held.transaction.state == "rolled back":
-                assert self.full  # as `forget_lost` says
+                assert self.full or self.store.failed  # as `forget_lost` says
                 return
         else:
             held = Held(self.store.transaction(large=self.rng.random() < 0.1))
@@ -821,14 +821,17 @@ class Runner:
         return self.rng.choice(sources) if sources else None
 
     def forget_lost(self) -> None:
-        """A large transaction whose file found no room when another needed its memory is gone."""
+        """One that left the write buffer for a file when another needed the memory may be gone.
+
+        Its file found no room, or the disk failed.
+        """
         lost = [held for held in self.held if held.transaction.state == "rolled back"]
-        assert not lost or self.full
+        assert not lost or self.full or self.store.failed
         self.held = [held for held in self.held if held not in lost]
 
     def end(self, held: Held, *, again: bool = False) -> None:
         if held.transaction.state == "rolled back":
-            assert self.full  # as `forget_lost` says
+            assert self.full or self.store.failed  # as `forget_lost` says
             return
         if not again and self.rng.random() < 0.2:
             held.transaction.rollback()
