@@ -62,7 +62,13 @@ def _serve(options: argparse.Namespace) -> None:
     from quire.opening import serve
 
     print(f"process {os.getpid()} opens {options.path}", flush=True)
-    serve(options.path, options.linger, create=options.create, **_creation(options))
+    serve(
+        options.path,
+        options.linger,
+        create=options.create,
+        say=lambda line: print(line, flush=True),
+        **_creation(options),
+    )
     print(f"process {os.getpid()} closed {options.path}", flush=True)
 
 
