@@ -155,8 +155,6 @@ class StoreServer:
         deadline = time.monotonic() + FINISH_SECONDS
         connections = list(self._connections.values())
         working = [each for each in connections if each.role is not Role.WATCH]
-        for connection in working:
-            connection.take_no_more()
         self._end_all(working, deadline)
         self._end_all(connections, deadline)
         os.eventfd_write(self._stop, 1)
@@ -288,6 +286,8 @@ class StoreServer:
         connection.close()
 
     def _end_all(self, connections: list[ServedConnection], deadline: float) -> None:
+        for connection in connections:
+            connection.take_no_more()
         for connection in connections:
             if connection.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
                 if not connection.closed:
