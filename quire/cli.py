@@ -1,7 +1,8 @@
 """The command line: `quire serve`, `status`, `queues`, `put`, `get` and so on.
 
-Every command but `serve` and `dump` opens the store as any program does: it joins the owner, or
-owns the store while it runs. `dump` reads the files, and ends with 1 where it found damage. An
+A command that changes something opens the store as any program does: it joins the owner, or owns
+the store while it runs. One that only looks never owns it: it asks the owner, or looks at the
+files. `dump` reads the files, and ends with 1 where it found damage. An
 error is one line on standard error and exit status 1; `serve` ends with 75 where another process
 owns the store.
 """
@@ -15,10 +16,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from quire.errors import QuireError, StoreLocked
 from quire.limits import COMMAND_BATCH_MESSAGES
+
+T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,6 +56,13 @@ def _open(options: argparse.Namespace) -> Any:
     return open_store(options.path, create=False)
 
 
+def _look(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
+    """What the action gives of the store, which is not owned for it."""
+    from quire.looking import look
+
+    return look(options.path, action)
+
+
 def _creation(options: argparse.Namespace) -> dict[str, Any]:
     """What is fixed when a store is made, as far as it was given."""
     return {} if options.data_files is None else {"data_files": options.data_files}
@@ -62,13 +72,18 @@ def _serve(options: argparse.Namespace) -> None:
     from quire.opening import serve
 
     print(f"process {os.getpid()} opens {options.path}", flush=True)
-    serve(options.path, options.linger, create=options.create, **_creation(options))
+    serve(
+        options.path,
+        options.linger,
+        create=options.create,
+        say=lambda line: print(line, flush=True),
+        **_creation(options),
+    )
     print(f"process {os.getpid()} closed {options.path}", flush=True)
 
 
 def _status(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        status = store.status()
+    status = _look(options, lambda store: store.status())
     if options.json:
         print(json.dumps(status, indent=2, sort_keys=True))
     else:
@@ -76,9 +91,7 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _queues(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        queues = store.queues()
-        subscriptions = {queue.name: store.subscriptions(queue.name) for queue in queues}
+    queues, subscriptions = _look(options, _queues_of)
     if options.json:
         print(json.dumps([_queue_json(queue, subscriptions[queue.name]) for queue in queues]))
         return
@@ -98,9 +111,14 @@ def _queues(options: argparse.Namespace) -> None:
     _print_table(rows)
 
 
+def _queues_of(store: Any) -> tuple[list[Any], dict[str, list[Any]]]:
+    """All, with their subscriptions by name."""
+    queues = store.queues()
+    return queues, {queue.name: store.subscriptions(queue.name) for queue in queues}
+
+
 def _catalog(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        items = store.catalog()
+    items = _look(options, lambda store: store.catalog())
     if options.json:
         from dataclasses import asdict
 
@@ -169,14 +187,16 @@ def _get(options: argparse.Namespace) -> int:
 
 
 def _browse(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        messages = store.browse(options.source, max_messages=options.count)
-        for message in messages:
-            if options.json:
-                print(json.dumps(_message_json(message)))
-            else:
-                _print_payload(message.payload)
-        more = _there(store, options.source) - len(messages)
+    def seen(store: Any) -> tuple[list[Any], int]:
+        messages = list(store.browse(options.source, max_messages=options.count))
+        return messages, _there(store, options.source) - len(messages)
+
+    messages, more = _look(options, seen)
+    for message in messages:
+        if options.json:
+            print(json.dumps(_message_json(message)))
+        else:
+            _print_payload(message.payload)
     if len(messages) == options.count and more > 0:
         sys.stdout.flush()
         print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
@@ -194,8 +214,7 @@ def _transactions(options: argparse.Namespace) -> None:
     if options.id is not None:
         _one_transaction(options)
         return
-    with _open(options) as store:
-        transactions = store.transactions()
+    transactions = _look(options, lambda store: store.transactions())
     if options.json:
         from dataclasses import asdict
 
@@ -220,8 +239,7 @@ def _transactions(options: argparse.Namespace) -> None:
 
 
 def _one_transaction(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        info = store.transaction_info(options.id)
+    info = _look(options, lambda store: store.transaction_info(options.id))
     if options.json:
         from dataclasses import asdict
 
@@ -259,8 +277,7 @@ def _abort(options: argparse.Namespace) -> None:
 
 
 def _recover(options: argparse.Namespace) -> None:
-    with _open(options) as store:
-        prepared = store.recover()
+    prepared = _look(options, lambda store: store.recover())
     if options.json:
         from dataclasses import asdict
 
@@ -284,8 +301,7 @@ def _rollback_prepared(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    with _open(options) as store:
-        report = store.verify()
+    report = _look(options, lambda store: store.verify())
     for finding in report.findings:
         print(finding)
     print("ok" if report.ok else f"{len(report.findings)} findings")

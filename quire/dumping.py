@@ -75,7 +75,7 @@ def _ask_owner(env: Env, path: str, choices: Choices) -> Owner | None:
     from pyarrow import ArrowException
 
     from quire.engine.dump import Owner
-    from quire.opening import join
+    from quire.remote import join
 
     try:
         store = join(env, path)

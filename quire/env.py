@@ -147,6 +147,9 @@ class Env(Protocol):
         Raises StoreLocked, naming the holder's `owner` description, if it is taken (E8).
         """
 
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds the lock at `path`. Nothing is made or written."""
+
     def lock_names(self, path: str, names: Sequence[str]) -> FileLock | str:
         """Take all of the names at `path`, a file of its own that is made if it is not there.
 

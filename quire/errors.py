@@ -39,7 +39,8 @@ What a call that raised an error leaves behind:
 
 * The store, its queues and its ledger are as they were before the call. Exceptions: after
   OutcomeUnknown, and after StoreFailed from a commit, a prepare or a decision, this is not known:
-  open the store again and look (the ledger tells of a commit, `recover` of what is prepared).
+  look, after StoreFailed in the store opened again (the ledger tells of a commit, `recover` of
+  what is prepared).
   CommitUnfinished comes after a commit that stands.
 * A transaction is open as before, and can be tried again or rolled back. It has been rolled back
   after AlreadyCommitted, TransactionTimeout and TransactionAborted; after DiskFull, where its
@@ -179,11 +180,14 @@ class RemoteError(QuireError):
 
 
 class ConnectionLost(RemoteError, ConnectionError):
-    """The owner is gone; nothing of this operation took effect."""
+    """The owner is gone; nothing of this operation took effect.
+
+    A transaction is to be begun again: the store object finds the next owner.
+    """
 
 
 class OutcomeUnknown(RemoteError):
     """The owner was lost after it was asked for a change, and before it answered.
 
-    A commit, a decision, `create_queue`, ...: open the store again and look whether it took effect.
+    A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
     """

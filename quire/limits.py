@@ -291,6 +291,11 @@ JOIN_SECONDS = 5.0
 START_SECONDS = 60.0
 JOIN_POLL_SECONDS = 0.02
 
+# How long a call waits for the successor of an owner that has ended, which has a journal to recover
+# from; and how long a candidate pauses that could not open the store, in seconds.
+HAND_OVER_SECONDS = 60.0
+CANDIDATE_PAUSE_SECONDS = 0.5
+
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
 

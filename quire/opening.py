@@ -5,20 +5,27 @@
   the owner.
 - OP2: an owner serves others for as long as it has the store open, unless it asked not to.
 - OP3: waiting for an owner that is just starting or just ending is bounded.
+- OP4: the store object that `open` gives lives on when the owner ends: see `quire.remote.election`
+  and `elected_store`.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quire.env import Env, OsEnv
-from quire.errors import ConnectionLost, InvalidArgument, StoreFailed, StoreLocked
+from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
     from quire.store import Store
+
+_log = logging.getLogger("quire.opening")
 
 
 def open(
@@ -34,25 +41,37 @@ def open(
 
     `create` makes a new store where there is none. `share` lets other processes join this one, and
     lets this one join another; without it the store is owned or StoreLocked is raised. `background`
-    runs checkpoints, moves and time-outs in threads of the store. The options (see
-    `quire.engine.Options`) are those of the owner: a process that joins takes the store as it is.
+    runs checkpoints, moves and time-outs in threads of the store.
+
+    When the owner ends, one of the processes that have joined becomes the owner, and all go on
+    with the store objects that they have. The options (see `quire.engine.Options`) hold while this
+    process is the owner.
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
     path = checked_path(path)
     machine = OsEnv() if env is None else env
-    share = share and isinstance(machine, OsEnv)  # nobody else can reach a simulated disk
-    deadline = machine.monotonic() + JOIN_SECONDS
+    if not share or not isinstance(machine, OsEnv):  # nobody else can reach a simulated disk
+        from quire.engine import EmbeddedStore
+
+        return EmbeddedStore.open(
+            path, env=machine, create=create, background=background, **options
+        )
+    from quire.remote import ElectedStore, Election
+
+    election = Election(machine, path, options, background=background)
+    locked: StoreLocked | None = None
+    deadline = 0.0
     while True:
         try:
-            return _own(path, machine, create, share, background, options)
+            return election.own(create=create)
         except StoreLocked as error:
-            if not share:
-                raise
+            if str(error) != str(locked):  # another process than before: it has just begun
+                deadline = machine.monotonic() + JOIN_SECONDS
             locked = error
-        joined = join(machine, path)
+        joined = election.join()
         if joined is not None:
-            return joined
+            return ElectedStore(election, joined)
         if machine.monotonic() > deadline:
             raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
         machine.sleep(JOIN_POLL_SECONDS)
@@ -68,23 +87,45 @@ def connect(url: str) -> RemoteStore:
     return RemoteStore(url)
 
 
-def serve(path: str, linger: float | None = None, *, create: bool = True, **options: Any) -> None:
+def serve(
+    path: str,
+    linger: float | None = None,
+    *,
+    create: bool = True,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
+) -> None:
     """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
 
-    With `linger`, also end when no client has been connected for that many seconds. Raises what
-    `open` raises; StoreLocked if another process owns the store.
+    With `linger`, also end when no client has been connected for that many seconds. `say` is given
+    a line when others can join, with the process id, the path and the URL, and one at each SIGHUP,
+    which makes a checkpoint: the store's status, as JSON. A service manager is told too
+    (NOTIFY_SOCKET). Raises what `open` raises; StoreLocked if another process owns the store.
     """
-    from quire.remote import SharedStore, told_to_end
+    from quire.remote import READY, STOPPING, SharedStore, notify, on_hangup, told_to_end
 
     path = checked_path(path)
     env = OsEnv()
+    say = say or _log.info
     with (
         told_to_end() as end,
         SharedStore.open(path, env=env, create=create, owner="quire serve", **options) as store,
     ):
         server = store.share(env)
-        server.wait_started()
-        server.wait_until_idle(linger, end)
+        url = server.wait_started()
+        with on_hangup(lambda: _tell_status(store, say)):
+            say(f"ready: process {os.getpid()} serves {path} at {url}")
+            notify(READY)
+            server.wait_until_idle(linger, end)
+        notify(STOPPING)
+
+
+def _tell_status(store: Store, say: Callable[[str], None]) -> None:
+    try:
+        store.checkpoint()
+        say(f"status: {json.dumps(store.status())}")
+    except QuireError as error:
+        say(f"no checkpoint: {type(error).__name__}: {error}")
 
 
 def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
@@ -96,7 +137,7 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     """
     from quire.engine.checkpoints.opened import prepare_directory
     from quire.engine.layout import Layout
-    from quire.remote import OwnerProcess
+    from quire.remote import OwnerProcess, join
 
     path = checked_path(path)
     env = OsEnv()
@@ -118,33 +159,6 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
             started = OwnerProcess(env, path, linger, create=create)
             retry_at = now + 1.0
         env.sleep(JOIN_POLL_SECONDS)
-
-
-def _own(
-    path: str, env: Env, create: bool, share: bool, background: bool, options: dict[str, Any]
-) -> Store:
-    from quire.engine import EmbeddedStore
-
-    if not share:
-        return EmbeddedStore.open(path, env=env, create=create, background=background, **options)
-    from quire.remote import SharedStore
-
-    store = SharedStore.open(path, env=env, create=create, background=background, **options)
-    store.share(env)
-    return store
-
-
-def join(env: Env, path: str) -> RemoteStore | None:
-    """The owner's store, if an owner can be reached."""
-    from quire.remote import RemoteStore, read_address
-
-    address = read_address(env, path)
-    if address is None:
-        return None
-    try:
-        return RemoteStore(address.url, epoch=address.epoch)
-    except ConnectionLost:
-        return None
 
 
 def checked_path(path: object) -> str:

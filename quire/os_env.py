@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from quire.os_file import OsFile, aligned_buffer, raise_if_full
-from quire.os_lock import OsFileLock, OsNamesLock, lock_file, lock_names
+from quire.os_lock import OsFileLock, OsNamesLock, is_locked, lock_file, lock_names
 
 
 class OsEnv:
@@ -77,6 +77,9 @@ class OsEnv:
 
     def lock(self, path: str, owner: str) -> OsFileLock:
         return lock_file(path, owner)
+
+    def is_locked(self, path: str) -> bool:
+        return is_locked(path)
 
     def lock_names(self, path: str, names: Sequence[str]) -> OsNamesLock | str:
         return lock_names(path, names)

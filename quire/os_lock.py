@@ -114,6 +114,23 @@ def lock_file(path: str, owner: str) -> OsFileLock:
             os.close(fd)
 
 
+def is_locked(path: str) -> bool:
+    """Whether somebody holds the lock at `path`; without writing, on any file system."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for as long as the file is open: a moment
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def lock_names(path: str, names: Sequence[str]) -> OsNamesLock | str:
     """Take all of the names, or tell the first that is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

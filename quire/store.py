@@ -38,15 +38,21 @@ class Store(Protocol):
             store.put("orders", b"3 apples")
 
     Every method raises StoreClosed once the store was closed, InvalidArgument for arguments that
-    cannot be used, StoreFailed or DiskFull if the disk fails or is full where it has to write. In a
-    joined store every method raises ConnectionLost if the owner is gone, so that nothing of the
-    call took effect; and a method that changes something raises OutcomeUnknown, if the owner was
-    lost after it was asked: open the store again and look.
+    cannot be used, StoreFailed or DiskFull if the disk fails or is full where it has to write.
+
+    When the owner ends, one of the processes that have joined takes over, and store objects live
+    on: a method waits for the next owner, a minute at most, and then raises ConnectionLost. A
+    method that changes something raises OutcomeUnknown, if the owner was lost after it was asked
+    and nobody can tell whether it was done: look. What `connect` gives has one owner only: every
+    method raises ConnectionLost once that is gone.
     """
 
     @property
     def role(self) -> str:
-        """ "owner" where this process owns the store, "joined" where another one does."""
+        """ "owner" where this process owns the store, "joined" where another one does.
+
+        It becomes "owner" where this process takes over.
+        """
 
     @property
     def path(self) -> str:
@@ -255,7 +261,8 @@ class Store(Protocol):
     ) -> Lease:
         """Keep the messages of the positions [start, end) in place, for `engine.PieceReader`.
 
-        Until `release`, or for so many seconds; it ends with the owner's process too. Raises
+        Until `release`, or for so many seconds; it ends with the owner's process too: then `renew`
+        raises PositionLost, and a new lease is to be taken. Raises
         QueueNotFound, PositionLost if some of them are not there (any more). With `gaps` those are
         left out instead, and the pieces are of the messages that nobody had released yet.
         """
@@ -298,8 +305,8 @@ class Store(Protocol):
     def close(self) -> None:
         """Roll back what this object has open, and let go of the store; twice is once.
 
-        What is prepared stays so. The owner makes a checkpoint; the joined are told that it is
-        gone, and may open the store again.
+        What is prepared stays so. The owner makes a checkpoint, and hands over to one of those that
+        have joined.
         """
 
     def __enter__(self) -> Self: ...

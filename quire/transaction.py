@@ -43,7 +43,8 @@ class Transaction(Protocol):
     TransactionAborted if it was ended from outside. In a joined store puts wait at the client, and
     what only the owner can find out (QueueFull) comes with a later call or the commit; it is
     rolled back then. There every call raises ConnectionLost if the owner is gone: what was not
-    committed or prepared is rolled back.
+    committed or prepared is rolled back, and to be begun again. What is prepared is decided at the
+    next owner.
     """
 
     @property
@@ -161,7 +162,7 @@ class Transaction(Protocol):
         Raises QueueFull, DiskFull, KeyHeld and StoreCorrupt (it stays open, but where its messages
         were lost on their way to a file: try again or roll back), AlreadyCommitted (it is rolled
         back), StoreFailed (in doubt: reopen the store), and in a joined store OutcomeUnknown (in
-        doubt: the owner was lost before it answered).
+        doubt: the owner was lost before it answered, and no entry of the ledger tells).
         """
 
     def rollback(self) -> None:

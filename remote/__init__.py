@@ -2,19 +2,31 @@
 
 from .address import Address, read_address
 from .client import RemoteStore
-from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, told_to_end
+from .elected_store import ElectedStore
+from .elected_transaction import ElectedTransaction
+from .election import Election, join
+from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, on_hangup, told_to_end
 from .remote_transaction import RemoteTransaction
 from .server import StoreServer
+from .service_manager import READY, STOPPING, notify
 from .shared_store import SharedStore
 
 __all__ = [
     "LOCKED_EXIT_STATUS",
+    "READY",
+    "STOPPING",
     "Address",
+    "ElectedStore",
+    "ElectedTransaction",
+    "Election",
     "OwnerProcess",
     "RemoteStore",
     "RemoteTransaction",
     "SharedStore",
     "StoreServer",
+    "join",
+    "notify",
+    "on_hangup",
     "read_address",
     "told_to_end",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 from quire.arguments import Bytes
 from quire.errors import RemoteError
@@ -161,6 +162,11 @@ class Channel:
     def has_ended(self) -> bool:
         """Whether the owner has ended the connection."""
         return has_ended(self._connection)
+
+    def wait_for_end(self) -> None:
+        """Until the owner ends the connection, or `cut` does; nothing else comes on it."""
+        with suppress(OSError):
+            self._connection.recv(1, socket.MSG_PEEK)
 
     def _send(self, parts: Sequence[Bytes]) -> None:
         if self.broken:

@@ -127,11 +127,15 @@ class Connection:
         channel.close()
 
     def lose(self, reason: str) -> ConnectionLost | StoreClosed:
-        """Give the connection up (CN2); the error for an operation that was under way."""
+        """Give the connection up (CN2); the error for an operation that was under way.
+
+        Others that are under way end by themselves: an owner that closes still answers them.
+        """
         if self._closed:
             return StoreClosed("this store object was closed during the operation")
         self._lost = self._lost or reason
-        self._end_channels()
+        self._watch.cut()
+        self._end_idle()
         return ConnectionLost(
             f"the owner of the store is gone ({self._lost}); nothing of this operation took effect:"
             " open the store again"
@@ -143,9 +147,12 @@ class Connection:
         if not error.sent:
             return lost
         return OutcomeUnknown(
-            f"the owner of the store was lost during {doing} ({error}): open the store again and"
-            f" look {look}"
+            f"the owner of the store was lost during {doing} ({error}): look {look}"
         )
+
+    def wait_for_end(self) -> None:
+        """Until it is lost, or closed."""
+        self._watch.wait_for_end()
 
     def close(self) -> None:
         """End all channels; what is open on them is rolled back. Twice is once."""
@@ -154,7 +161,13 @@ class Connection:
         self._closed = True
         if self._process_id != os.getpid():
             return
-        self._end_channels()
+        self._end_idle()
+        for channel in list(self._channels):
+            waits = channel.broken  # for an answer: who does lets go of it
+            channel.cut()
+            if not waits:
+                channel.close()
+        self._watch.cut()
         self._watch.close()
 
     def abandon(self) -> None:
@@ -172,15 +185,12 @@ class Connection:
             "process_id": self._process_id,
         }
 
-    def _end_channels(self) -> None:
-        """Those in use are cut: their users let go of them."""
+    def _end_idle(self) -> None:
         while self._idle:
             try:
                 self._drop(self._idle.pop())
             except IndexError:
                 break
-        for channel in list(self._channels):
-            channel.cut()
 
 
 def _abandon_in_child(parent: int) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
@@ -38,6 +38,31 @@ def told_to_end() -> Iterator[threading.Event]:
                 before = signal.signal(number, lambda *_: event.set())
                 handlers.callback(signal.signal, number, before)
         yield event
+
+
+@contextmanager
+def on_hangup(action: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP lets a thread do something, for as long as the block lasts, instead of ending it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told, ended = threading.Event(), threading.Event()
+
+    def run() -> None:
+        while told.wait() and not ended.is_set():
+            told.clear()
+            action()
+
+    before = signal.signal(signal.SIGHUP, lambda *_: told.set())
+    thread = threading.Thread(target=run, name="quire-hangup", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        ended.set()
+        told.set()
+        thread.join()
 
 
 class OwnerProcess:

@@ -140,6 +140,21 @@ class ServedConnection:
         send_all(self._connection, encode_call(RESULT, describe_error(error)), now)
         raise Gone
 
+    def take_no_more(self) -> None:
+        """What the client sends from now on is refused by the system; what has come is there."""
+        try:
+            self._connection.shutdown(socket.SHUT_RD)
+        except OSError:  # it has ended
+            self.gone = True
+
+    def finish(self, deadline: float) -> None:
+        """Answer what has come, until its end. By the thread that works on it."""
+        while not self.gone and now() < deadline:
+            try:
+                self.serve()
+            except Gone:
+                return
+
     def cut(self) -> None:
         """End the connection for both sides; who works on it finds out."""
         self.gone = True

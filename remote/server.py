@@ -6,7 +6,9 @@ SV1. An idle connection has no thread: one set of events (epoll) tells of all, e
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
-    those that wait are told, then all connections are cut.
+    those that wait are told, what has come is refused. On a Unix socket nothing more can be sent
+    then, and who tries knows that it was not: so an orderly end leaves no outcome unknown. Clients
+    learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
 """
@@ -151,12 +153,10 @@ class StoreServer:
         with self._changed:
             self._changed.wait_for(lambda: self._requests == 0, FINISH_SECONDS)
         deadline = time.monotonic() + FINISH_SECONDS
-        for connection in list(self._connections.values()):
-            connection.cut()
-        for connection in list(self._connections.values()):
-            if connection.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                self._end(connection)
-                connection.busy.release()
+        connections = list(self._connections.values())
+        working = [each for each in connections if each.role is not Role.WATCH]
+        self._end_all(working, deadline)
+        self._end_all(connections, deadline)
         os.eventfd_write(self._stop, 1)
         with self._changed:
             self._changed.wait_for(
@@ -258,7 +258,7 @@ class StoreServer:
     def _serve(self, connection: ServedConnection, event: int) -> None:
         """Something came on a connection, or it ended."""
         if not connection.busy.acquire(blocking=False):
-            if event & _ENDED:
+            if event & _ENDED and not self._closed:  # then the end is this side's
                 connection.gone = True
                 self._interrupt(connection, "the client is gone")
             return
@@ -284,6 +284,18 @@ class StoreServer:
                 self._clients -= connection.role is Role.WATCH
                 self._left_at = time.monotonic()
         connection.close()
+
+    def _end_all(self, connections: list[ServedConnection], deadline: float) -> None:
+        for connection in connections:
+            connection.take_no_more()
+        for connection in connections:
+            if connection.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                if not connection.closed:
+                    connection.finish(deadline)
+                    self._end(connection)
+                connection.busy.release()
+            else:
+                connection.cut()
 
     def _interrupt(self, connection: ServedConnection, reason: str) -> None:
         if connection.session is not None:

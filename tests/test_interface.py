@@ -15,8 +15,17 @@ from quire import engine, errors, remote
 
 INTERFACES: list[type] = [quire.Store, quire.Transaction]
 IMPLEMENTATIONS: dict[type, list[type]] = {
-    quire.Store: [engine.EmbeddedStore, remote.RemoteStore, remote.SharedStore],
-    quire.Transaction: [engine.EmbeddedTransaction, remote.RemoteTransaction],
+    quire.Store: [
+        engine.EmbeddedStore,
+        remote.RemoteStore,
+        remote.SharedStore,
+        remote.ElectedStore,
+    ],
+    quire.Transaction: [
+        engine.EmbeddedTransaction,
+        remote.RemoteTransaction,
+        remote.ElectedTransaction,
+    ],
 }
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]
 

@@ -332,6 +332,11 @@ class SimEnv:
             self.locks[path] = owner
             return SimLock(self, path)
 
+    def is_locked(self, path: str) -> bool:
+        with self.guard:
+            self.check_alive()
+            return path in self.locks
+
     def lock_names(self, path: str, names: Sequence[str]) -> SimNamesLock | str:
         with self.guard:
             self.check_alive()

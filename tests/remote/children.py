@@ -5,9 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import quire.remote
+from quire.env import OsEnv
+from quire.remote import RemoteStore
 from tests.source_tree import ROOT
 
 SECONDS = 30.0
@@ -67,3 +71,14 @@ def child(code: str, *arguments: str) -> Iterator[Child]:
         yield process
     finally:
         process.close()
+
+
+def join(path: str) -> RemoteStore:
+    """The store of an owner that runs, for as long as that one lives."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        store = quire.remote.join(OsEnv(), path)
+        if store is not None:
+            return store
+        time.sleep(0.02)
+    raise AssertionError(f"nobody serves {path}")

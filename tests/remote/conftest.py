@@ -10,8 +10,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import ElectedStore, RemoteStore
 from quire.store import Store as Interface
+from tests.remote.children import join
 
 AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
@@ -30,15 +31,22 @@ def owner(store_path: str) -> Iterator[Store]:
 
 @pytest.fixture
 def joined(owner: Store) -> Iterator[RemoteStore]:
-    """The same store, joined."""
-    with open_store(owner.path) as store:
-        assert isinstance(store, RemoteStore)
+    """The same store, joined, for as long as this owner lives."""
+    with join(owner.path) as store:
         yield store
 
 
-@pytest.fixture(params=["embedded", "joined"])
+@pytest.fixture
+def elected(owner: Store) -> Iterator[ElectedStore]:
+    """The same store, joined by a store object that would live on."""
+    with open_store(owner.path) as store:
+        assert isinstance(store, ElectedStore)
+        yield store
+
+
+@pytest.fixture(params=["embedded", "joined", "elected"])
 def store(request: pytest.FixtureRequest) -> AnyStore:
-    """Either: what is tested with it holds for both."""
-    name = {"embedded": "owner", "joined": "joined"}[request.param]
+    """Each of them: what is tested with it holds for all."""
+    name = {"embedded": "owner"}.get(request.param, request.param)
     value: AnyStore = request.getfixturevalue(name)
     return value

@@ -11,6 +11,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
+from tests.remote.children import join
 from tests.remote.test_life import until
 
 DROPPED = "was dropped while it was"
@@ -63,8 +64,7 @@ def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
     """One with an open transaction, too: it is rolled back, and the store can be opened again."""
     owner = open_store(store_path)
     owner.create_queue("work", kind="work")
-    with open_store(store_path) as joined:
-        assert isinstance(joined, RemoteStore)
+    with join(store_path) as joined:
         txn = joined.transaction()
         txn.put("work", b"x")
         assert txn.get("work") is None  # it has reached the owner

@@ -26,12 +26,12 @@ from quire.errors import (
 from quire.info import QueueRecord
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, RemoteTransaction
+from quire.remote import ElectedTransaction, RemoteStore, RemoteTransaction
 from quire.remote.failures import raise_error
-from tests.remote.children import child
+from tests.remote.children import child, join
 from tests.remote.conftest import AnyStore
 from tests.remote.raw_stream import RawStream, add, commit, get
-from tests.remote.test_processes import CLIENT, OWNER, SECONDS, join
+from tests.remote.test_processes import CLIENT, OWNER, SECONDS
 
 CAPACITY = 10_000
 
@@ -43,7 +43,7 @@ from quire.opening import open
 store = open(sys.argv[1])
 txn = store.transaction()
 txn.put_block("small", encode_one(b"1"))
-txn._send_ahead()
+txn._inner._send_ahead()
 print("opened", flush=True)
 sys.stdin.readline()
 txn.commit(timeout=1000)
@@ -91,8 +91,9 @@ def fill(store: AnyStore) -> Any:
 def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
     """Put a message that the owner knows of at once, also where it would wait at the client."""
     txn.put(queue, payload)
-    if isinstance(txn, RemoteTransaction):
-        txn._send_ahead()  # and has taken it
+    inner = txn._inner if isinstance(txn, ElectedTransaction) else txn
+    if isinstance(inner, RemoteTransaction):
+        inner._send_ahead()  # and has taken it
 
 
 def nearly_full(store: AnyStore) -> tuple[Any, Any]:
@@ -134,7 +135,7 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
     assert (first.bytes, first.buffered_bytes, first.state) == (21, 21, "open")
     assert first.seconds_left is not None
     assert 0 < first.seconds_left <= 60
-    joined = isinstance(store, RemoteStore)
+    joined = store.role == "joined"
     assert second.owner == (
         f"process {os.getpid()} over the socket"
         if joined

@@ -14,8 +14,8 @@ from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import RemoteStore, StoreServer
 from quire.remote.session import ServedStore
-from tests.remote.children import child
-from tests.remote.test_processes import OWNER, SECONDS, join, own
+from tests.remote.children import child, join
+from tests.remote.test_processes import OWNER, SECONDS, own
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "create_queue": lambda store: store.create_queue("q"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,8 +26,8 @@ from quire.errors import (
 )
 from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, read_address
-from tests.remote.children import Child, child
+from quire.remote import notify, read_address
+from tests.remote.children import Child, child, join
 from tests.source_tree import ROOT
 
 SECONDS = 30.0
@@ -87,11 +89,9 @@ def test_one_that_does_not_share_does_not_join(store_path: str) -> None:
 
 def test_connect_by_url(store_path: str) -> None:
     """The URL of the socket gives the same store; other strings are refused."""
-    with open_store(store_path), open_store(store_path) as joined:
-        assert isinstance(joined, RemoteStore)
-        with connect(joined.url) as again:
-            assert again.store_id == joined.store_id
-            assert again.path == joined.path
+    with open_store(store_path), join(store_path) as joined, connect(joined.url) as again:
+        assert again.store_id == joined.store_id
+        assert again.path == joined.path
     with pytest.raises(ConnectionLost):
         connect(joined.url)
     for url in (
@@ -194,40 +194,63 @@ def test_an_owner_process_that_cannot_start(served: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_ends_cleanly_on_a_signal(served: str, number: signal.Signals) -> None:
-    """The store is closed, the address is gone, and the exit status is 0."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "quire", "serve", served], stdout=subprocess.PIPE, cwd=ROOT
-    )
-    try:
-        deadline = time.monotonic() + SECONDS
-        while read_address(OsEnv(), served) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        with open_store(served) as store:
-            assert isinstance(store, RemoteStore)
-            process.send_signal(number)
-            output, _ = process.communicate(timeout=SECONDS)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+def test_serving(served: str, tmp_path: Path, number: signal.Signals) -> None:
+    """It says when others can join, and its status at SIGHUP; it ends cleanly on a signal.
+
+    A service manager is told as well.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(SECONDS)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "quire", "serve", served],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"process {process.pid} opens {served}\n"
+            ready = process.stdout.readline()
+            assert manager.recv(100) == b"READY=1"
+            with join(served) as store:
+                assert ready == f"ready: process {process.pid} serves {served} at {store.url}\n"
+                store.create_queue("work", kind="work")
+                process.send_signal(signal.SIGHUP)
+                kind, _, status = process.stdout.readline().partition(" ")
+                assert kind == "status:"
+                assert json.loads(status)["queues"][0]["name"] == "work"
+                assert json.loads(status)["checkpoints"]["count"] == 1
+                process.send_signal(number)
+                assert manager.recv(100) == b"STOPPING=1"
+                output, _ = process.communicate(timeout=SECONDS)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
     assert process.returncode == 0
-    assert b"closed" in output
+    assert output == f"process {process.pid} closed {served}\n"
     assert read_address(OsEnv(), served) is None
 
 
+def test_a_service_manager_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says so, and nothing else happens."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "@quire nobody")
+    notify("READY=1")
+    assert "cannot be told READY=1" in caplog.text
+
+
 def test_opening_while_the_owner_closes(store_path: str) -> None:
-    """Two processes that open and close in turns never fail: they own the store or join."""
+    """Two processes that open and close in turns never fail: they own the store, join, succeed."""
     code = """
 import sys
-from quire.errors import ConnectionLost
 from quire.opening import open
 for _ in range(15):
     with open(sys.argv[1], segment_bytes=4 << 20) as store:
-        try:
-            store.queues()
-        except ConnectionLost:  # the owner closed it right then
-            pass
+        store.queues()
 print("done", flush=True)
 """
     with child(code, store_path) as one, child(code, store_path) as two:

@@ -14,8 +14,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, OutcomeUnknown, StoreClosed
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
-from tests.remote.children import Child, child
+from tests.remote.children import Child, child, join
 
 SECONDS = 20.0
 
@@ -59,13 +58,6 @@ print(*[message.payload.decode() for message in txn.get_many("work")], flush=Tru
 print(store.transaction().get("work", timeout=float(sys.argv[2])), flush=True)
 sys.stdin.readline()
 """
-
-
-def join(path: str) -> RemoteStore:
-    """The store of an owner that runs."""
-    store = open_store(path)
-    assert isinstance(store, RemoteStore)
-    return store
 
 
 def own(path: str) -> Store:

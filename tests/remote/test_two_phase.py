@@ -25,10 +25,10 @@ from quire.errors import (
 )
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
-from tests.remote.children import child
+from tests.remote.children import child, join
 from tests.remote.conftest import AnyStore
 from tests.remote.raw_stream import RawStream
-from tests.remote.test_processes import OWNER, SECONDS, join, own
+from tests.remote.test_processes import OWNER, SECONDS, own
 
 # Hangs when the call in question has come: before it does anything, or when it is durable.
 HANGING_OWNER = (

@@ -1,0 +1,452 @@
+"""A store object that lives on while owners come and go: what `quire.open` gives where it joins.
+
+Inside is a joined store, until its owner ends; then the next owner's, or the store itself, owned.
+An owned store is lost to nobody: its methods take the places of the ones here, and cost no more
+than without this class.
+
+- ES1: the watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
+  anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
+- ES2: a call outside of a transaction is tried again with the next owner if the first had not been
+  sent, or had been refused as the owner was closing: nothing of it took effect.
+- ES3: one that was sent and not answered is tried again only where twice is as once: looks,
+  `subscribe`, `checkpoint`, `renew`, `release`, `lease`. A decision by xid is tried again if the
+  next owner still lists the xid, and done if it does not. Any other raises OutcomeUnknown.
+- ES4: a number of an open transaction means something to one owner only: with the next one
+  `abort` and `transaction_info` raise TransactionNotFound, as the transaction was rolled back.
+- ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
+  whose answer was lost may still be under way, and nothing follows from what is not there yet.
+- ES6: in a process that was forked nothing is elected: the store object stays its parent's.
+- ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
+  waits for the next one. So it is soon done with its clients.
+
+Transactions are `elected_transaction`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from quire.arguments import (
+    Bytes,
+    QueueKind,
+    Start,
+    check_keys,
+    check_names,
+    check_queues,
+    check_ranges,
+    check_starts,
+    check_transaction_id,
+    check_xid,
+)
+from quire.documented import documented_by
+from quire.errors import (
+    ConnectionLost,
+    OutcomeUnknown,
+    QuireError,
+    StoreClosed,
+    TransactionNotFound,
+)
+from quire.info import (
+    CatalogItem,
+    Lease,
+    PreparedInfo,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    SubscriptionInfo,
+    TransactionInfo,
+)
+from quire.limits import (
+    CANDIDATE_PAUSE_SECONDS,
+    DEFAULT_CAPACITY_BYTES,
+    DEFAULT_LEASE_SECONDS,
+    HAND_OVER_SECONDS,
+    JOIN_POLL_SECONDS,
+)
+from quire.message import Messages
+from quire.store import Status, Store
+from quire.transaction import Transaction
+
+from .client import RemoteStore
+from .connection import Connection
+from .elected_transaction import ElectedTransaction
+from .election import Election
+from .shared_store import SharedStore
+
+Inner = SharedStore | RemoteStore
+T = TypeVar("T")
+
+_LOST: Final = (ConnectionLost, StoreClosed)
+
+
+@documented_by(Store)
+class ElectedStore:
+    """A joined store that finds the next owner when its owner ends, or becomes the owner itself.
+
+    Thread-safe. `close` lets go of the store, whichever way it is held.
+    """
+
+    def __init__(self, election: Election, joined: RemoteStore) -> None:
+        self.path: Final = joined.path
+        self.store_id: Final = joined.store_id
+        self._election = election
+        self._inner: Inner = joined
+        self._process_id = os.getpid()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._closing = threading.Event()
+        self._trouble: Exception | None = None  # why this process cannot own the store
+        self._watch = threading.Thread(
+            target=_watch,
+            args=(weakref.ref(self), joined.connection),
+            name="quire-elect",
+            daemon=True,
+        )
+        self._watch.start()
+
+    def __enter__(self) -> ElectedStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ElectedStore {self.path}, {self.role}>"
+
+    @property
+    def role(self) -> str:
+        return self._inner.role
+
+    @property
+    def owner_process_id(self) -> int:
+        """The process that owns the store, as far as is known."""
+        inner = self._inner
+        return inner.owner_process_id if isinstance(inner, RemoteStore) else self._process_id
+
+    @property
+    def failed(self) -> bool:
+        """Asks the owner."""
+        return self._look(lambda store: store.failed)
+
+    # Queues and subscriptions
+
+    def create_queue(
+        self,
+        name: str,
+        kind: QueueKind = "topic",
+        capacity: int = DEFAULT_CAPACITY_BYTES,
+        max_messages: int | None = None,
+        data_file: int | None = None,
+    ) -> QueueInfo:
+        return self._call(
+            lambda store: store.create_queue(name, kind, capacity, max_messages, data_file)
+        )
+
+    def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
+        given = [queue._asdict() for queue in check_queues(queues)]
+        return self._call(lambda store: store.create_queues(given))
+
+    def catalog(self, type: str | None = None) -> list[CatalogItem]:
+        return self._look(lambda store: store.catalog(type))
+
+    def drop_queue(self, name: str) -> None:
+        self._call(lambda store: store.drop_queue(name))
+
+    def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        given = None if names is None else check_names(names)
+        return self._look(lambda store: store.queues(given))
+
+    def queue(self, name: str) -> QueueInfo:
+        return self._look(lambda store: store.queue(name))
+
+    def positions(self, name: str) -> tuple[int, int]:
+        return self._look(lambda store: store.positions(name))
+
+    def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
+        return self._look(lambda store: store.records(name, start, limit))
+
+    def subscribe(
+        self, queue: str, subscription: str, start: Start = "earliest"
+    ) -> SubscriptionInfo:
+        return self._look(lambda store: store.subscribe(queue, subscription, start))
+
+    def subscribe_many(
+        self, subscription: str, starts: Mapping[str, Start]
+    ) -> list[SubscriptionInfo]:
+        given = check_starts(starts)
+        return self._look(lambda store: store.subscribe_many(subscription, given))
+
+    def unsubscribe(self, queue: str, subscription: str) -> None:
+        self._call(lambda store: store.unsubscribe(queue, subscription))
+
+    def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
+        return self._look(lambda store: store.subscriptions(queue))
+
+    # Transactions and messages
+
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> Transaction:
+        while True:
+            store = self._inner
+            try:
+                if isinstance(store, RemoteStore):
+                    return ElectedTransaction(self, store, store.transaction(timeout, large, owner))
+                return store.transaction(timeout, large, owner)
+            except _LOST as error:
+                self.next_owner(store, error)
+
+    def transactions(self) -> list[TransactionInfo]:
+        return self._look(lambda store: store.transactions())
+
+    def transaction_info(self, transaction_id: int) -> TransactionInfo:
+        return self._at_this_owner(transaction_id, lambda s: s.transaction_info(transaction_id))
+
+    def abort(self, transaction_id: int) -> None:
+        self._at_this_owner(transaction_id, lambda store: store.abort(transaction_id))
+
+    def recover(self) -> list[PreparedInfo]:
+        return self._look(lambda store: store.recover())
+
+    def commit_prepared(self, xid: str) -> None:
+        self._decide(xid, lambda store: store.commit_prepared(xid))
+
+    def rollback_prepared(self, xid: str) -> None:
+        self._decide(xid, lambda store: store.rollback_prepared(xid))
+
+    def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
+        while True:
+            store = self._inner
+            try:
+                return store.put(queue, payload, **fields)
+            except _LOST as error:
+                self.next_owner(store, error)
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        return self._look(lambda store: store.browse(source, start, max_messages))
+
+    def ledger(self, key: str) -> int | None:
+        return self._look(lambda store: store.ledger(key))
+
+    def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
+        given = check_keys(keys)
+        return self._look(lambda store: store.ledger_many(given))
+
+    # Leases
+
+    def lease(
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> Lease:
+        return self._look(lambda store: store.lease(queue, start, end, seconds, gaps))
+
+    def lease_many(
+        self,
+        ranges: Iterable[tuple[str, int, int]],
+        seconds: float = DEFAULT_LEASE_SECONDS,
+        gaps: bool = False,
+    ) -> list[Lease]:
+        given = check_ranges(ranges)
+        return self._look(lambda store: store.lease_many(given, seconds, gaps))
+
+    def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
+        self._look(lambda store: store.renew(lease_id, seconds))
+
+    def release(self, lease_id: int) -> None:
+        self._look(lambda store: store.release(lease_id))
+
+    # The store as a whole
+
+    def checkpoint(self) -> None:
+        self._look(lambda store: store.checkpoint())
+
+    def status(self) -> Status:
+        return self._look(lambda store: store.status())
+
+    def verify(self) -> Report:
+        return self._look(lambda store: store.verify())
+
+    def close(self) -> None:
+        if self._process_id != os.getpid():  # the locks here may be held by threads that are not
+            self._inner.close()
+            return
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._closing.set()
+        self._inner.close()
+        if self._watch is not threading.current_thread():
+            self._watch.join()  # it may be recovering the store, and lets go of it then
+
+    # Going on with the next owner
+
+    def _call(self, action: Callable[[Inner], T]) -> T:
+        """What it gives, with the owner or, if that is gone before it is asked, the next (ES2)."""
+        deadline = 0.0
+        while True:
+            store = self._inner
+            try:
+                return action(store)
+            except _LOST as error:
+                deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
+                self.next_owner(store, error, deadline)
+
+    def _look(self, action: Callable[[Inner], T]) -> T:
+        """The same of what may be done twice (ES3)."""
+        deadline = 0.0
+        while True:
+            store = self._inner
+            try:
+                return action(store)
+            except (*_LOST, OutcomeUnknown) as error:
+                deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
+                self.next_owner(store, error, deadline)
+
+    def _at_this_owner(self, transaction_id: int, action: Callable[[Inner], T]) -> T:
+        """The same of what one owner knows only (ES4)."""
+        check_transaction_id(transaction_id)
+        first = self._inner
+
+        def act(store: Inner) -> T:
+            if store is not first and not self.has_owner_of(first):
+                raise TransactionNotFound(
+                    f"transaction {transaction_id} is not open any more: the owner of the store "
+                    "has ended, and its open transactions were rolled back"
+                )
+            return action(store)
+
+        return self._look(act)
+
+    def _decide(self, xid: str, action: Callable[[Inner], None]) -> None:
+        """The same of a prepared transaction, which its xid tells from others (ES3)."""
+        check_xid(xid)
+        while True:
+            store = self._inner
+            try:
+                action(store)
+            except _LOST as error:
+                self.next_owner(store, error)
+            except OutcomeUnknown as error:
+                try:
+                    self.next_owner(store, error)
+                    listed = {info.xid for info in self.recover()}
+                except QuireError:
+                    raise error from None
+                if self.has_owner_of(store):
+                    raise
+                if xid not in listed:
+                    return
+            else:
+                return
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, in the process that opened it."""
+        return not self._closed and self._process_id == os.getpid()
+
+    def has_owner_of(self, store: Inner) -> bool:
+        """Whether the owner is still the one that this joined store has, or had (ES5)."""
+        inner = self._inner
+        return (
+            isinstance(inner, RemoteStore)
+            and isinstance(store, RemoteStore)
+            and inner.connection.epoch == store.connection.epoch
+        )
+
+    def ask_no_more(self, lost: RemoteStore, error: Exception) -> None:
+        """An owner that refuses is closing (ES7)."""
+        if isinstance(error, StoreClosed) and self.usable:
+            lost.connection.lose("it is closing the store")
+
+    def next_owner(self, lost: Inner, error: Exception, deadline: float | None = None) -> None:
+        """Wait until there is another one than this, which an operation has failed with.
+
+        Raises the error if there is none within time, or this store object is of no use any more.
+        """
+        if self._process_id != os.getpid() or isinstance(lost, SharedStore):
+            raise error
+        self.ask_no_more(lost, error)
+        left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._trouble is not None or self._inner is not lost, left
+            )
+            if self._closed:
+                raise StoreClosed("this store object was closed: open the store again")
+            if self._inner is lost:
+                raise self._trouble or error
+
+    def succeed(self) -> Connection | None:
+        """The owner is gone: own the store, or join who does. Called by the watch alone.
+
+        The connection to the next one; None if there is nothing more to watch.
+        """
+        lost = self._inner
+        assert isinstance(lost, RemoteStore)
+        found = self._elect() if lost.connection.lost else None
+        if found is None:
+            return None
+        with self._changed:
+            if not self._closed:
+                self._inner, self._trouble = found, None
+                if isinstance(found, SharedStore):
+                    vars(self).update({name: getattr(found, name) for name in _DIRECT})
+                self._changed.notify_all()
+        lost.close()
+        if self._closed:
+            found.close()
+            return None
+        return found.connection if isinstance(found, RemoteStore) else None
+
+    def _elect(self) -> Inner | None:
+        """The next owner's store; None if this store object was closed meanwhile."""
+        while not self._closed:
+            pause = JOIN_POLL_SECONDS
+            try:
+                found = self._election.succeed()
+                if found is not None:
+                    return found
+            except (QuireError, OSError, RuntimeError) as error:  # no thread starts at the very end
+                pause = CANDIDATE_PAUSE_SECONDS
+                with self._changed:
+                    self._trouble = error
+                    self._changed.notify_all()
+            self._closing.wait(pause)
+        return None
+
+
+_DIRECT: Final = tuple(
+    name
+    for name, value in vars(Store).items()
+    if callable(value) and not name.startswith("_") and name != "close"
+)
+
+
+def _watch(reference: weakref.ref[ElectedStore], connection: Connection | None) -> None:
+    """The thread behind a store object; it does not keep it from being dropped."""
+    while connection is not None:
+        connection.wait_for_end()
+        store = reference()
+        connection = None if store is None else store.succeed()
+        del store
+
+
+if TYPE_CHECKING:
+    _elected: type[Store] = ElectedStore

@@ -1,0 +1,322 @@
+"""A transaction that was begun at an owner, and what becomes of it when that owner ends.
+
+| when the owner ends | the transaction |
+|---|---|
+| while it is open | is rolled back: ConnectionLost, at every call; begin it again |
+| during its commit, with ledger entries | committed if the ledger says so, else ConnectionLost |
+| during its commit, without | in doubt: OutcomeUnknown |
+| during its prepare | prepared if `recover` lists it, else ConnectionLost |
+| once it is prepared | stays prepared: `commit` and `rollback` decide it at the next owner |
+
+- ET1: no request is sent twice, but for decisions. An open transaction is never moved to another
+  owner: what it has got was given back, and may be in other hands.
+- ET2: a commit counts as done only if the ledger holds all of its entries now and held none of them
+  before it was sent, which is looked up then. It counts as not done only if the owner that it was
+  sent to is gone, so that nothing of it is under way. In any other case it is in doubt. Two that
+  commit the same entries at the same moment are taken for one.
+- ET3: a `with` block that ends after the transaction was lost raises that error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import pyarrow as pa
+
+from quire.arguments import Bytes, check_key, check_version
+from quire.documented import documented_by
+from quire.errors import (
+    AlreadyCommitted,
+    ConnectionLost,
+    OutcomeUnknown,
+    QuireError,
+    StoreClosed,
+    TransactionClosed,
+    TransactionNotFound,
+)
+from quire.info import PreparedInfo, TransactionState
+from quire.message import Message, Messages
+from quire.message_id import MessageId, MessageIds
+from quire.transaction import Payloads, Transaction
+
+from .client import RemoteStore
+from .remote_transaction import RemoteTransaction
+
+_LOST: Final = (ConnectionLost, StoreClosed)
+_ENDED: Final = (*_LOST, TransactionClosed)  # also at the calls after that
+_AGAIN: Final = (
+    "the owner of the store has ended, and with it this transaction: nothing of it took effect; "
+    "begin it again with store.transaction()"
+)
+
+
+class Succession(Protocol):
+    """The store whose transaction it is, as far as that is concerned."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, in the process that opened it."""
+
+    def has_owner_of(self, store: RemoteStore) -> bool:
+        """Whether the owner is still the one that this joined store has, or had."""
+
+    def ask_no_more(self, lost: RemoteStore, error: Exception) -> None:
+        """An owner that refuses is closing."""
+
+    def next_owner(self, lost: RemoteStore, error: Exception) -> None:
+        """Wait until there is another one. Raises the error if there is none in time."""
+
+    def ledger_many(self, keys: list[str]) -> dict[str, int]:
+        """The last versions of the keys."""
+
+    def recover(self) -> list[PreparedInfo]:
+        """The prepared transactions."""
+
+    def commit_prepared(self, xid: str) -> None:
+        """Decide, with whichever owner."""
+
+    def rollback_prepared(self, xid: str) -> None:
+        """Decide, with whichever owner."""
+
+
+@documented_by(Transaction)
+class ElectedTransaction:
+    """A transaction that ends with its owner, and says so. Made by `ElectedStore`."""
+
+    _outcome: TransactionState | None = None  # where the inner one cannot know it
+    _lost: ConnectionLost | None = None
+    _entries: Mapping[str, int] = MappingProxyType({})
+    _xid: str | None = None  # once it is prepared
+
+    def __init__(
+        self, store: Succession, joined: RemoteStore, transaction: RemoteTransaction
+    ) -> None:
+        self._store = store
+        self._joined = joined
+        self._inner = transaction
+
+    def __enter__(self) -> ElectedTransaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._outcome is None and self._inner.state == "open":
+            if kind is not None:
+                self.rollback()
+                return
+            try:
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
+        elif kind is None:
+            if self._lost is not None:
+                raise ConnectionLost(str(self._lost))
+            if self._outcome is None:
+                self._inner.__exit__(None, None, None)  # aborted, or over its time
+
+    def __repr__(self) -> str:
+        return f"<ElectedTransaction {self.id}, {self.state}>"
+
+    @property
+    def id(self) -> int:
+        return self._inner.id
+
+    @property
+    def state(self) -> str:
+        return self._inner.state if self._outcome is None else self._outcome.value
+
+    # Putting
+
+    def put(self, queue: str, payload: Bytes, **fields: Any) -> MessageId:
+        try:
+            return self._inner.put(queue, payload, **fields)
+        except _ENDED as error:
+            self._end(error)
+
+    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+        try:
+            return self._inner.put_many(queue, payloads)
+        except _ENDED as error:
+            self._end(error)
+
+    def put_block(self, queue: str, data: Bytes) -> MessageIds:
+        try:
+            return self._inner.put_block(queue, data)
+        except _ENDED as error:
+            self._end(error)
+
+    def adopt(self, queue: str, ltds_id: int) -> MessageIds:
+        try:
+            return self._inner.adopt(queue, ltds_id)
+        except _ENDED as error:
+            self._end(error)
+
+    # Getting
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        try:
+            return self._inner.get(source, timeout)
+        except _ENDED as error:
+            self._end(error)
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        try:
+            return self._inner.get_many(source, max_messages, timeout)
+        except _ENDED as error:
+            self._end(error)
+
+    def get_arrow(
+        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+    ) -> pa.RecordBatch:
+        try:
+            return self._inner.get_arrow(source, max_messages, timeout)
+        except _ENDED as error:
+            self._end(error)
+
+    def read_to(self, source: str, position: int) -> None:
+        try:
+            self._inner.read_to(source, position)
+        except _ENDED as error:
+            self._end(error)
+
+    def read_to_many(self, positions: Mapping[str, int]) -> None:
+        try:
+            self._inner.read_to_many(positions)
+        except _ENDED as error:
+            self._end(error)
+
+    def record(self, key: str, version: int) -> None:
+        entry = check_key(key), check_version(version)
+        try:
+            self._inner.record(*entry)
+        except _ENDED as error:
+            self._end(error)
+        self._entries = {**self._entries, entry[0]: entry[1]}
+
+    # Ending
+
+    def commit(self, timeout: float | None = None) -> None:
+        if self._xid is not None:
+            self._decide(self._xid, commit=True)
+            return
+        before: dict[str, int] = {}
+        try:
+            if self._entries and self._inner.state == "open":
+                before = self._joined.ledger_many(self._entries)
+            self._inner.commit(timeout)
+        except _ENDED as error:
+            self._end(error)
+        except OutcomeUnknown as error:
+            if not self._entries:
+                raise
+            self._find_out(error, before)
+
+    def rollback(self) -> None:
+        if self._xid is not None:
+            self._decide(self._xid, commit=False)
+            return
+        try:
+            self._inner.rollback()
+        except _LOST:
+            if not self._store.usable:
+                raise
+
+    def prepare(self, xid: str, timeout: float | None = None) -> None:
+        since_us = time.time_ns() // 1000
+        try:
+            self._inner.prepare(xid, timeout)
+        except _ENDED as error:
+            self._end(error)
+        except OutcomeUnknown as error:
+            found = self._listed(xid, error)
+            if found is None and not self._store.has_owner_of(self._joined):
+                self._end(error)
+            if found is None or found.prepared_us < since_us:  # of somebody else, it seems
+                raise
+            self._outcome = TransactionState.PREPARED
+        self._xid = xid
+
+    # When the owner has ended
+
+    def _end(self, error: QuireError) -> NoReturn:
+        """Nothing of the transaction took effect; the error that says so (ET1)."""
+        if self._lost is not None:
+            raise ConnectionLost(str(self._lost)) from None
+        if isinstance(error, TransactionClosed) or not self._store.usable:
+            raise error  # it is not the owner that has ended
+        self._store.ask_no_more(self._joined, error)
+        self.rollback()
+        self._outcome = TransactionState.ROLLED_BACK
+        self._lost = ConnectionLost(_AGAIN)
+        raise self._lost from None
+
+    def _find_out(self, error: OutcomeUnknown, before: Mapping[str, int]) -> None:
+        """Whether a commit has been done (ET2)."""
+        for key, version in self._entries.items():
+            if before.get(key, -1) >= version:
+                self._outcome = TransactionState.ROLLED_BACK
+                raise AlreadyCommitted(
+                    f"the ledger holds {key!r} with version {before[key]} already: the "
+                    "transaction's effect is there, and it is rolled back"
+                ) from None
+        try:
+            self._store.next_owner(self._joined, error)
+            now = self._store.ledger_many(list(self._entries))
+        except QuireError:
+            raise error from None
+        if all(now.get(key) == version for key, version in self._entries.items()):
+            self._outcome = TransactionState.COMMITTED
+            return
+        undone = any(now.get(key, -1) < version for key, version in self._entries.items())
+        if undone and not self._store.has_owner_of(self._joined):
+            self._end(error)
+        raise error
+
+    def _listed(self, xid: str, error: OutcomeUnknown) -> PreparedInfo | None:
+        """What the next owner tells of the xid. Raises the error if it cannot be asked."""
+        try:
+            self._store.next_owner(self._joined, error)
+            return next((info for info in self._store.recover() if info.xid == xid), None)
+        except QuireError:
+            raise error from None
+
+    def _decide(self, xid: str, *, commit: bool) -> None:
+        """With the owner that it was prepared at, or with the next."""
+        decided = False
+        if self._outcome is None:
+            try:
+                if commit:
+                    self._inner.commit()
+                else:
+                    self._inner.rollback()
+                return
+            except _LOST:
+                if not self._store.usable:
+                    raise
+            except OutcomeUnknown as error:
+                decided = self._listed(xid, error) is None
+                if self._store.has_owner_of(self._joined):
+                    raise
+        if not decided:
+            try:
+                if commit:
+                    self._store.commit_prepared(xid)
+                else:
+                    self._store.rollback_prepared(xid)
+            except TransactionNotFound:
+                raise TransactionClosed(
+                    f"the prepared transaction {xid!r} was decided already, by somebody else"
+                ) from None
+        self._outcome = TransactionState.COMMITTED if commit else TransactionState.ROLLED_BACK
+
+
+if TYPE_CHECKING:
+    _elected: type[Transaction] = ElectedTransaction

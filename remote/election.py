@@ -1,0 +1,76 @@
+"""Who owns a store: an election among the processes that have it open.
+
+- EL1: the lock of the directory alone decides. Who gets it recovers the store before anybody can
+  join, so that a successor has all that its predecessor acknowledged, and all that was prepared.
+- EL2: who can neither own nor join has changed nothing, and may try again. A candidate writes
+  nothing before it has the lock.
+- EL3: the options of `open` hold when this process becomes the owner. What is fixed when a store is
+  made is the store's: a successor does not insist on its own.
+
+What may go wrong, and what becomes of it:
+
+| what | becomes |
+|---|---|
+| the owner closes | it ends what is under way, refuses the rest, unlocks: a candidate owns |
+| the owner is killed | the kernel frees its lock: a candidate owns and recovers |
+| a candidate dies while it recovers | the same again: recovery can be repeated (promise 8) |
+| all candidates try at once | one has the lock, the others join it as soon as it serves |
+| a stale address | nobody answers, or an owner of another epoch, who refuses: not joined |
+| only the connection is lost | the owner has the lock: it is joined again, in the same epoch |
+| the store cannot be opened | each candidate has that error, and tries again now and then |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from quire.engine.options import FIXED, Options
+from quire.env import Env
+from quire.errors import ConnectionLost, StoreLocked
+
+from .address import read_address
+from .client import RemoteStore
+from .shared_store import SharedStore
+
+
+def join(env: Env, path: str) -> RemoteStore | None:
+    """The owner's store, if an owner can be reached."""
+    address = read_address(env, path)
+    if address is None:
+        return None
+    try:
+        return RemoteStore(address.url, epoch=address.epoch)
+    except ConnectionLost:
+        return None
+
+
+class Election:
+    """One process' part in it. Thread-safe."""
+
+    def __init__(self, env: Env, path: str, options: dict[str, Any], *, background: bool) -> None:
+        """Raises InvalidArgument for options that cannot be used."""
+        Options.of(options)
+        self.path: Final = path
+        self._env = env
+        self._options = {**options, "background": background}
+
+    def own(self, *, create: bool) -> SharedStore:
+        """Own the store and serve it. Raises StoreLocked, and what opening it raises."""
+        return self._own(self._options, create=create)
+
+    def join(self) -> RemoteStore | None:
+        """The owner's store, if an owner can be reached."""
+        return join(self._env, self.path)
+
+    def succeed(self) -> SharedStore | RemoteStore | None:
+        """Own the store, or join who does; None if neither can be done at this moment (EL2)."""
+        options = {name: value for name, value in self._options.items() if name not in FIXED}
+        try:
+            return self._own(options, create=False)
+        except StoreLocked:
+            return self.join()
+
+    def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
+        store = SharedStore.open(self.path, env=self._env, create=create, **options)
+        store.share(self._env)
+        return store

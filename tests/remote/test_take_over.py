@@ -1,0 +1,672 @@
+"""Owners end, by closing or by SIGKILL: the store objects of the other processes live on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.errors import (
+    AlreadyCommitted,
+    ConnectionLost,
+    InvalidArgument,
+    OutcomeUnknown,
+    PositionLost,
+    QuireError,
+    StoreClosed,
+    StoreCorrupt,
+    TransactionClosed,
+    TransactionNotFound,
+    TransactionTimeout,
+)
+from quire.opening import open as open_store
+from quire.remote import ElectedStore, RemoteStore
+from quire.store import Store
+from tests.remote.actors import OPTIONS, Actor, actor
+from tests.remote.children import SECONDS, child
+from tests.remote.test_life import until
+
+ENDS: dict[str, Callable[[Actor], None]] = {"closes": Actor.end, "is killed": Actor.kill}
+ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+
+
+@pytest.fixture
+def owner(store_path: str) -> Iterator[Actor]:
+    """A process that owns the store at `store_path`, with a work queue "work"."""
+    with actor(store_path) as process:
+        assert process.role == "owner"
+        process.ask('store.create_queue("work", kind="work")')
+        yield process
+
+
+@pytest.fixture
+def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
+    """The store, joined by this process."""
+    with open_store(store_path, **OPTIONS) as joined:
+        assert isinstance(joined, ElectedStore)
+        assert (joined.role, joined.owner_process_id) == ("joined", owner.process.pid)
+        yield joined
+
+
+def beside(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    """A call in a thread of its own, and what it raises."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except QuireError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, errors
+
+
+def break_connection(store: ElectedStore) -> None:
+    """What a network might do, though its owner lives."""
+    inner = store._inner
+    assert isinstance(inner, RemoteStore)
+    for channel in list(inner.connection._channels):
+        channel.cut()
+    inner.connection.lose("a test")
+
+
+# Calls outside of transactions --------------------------------------------------------------------
+
+
+@pytest.mark.promise(12)
+@ends
+def test_the_store_object_lives_on(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """This process owns the store then; what was acknowledged is there, and all calls go on."""
+    assert store.put("work", b"1") == 1
+    end(owner)
+    assert store.put("work", b"2") == 2
+    assert store.role == "owner"
+    assert store.browse("work").payloads() == [b"1", b"2"]
+    with store.transaction() as txn:
+        assert txn.get_many("work").payloads() == [b"1", b"2"]
+    assert store.verify().ok
+
+
+@pytest.mark.promise(12)
+@ends
+def test_nobody_has_to_call(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """The store has an owner again by itself, so that its time-outs and the like go on."""
+    end(owner)
+    until(lambda: store.role == "owner")
+
+
+@pytest.mark.promise(12)
+@ends
+def test_one_of_several_takes_over(
+    owner: Actor, store: ElectedStore, store_path: str, end: Callable[[Actor], None]
+) -> None:
+    """The others join it, through three generations of owners."""
+    with actor(store_path) as second, actor(store_path) as third:
+        actors = [second, third]
+        end(owner)
+        for number in range(2):
+            for each in actors:
+                assert each.ask(f'store.put("work", b"{number}") > 0') == "True"
+            store.put("work", b"x")
+            roles = [store.role, *(each.ask("store.role").strip("'") for each in actors)]
+            assert roles.count("owner") == 1
+            if store.role == "owner":
+                break
+            actor_that_owns = actors.pop(roles.index("owner") - 1)
+            end(actor_that_owns)
+        until(lambda: store.queue("work").messages >= 2)
+
+
+@ends
+def test_every_kind_of_call_goes_on(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """Each as the first after the owner has ended, by a store object of its own."""
+    store.put("work", b"x")
+    calls: list[Callable[[Any], object]] = [
+        lambda s: s.failed,
+        lambda s: s.create_queue("q1"),
+        lambda s: s.create_queues(name for name in ("q2", "q3")),
+        lambda s: s.catalog(),
+        lambda s: s.queues(name for name in ("work",)),
+        lambda s: s.queue("work"),
+        lambda s: s.positions("work"),
+        lambda s: s.records("work"),
+        lambda s: s.subscriptions("work"),
+        lambda s: s.transaction().rollback(),
+        lambda s: s.transactions(),
+        lambda s: s.recover(),
+        lambda s: s.put("work", b"y"),
+        lambda s: s.browse("work"),
+        lambda s: s.ledger("k"),
+        lambda s: s.ledger_many(key for key in ("k",)),
+        lambda s: s.lease("work", 0, 1),
+        lambda s: s.lease_many(part for part in [("work", 0, 1)]),
+        lambda s: s.release(1),
+        lambda s: s.checkpoint(),
+        lambda s: s.status(),
+        lambda s: s.verify(),
+    ]
+    stores = [open_store(store.path) for _ in calls]
+    end(owner)
+    for call, each in zip(calls, stores, strict=True):
+        call(each)
+    assert {queue.name for queue in store.queues()} == {"work", "q1", "q2", "q3"}
+    for each in stores:
+        each.close()
+
+
+WORKER = """
+import sys, time
+from quire.opening import open
+with open(sys.argv[1], segment_bytes=4 << 20) as store:
+    print(store.role, flush=True)
+    failed = 0
+    deadline = time.monotonic() + float(sys.argv[2])
+    put = []
+    while time.monotonic() < deadline:
+        payload = f"{sys.argv[3]} {len(put)}".encode()
+        put.append(payload)
+        store.put("work", payload)
+        time.sleep(0.005)
+print(len(put), flush=True)
+"""
+
+
+@pytest.mark.promise(12)
+def test_three_web_workers(store_path: str) -> None:
+    """Each puts in a loop; when the first, which owns the store, has ended the others go on."""
+    with open_store(store_path, **OPTIONS) as store:
+        store.create_queue("work", kind="work")
+    with child(WORKER, store_path, "1.5", "a") as first:
+        assert first.line() == "owner"
+        with child(WORKER, store_path, "3", "b") as b, child(WORKER, store_path, "3", "c") as c:
+            assert (b.line(), c.line()) == ("joined", "joined")
+            counts = {name: int(p.line()) for name, p in (("a", first), ("b", b), ("c", c))}
+            assert [process.wait() for process in (first, b, c)] == [0, 0, 0]
+    with open_store(store_path) as store:
+        found = store.browse("work", max_messages=100_000).payloads()
+    assert sorted(found) == sorted(
+        f"{name} {number}".encode() for name, count in counts.items() for number in range(count)
+    )
+
+
+@pytest.mark.promise(12)
+def test_promise_12_an_orderly_end_leaves_nothing_in_doubt(store_path: str) -> None:
+    """Whoever puts just then, alone or in a transaction, has it done, or is told it was not."""
+    count, ended = 4, threading.Event()
+    there = [0] * count  # by what each thread has done
+    owner = open_store(store_path, **OPTIONS)
+    owner.create_queue("work", kind="work")
+
+    def work(index: int, store: Store) -> None:
+        while not ended.is_set():
+            try:
+                if index % 2:
+                    store.put("work", b"x")
+                    more = 1
+                else:
+                    with store.transaction() as txn:
+                        txn.put("work", b"x")
+                        more = 2 - (txn.get("work") is not None)
+                        txn.put("work", b"x")
+            except ConnectionLost:
+                continue
+            there[index] += more
+
+    def is_taken_over(stores: list[Store]) -> bool:
+        return "owner" in [store.role for store in stores]
+
+    for _ in range(12):
+        ended.clear()
+        joined = [open_store(store_path, **OPTIONS) for _ in range(2)]
+        threads = [beside(partial(work, index, joined[index // 2])) for index in range(count)]
+        enough = sum(there) + 20
+        until(lambda enough=enough: sum(there) > enough)  # type: ignore[misc]
+        owner.close()
+        until(partial(is_taken_over, joined))
+        ended.set()
+        for thread, _ in threads:
+            thread.join(SECONDS)
+        assert [errors for _, errors in threads] == [[]] * count
+        joined.sort(key=lambda store: store.role)
+        other, owner = joined
+        other.close()
+    assert owner.queue("work").messages == sum(there)
+    owner.close()
+
+
+def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
+    """OutcomeUnknown for a put, which may have been done; the next call goes on."""
+    owner.ask('hang(EmbeddedStore, "put", "after")')
+    owner.ask('hang(EmbeddedTransaction, "commit", "after")')
+    thread, errors = beside(lambda: store.put("work", b"x"))
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [OutcomeUnknown]
+    assert store.browse("work").payloads() == [b"x"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("call", ["subscribe", "checkpoint", "lease_many"])
+def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
+    """It is tried again though nobody knows whether it was done."""
+    store.create_queue("topic")
+    method = "subscribe_many" if call == "subscribe" else call
+    owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
+    calls: dict[str, Callable[[], object]] = {
+        "subscribe": lambda: store.subscribe("topic", "s", "latest"),
+        "checkpoint": store.checkpoint,
+        "lease_many": lambda: store.lease("work", 0, 0),
+    }
+    thread, errors = beside(calls[call])
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert not errors
+    assert [s.name for s in store.subscriptions("topic")] == ["s"] * (call == "subscribe")
+
+
+@pytest.mark.parametrize("call", ["abort", "transaction_info"])
+def test_numbers_of_transactions_are_one_owners(
+    owner: Actor, store: ElectedStore, call: str
+) -> None:
+    """After it has ended they are not found, rather than another transaction be aborted."""
+    owner.ask("begin()")
+    owner.ask(f'hang(EmbeddedStore, "{call}", "before")')
+    [info] = store.transactions()
+    thread, errors = beside(lambda: getattr(store, call)(info.id))
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [TransactionNotFound]
+    assert "the owner of the store has ended" in str(errors[0])
+
+
+@ends
+def test_leases_end_with_their_owner(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """Its reader is told when it renews, and takes a new one."""
+    store.put("work", b"x")
+    lease = store.lease("work", 0, 1)
+    end(owner)
+    with pytest.raises(PositionLost, match="take a new one"):
+        store.renew(lease.lease_id)
+    store.release(lease.lease_id)
+    assert store.lease("work", 0, 1).pieces
+
+
+# Transactions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(2)
+@ends
+def test_open_transactions_end(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """ConnectionLost, at every call, and nothing of it took effect; what it had got comes back."""
+    calls: list[Callable[[Any], object]] = [
+        lambda txn: txn.get("work"),
+        lambda txn: txn.get_many("work"),
+        lambda txn: txn.read_to("work", 1),
+        lambda txn: txn.commit(),
+        lambda txn: txn.prepare("x"),
+        lambda txn: txn.__exit__(None, None, None),
+    ]
+    open_ones = []
+    for _ in calls:
+        store.put("work", b"got")
+        txn = store.transaction()
+        assert txn.get("work") is not None
+        txn.put("work", b"put")
+        open_ones.append(txn)
+    end(owner)
+    until(lambda: store.role == "owner")
+    for txn, call in zip(open_ones, calls, strict=True):
+        for _ in range(2):
+            with pytest.raises(ConnectionLost, match=r"begin it again with store\.transaction"):
+                call(txn)
+        assert txn.state == "rolled back"
+        txn.rollback()
+    with store.transaction() as again:
+        assert again.get_many("work").payloads() == [b"got"] * len(calls)
+    assert store.recover() == []
+
+
+def test_one_that_only_rolls_back(owner: Actor, store: ElectedStore) -> None:
+    """That is done already; whether by the end of a block that failed, or by a call."""
+    store.put("work", b"got")
+    txn = store.transaction()
+    assert txn.get("work") is not None
+    owner.kill()
+    txn.rollback()
+    assert txn.state == "rolled back"
+    with pytest.raises(TransactionClosed):
+        txn.get("work")
+    assert store.browse("work").payloads() == [b"got"]
+
+
+def test_a_block_that_goes_on_does_not_commit(owner: Actor, store: ElectedStore) -> None:
+    """Who has caught the error inside of the block gets it again at its end."""
+
+    def block() -> None:
+        with store.transaction() as txn:
+            txn.get("work")
+            owner.kill()
+            with pytest.raises(ConnectionLost):
+                txn.get("work", timeout=SECONDS)
+
+    with pytest.raises(ConnectionLost, match="begin it again"):
+        block()
+
+
+@ends
+def test_a_get_that_waits_ends(
+    owner: Actor, store: ElectedStore, store_path: str, end: Callable[[Actor], None]
+) -> None:
+    """At once; a get of the next transaction waits on with the next owner."""
+    with actor(store_path) as other:
+        thread, errors = beside(lambda: store.transaction().get("work", timeout=1000))
+        until(store.transactions)
+        end(owner)
+        thread.join(SECONDS)
+        assert [type(error) for error in errors] == [ConnectionLost]
+        waiting = store.transaction()
+        thread, errors = beside(lambda: waiting.get("work", timeout=SECONDS))
+        until(store.transactions)
+        other.ask('store.put("work", b"x")')
+        thread.join(SECONDS)
+        assert not errors
+        waiting.commit()
+        assert store.queue("work").messages == 0
+
+
+@pytest.mark.promise(1, 2)
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("known", [None, 6])
+def test_the_ledger_resolves_a_commit(
+    owner: Actor, store: ElectedStore, moment: str, known: int | None
+) -> None:
+    """One in doubt is done if the ledger has its entry, and else it is not."""
+    if known:
+        with store.transaction() as first:
+            first.record("key", known)
+    owner.ask(f'hang(EmbeddedTransaction, "commit", "{moment}")')
+    txn = store.transaction()
+    txn.put("work", b"x")
+    txn.record("key", 7)
+    thread, errors = beside(txn.commit)
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    if moment == "after":
+        assert not errors
+        assert txn.state == "committed"
+        assert store.browse("work").payloads() == [b"x"]
+        with pytest.raises(TransactionClosed):
+            txn.commit()
+    else:
+        assert [type(error) for error in errors] == [ConnectionLost]
+        assert txn.state == "rolled back"
+        assert store.browse("work").payloads() == []
+    assert store.ledger("key") == (7 if moment == "after" else known)
+
+
+def test_an_entry_that_was_there_before(owner: Actor, store: ElectedStore) -> None:
+    """It proves nothing: the commit is refused by the ledger, whenever it came."""
+    with store.transaction() as first:
+        first.record("key", 7)
+    owner.ask('hang(EmbeddedTransaction, "commit", "before")')
+    txn = store.transaction()
+    txn.put("work", b"x")
+    txn.record("key", 7)
+    thread, errors = beside(txn.commit)
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [AlreadyCommitted]
+    assert txn.state == "rolled back"
+    assert store.browse("work").payloads() == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_commit_without_entries_is_in_doubt(
+    owner: Actor, store: ElectedStore, moment: str
+) -> None:
+    """Nobody can tell; it is not tried again."""
+    owner.ask(f'hang(EmbeddedTransaction, "commit", "{moment}")')
+    txn = store.transaction()
+    txn.put("work", b"x")
+    thread, errors = beside(txn.commit)
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [OutcomeUnknown]
+    assert txn.state == "in doubt"
+    assert store.queue("work").messages == (1 if moment == "after" else 0)
+
+
+def test_a_connection_that_is_lost_tells_nothing_while_its_owner_lives(
+    owner: Actor, store: ElectedStore
+) -> None:
+    """The commit may still be under way there: nothing follows from what the ledger lacks."""
+    owner.ask('hang(EmbeddedTransaction, "commit", "before")')
+    txn = store.transaction()
+    txn.put("work", b"x")
+    txn.record("key", 7)
+    thread, errors = beside(txn.commit)
+    assert owner.line() == "hanging"
+    break_connection(store)
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [OutcomeUnknown]
+    assert txn.state == "in doubt"
+    assert (store.role, store.owner_process_id) == ("joined", owner.process.pid)
+    assert store.queue("work").messages == 0
+
+
+# Two-phase commit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(7)
+@ends
+@pytest.mark.parametrize("by", ["object", "xid"])
+def test_a_prepared_transaction_is_decided_at_the_next_owner(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None], by: str
+) -> None:
+    """By the object that prepared it, or by its xid; once."""
+    commit = end is Actor.end
+    txn = store.transaction()
+    txn.put("work", b"x")
+    txn.prepare("x1")
+    end(owner)
+    if by == "object":
+        (txn.commit if commit else txn.rollback)()
+        assert txn.state == ("committed" if commit else "rolled back")
+    else:
+        (store.commit_prepared if commit else store.rollback_prepared)("x1")
+        with pytest.raises(TransactionClosed, match="decided already"):
+            txn.commit()
+    assert store.recover() == []
+    assert store.queue("work").messages == int(commit)
+    with pytest.raises(TransactionNotFound):
+        store.commit_prepared("x1")
+
+
+@pytest.mark.promise(7)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_prepare_in_doubt(owner: Actor, store: ElectedStore, moment: str) -> None:
+    """The next owner lists it, or it was rolled back."""
+    owner.ask(f'hang(EmbeddedTransaction, "prepare", "{moment}")')
+    txn = store.transaction()
+    txn.put("work", b"x")
+    thread, errors = beside(lambda: txn.prepare("x1"))
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    if moment == "after":
+        assert not errors
+        assert txn.state == "prepared"
+        with txn:
+            pass
+        txn.commit()
+        assert txn.state == "committed"
+        assert store.browse("work").payloads() == [b"x"]
+    else:
+        assert [type(error) for error in errors] == [ConnectionLost]
+        assert txn.state == "rolled back"
+    assert store.recover() == []
+
+
+@pytest.mark.promise(7)
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("by", ["object", "xid"])
+def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by: str) -> None:
+    """It is tried again if the next owner still lists the xid."""
+    txn = store.transaction()
+    txn.put("work", b"x")
+    txn.prepare("x1")
+    kind, name = ("Transaction", "commit") if by == "object" else ("Store", "commit_prepared")
+    owner.ask(f'hang(Embedded{kind}, "{name}", "{moment}")')
+    thread, errors = beside(txn.commit if by == "object" else lambda: store.commit_prepared("x1"))
+    assert owner.line() == "hanging"
+    owner.kill()
+    thread.join(SECONDS)
+    assert not errors
+    assert store.recover() == []
+    assert store.browse("work").payloads() == [b"x"]
+
+
+# Owning, closing, forking -------------------------------------------------------------------------
+
+
+@ends
+def test_options_hold_for_the_one_who_owns(store_path: str, end: Callable[[Actor], None]) -> None:
+    """A successor's own, but for what was fixed when the store was made."""
+    with actor(store_path, data_files=2) as owner:
+        owner.ask('store.create_queue("work", kind="work")')
+        with open_store(store_path, transaction_timeout=0.3, data_files=3) as store:
+            end(owner)
+            until(lambda: store.role == "owner")
+            assert len(store.status()["data"]["files"]) == 2
+            txn = store.transaction()
+            txn.put("work", b"x")
+            until(lambda: txn.state == "rolled back")
+            with pytest.raises(TransactionTimeout):
+                txn.commit()
+
+
+def test_options_are_checked_by_one_who_joins(owner: Actor, store_path: str) -> None:
+    """Not only when it has to own the store."""
+    with pytest.raises(InvalidArgument, match="speed"):
+        open_store(store_path, speed=9)
+
+
+@ends
+def test_a_store_that_was_closed_is_not_taken_over(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """Nor does a transaction of it say anything else."""
+    txn = store.transaction()
+    txn.put("work", b"x")
+    store.close()
+    store.close()
+    end(owner)
+    for call in (store.queues, txn.commit, lambda: store.put("work", b"x"), store.transaction):
+        with pytest.raises(StoreClosed, match="was closed"):
+            call()
+    assert store.role == "joined"
+
+
+def test_closing_a_store_while_it_is_handed_over(owner: Actor, store: ElectedStore) -> None:
+    """It ends a call that waits, and the lock is free afterwards."""
+    store.queues()
+    owner.process.send_signal(signal.SIGSTOP)  # it has the store, and answers nobody
+    thread, errors = beside(store.queues)
+    break_connection(store)
+    time.sleep(0.1)
+    assert thread.is_alive()
+    store.close()
+    thread.join(SECONDS)
+    assert [type(error) for error in errors] == [StoreClosed]
+    owner.kill()
+    with open_store(store.path, share=False) as again:
+        assert again.role == "owner"
+
+
+def test_a_store_that_cannot_be_opened(owner: Actor, store: ElectedStore) -> None:
+    """Calls say why, until it can be; then they go on."""
+    store.put("work", b"x")
+    files = list(Path(store.path, "checkpoint").glob("*.qck"))
+    contents = [file.read_bytes() for file in files]
+    owner.kill()
+    for file in files:
+        file.write_bytes(b"damaged" * 1000)
+    until(lambda: store.role == "owner" or store._trouble is not None)
+    if store.role == "joined":
+        with pytest.raises(StoreCorrupt):
+            store.queues()
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    until(lambda: store.role == "owner")
+    assert store.browse("work").payloads() == [b"x"]
+
+
+FORKING = """
+import os, signal, sys
+from quire.errors import StoreClosed
+from quire.opening import open
+store = open(sys.argv[1])
+assert store.role == "joined"
+txn = store.transaction()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    for call in (store.queues, lambda: store.put("work", b"x"), txn.commit, store.transaction):
+        try:
+            call()
+            os._exit(1)
+        except StoreClosed as error:
+            assert "forked" in str(error), error
+    store.close()
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+sys.stdin.readline()
+store.put("work", b"y")
+print(store.role, flush=True)
+store.close()
+"""
+
+
+def test_a_fork_elects_nobody(owner: Actor, store_path: str) -> None:
+    """The child is told to start anew; its parent takes over when the owner ends."""
+    with child(FORKING, store_path) as process:
+        assert process.line() == "7"
+        owner.kill()
+        process.say("go")
+        assert process.line() == "owner"
+        assert process.wait() == 0
+
+
+def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
+    """The store is let go of, as any other that is dropped."""
+    held = [open_store(store_path, **OPTIONS)]
+    owner.kill()
+    until(lambda: held[0].role == "owner")
+    with pytest.warns(ResourceWarning, match="was dropped while it was open"):
+        held.clear()
+    with open_store(store_path) as again:
+        assert again.queue("work").messages == 0
