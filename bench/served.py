@@ -61,9 +61,7 @@ class Crowd:
         }
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()  # closes both pipes, and waits for the end
 
     def _line(self) -> str:
         assert self._process.stdout is not None

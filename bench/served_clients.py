@@ -38,6 +38,8 @@ class Client(Protocol):
     def get_batch(self) -> object:
         """The same out of it."""
 
+    def close(self) -> None: ...
+
 
 class QuireClient:
     """Quire, joined."""
@@ -91,6 +93,9 @@ class QuireClient:
         assert len(batch) == BATCH
         return batch
 
+    def close(self) -> None:
+        self._store.close()
+
 
 class RedisClient:
     """The protocol of Redis, as far as it is needed here."""
@@ -137,6 +142,9 @@ class RedisClient:
         assert isinstance(payloads, list)
         assert len(payloads) == BATCH
         return payloads
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _ask(self, request: bytes) -> object:
         self._connection.sendall(request)
@@ -228,6 +236,9 @@ class PostgresClient:
         assert len(rows) == BATCH
         return [payload for (payload,) in rows]
 
+    def close(self) -> None:
+        self._connection.close()
+
 
 class FloorClient:
     """As many round trips, and as many of them durable."""
@@ -250,6 +261,9 @@ class FloorClient:
         return None
 
     get_batch = put_batch
+
+    def close(self) -> None:
+        self._connection.close()
 
     def _ask(self, request: bytes) -> bytes:
         self._connection.send(request)

@@ -110,6 +110,11 @@ class PutBuffer:
         return self._taken + len(self._sent)
 
     @property
+    def waits(self) -> bool:
+        """Whether something was not sent yet."""
+        return bool(self._waiting)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was put."""
         return not (self._waiting or self._sent or self._taken)

@@ -342,6 +342,8 @@ class RemoteTransaction:
     def _rest(self) -> list[Bytes]:
         """The puts that the owner does not have."""
         puts = self._puts
+        if not (self._refused or puts.waits):
+            return []
         frames = puts.again(self._number) if self._refused else puts.frames(self._number)
         return [part for parts in frames for part in parts]
 
