@@ -412,6 +412,17 @@ class EmbeddedStore(SingleCalls):
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)
 
+    def together(self, actions: Iterable[Callable[[], None]]) -> None:
+        """Do the actions, each with a commit of its own, so that these share writes and syncs.
+
+        An action is begun while those before it are not done; none may raise, or wait for another.
+        """
+        if self._context.state.strategy.locks_queues:
+            for action in actions:
+                action()
+        else:
+            self._context.sequencer.together(actions)
+
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         """Look at committed messages without taking them.
 

@@ -44,8 +44,7 @@ What a call that raised an error leaves behind:
   CommitUnfinished comes after a commit that stands.
 * A transaction is open as before, and can be tried again or rolled back. It has been rolled back
   after AlreadyCommitted, TransactionTimeout and TransactionAborted; after DiskFull, where its
-  messages were on their way to a file; in a joined store also after an error of a put that the
-  owner found when the put reached it, at a later call or the commit, and after ConnectionLost.
+  messages were on their way to a file; in a joined store also after ConnectionLost.
   `transaction.state` tells.
 """
 

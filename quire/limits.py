@@ -115,6 +115,10 @@ MAX_DATA_BLOCK_BYTES = 1 << 20
 # Bytes of records that one group takes, so that the first of its commits does not wait for long.
 GROUP_BYTES = 1 << 20
 
+# Changes that one thread has written together: each waits in the calls of the one before, a dozen
+# frames of Python's stack, of which there may be 1,000.
+GATHERED_CHANGES = 32
+
 # Records that a queue's log holds of what was rolled back, before it drops them: once they are half
 # of all.
 LOGGED_ROLLBACKS = 1024

@@ -40,11 +40,11 @@ class Transaction(Protocol):
     others until it ends, and available again at its place in the order if it is rolled back.
 
     Every call on one that is not open any more raises TransactionClosed; TransactionTimeout or
-    TransactionAborted if it was ended from outside. In a joined store puts wait at the client, and
-    what only the owner can find out (QueueFull) comes with a later call or the commit; it is
-    rolled back then. There every call raises ConnectionLost if the owner is gone: what was not
-    committed or prepared is rolled back, and to be begun again. What is prepared is decided at the
-    next owner.
+    TransactionAborted if it was ended from outside. In a joined store nobody waits for the answer
+    to a put: what only the owner can find out (QueueFull) is raised by the commit, by prepare or by
+    a later put, and leaves it open with all that was put. There every call raises ConnectionLost if
+    the owner is gone: what was not committed or prepared is rolled back, and to be begun again.
+    What is prepared is decided at the next owner.
     """
 
     @property

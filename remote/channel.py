@@ -2,8 +2,8 @@
 
 CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
 CH2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
-CH3. A request that could not be sent whole was not done: `StreamEnded.sent` tells it from one
-    whose outcome nobody tells any more.
+CH3. A request that could not be sent whole, or was not read whole, was not done:
+    `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Channel:
         self._send(parts)
         self.broken = True  # until the answer is complete, whatever interrupts (CH1)
         while not frames or frames[-1].header.get("more") is True:
-            data = self._receive()
+            data = self._receive(begun=bool(frames))
             if data[4] != RESULT:
                 raise self.unexpected()
             frames.append(self._decode(data))
@@ -181,11 +181,14 @@ class Channel:
             raise StreamEnded(_reason(error), sent=False) from None
         self.broken = False
 
-    def _receive(self) -> Bytes:
+    def _receive(self, *, begun: bool = False) -> Bytes:
         try:
             data = self._incoming.next()
             while data is None:
                 data = self._incoming.receive(self._connection)
+        except ConnectionResetError as error:
+            # So a Unix socket ends whose owner had not read all that was sent (CH3).
+            raise StreamEnded(_reason(error), sent=begun or self._asks_first) from None
         except (OSError, EOFError, RemoteError) as error:
             raise StreamEnded(_reason(error), sent=True) from None
         return data

@@ -171,12 +171,12 @@ class RemoteStore(SingleCalls):
         self, timeout: float | None = None, large: bool = False, owner: str | None = None
     ) -> RemoteTransaction:
         self.connection.check()
+        if timeout is not None or large is not False or owner is not None:
+            check_lifetime(timeout)
+            check_large(large)
+            check_owner(owner)
         return RemoteTransaction(
-            self,
-            next(self._numbers),
-            timeout=check_lifetime(timeout),
-            large=check_large(large),
-            owner=check_owner(owner),
+            self, next(self._numbers), timeout=timeout, large=large, owner=owner
         )
 
     def transactions(self) -> list[TransactionInfo]:

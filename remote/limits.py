@@ -29,13 +29,18 @@ MAX_SOCKET_PATH_BYTES = 107  # the system's address has 108 bytes and ends with 
 MAX_PORT = 65535
 MAX_PARTS = 512  # of one call of the system that sends, which takes 1024
 
+EVENTS_AT_ONCE = 64  # whose requests are answered before the next are looked for
+HEAVY_BYTES = (
+    64 << 10
+)  # a request, or a transaction's puts, from which on it has a thread of its own
+
 # --- the owner's threads ---
 
 MAX_WORKERS = 256  # a request that waits (for a message, for room, for the disk) has one of them
 MAX_WAITING = 192  # of those, requests that wait for other clients
 IDLE_WORKERS = 4  # that are kept for the next requests
 
-assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # who can end the waiting finds a thread
+assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # a long request finds a thread all the same
 
 # --- time ---
 

@@ -93,7 +93,7 @@ Waiting = BlockBuilder | Entry  # messages that come one by one, or a put
 class PutBuffer:
     """Bounded by its user, who sends what waits when `is_full`."""
 
-    __slots__ = ("_order", "_runs", "_sent", "_taken", "_waiting", "_waiting_bytes")
+    __slots__ = ("_order", "_runs", "_sent", "_sent_bytes", "_taken", "_waiting", "_waiting_bytes")
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Waiting]] = {}
@@ -101,12 +101,18 @@ class PutBuffer:
         self._order: dict[str, None] = {}  # the queues, by their first put
         self._waiting_bytes = 0
         self._sent: list[Entry] = []  # and not taken yet, as far as is known
+        self._sent_bytes = 0
         self._taken = 0  # puts that the owner has for certain
 
     @property
     def count(self) -> int:
         """How many puts were sent, or taken."""
         return self._taken + len(self._sent)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something was not sent yet."""
+        return bool(self._waiting)
 
     @property
     def is_empty(self) -> bool:
@@ -116,7 +122,7 @@ class PutBuffer:
     @property
     def is_full(self) -> bool:
         """Whether it is time to send what waits, and have it taken."""
-        return self._waiting_bytes >= SEND_AHEAD_BYTES
+        return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
     def put(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
         """Keep one message."""
@@ -190,7 +196,9 @@ class PutBuffer:
             if items:
                 self._order[name] = None
             for item in items:
-                self._sent += _entries(name, item)
+                for entry in _entries(name, item):
+                    self._sent.append(entry)
+                    self._sent_bytes += entry.size
         if not self._waiting:
             self._waiting_bytes = 0
         return first
@@ -198,6 +206,7 @@ class PutBuffer:
     def taken(self, count: int) -> None:
         """The owner has the first so many puts."""
         del self._sent[: max(0, count - self._taken)]
+        self._sent_bytes = sum(entry.size for entry in self._sent)
         self._taken = max(self._taken, count)
 
     def _cut(self, transaction: int, entries: list[Entry], first: int) -> Iterator[list[Bytes]]:
@@ -217,7 +226,7 @@ class PutBuffer:
         """Forget what waits."""
         self._waiting = {}
         self._sent = []
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._sent_bytes = 0
 
     def settle_short(self, answer: Bytes) -> None:
         """The transaction committed: the first ids of the queues, in their order."""

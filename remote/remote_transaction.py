@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -116,6 +117,21 @@ class RemoteTransaction:
         self._records: list[tuple[str, int]] = []
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
+
+    def __del__(self) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is None:
+            return
+        channel.broken = True  # which rolls it back at the owner
+        self._connection.give_back(channel)
+        if self._state is TransactionState.OPEN and self._connection.usable:
+            warnings.warn(
+                f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
+                "in a with block, or end it by commit() or rollback()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __enter__(self) -> RemoteTransaction:
         return self
@@ -326,6 +342,8 @@ class RemoteTransaction:
     def _rest(self) -> list[Bytes]:
         """The puts that the owner does not have."""
         puts = self._puts
+        if not (self._refused or puts.waits):
+            return []
         frames = puts.again(self._number) if self._refused else puts.frames(self._number)
         return [part for parts in frames for part in parts]
 

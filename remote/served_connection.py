@@ -5,13 +5,16 @@ CL1. One thread at a time works on a connection. It answers the requests that ar
     takes the memory of one request, one answer and the system's buffers.
 CL2. A client that does not read its answer in time is cut off.
 CL3. The first frame is a hello; before it next to nothing is taken.
+CL4. The server's own thread waits for no client: what it cannot answer or send at once is for
+    another thread (`Rest`).
 """
 
 from __future__ import annotations
 
 import socket
-import threading
-from typing import Final, NoReturn, Protocol
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 from quire.arguments import Bytes
 from quire.errors import QuireError, RemoteError
@@ -20,7 +23,9 @@ from .failures import describe_error
 from .incoming import Incoming
 from .protocol import (
     CALL,
+    COMMIT,
     GREETING,
+    PUT,
     RESULT,
     Header,
     Role,
@@ -29,10 +34,11 @@ from .protocol import (
     encode_call,
     greeting,
 )
-from .session import Session, is_answered
+from .session import MustWait, Session, is_answered
 from .sockets import now, send_all, shut
 
 _ROLES: Final = tuple(role.value for role in Role)
+_COMMITS: Final = (PUT, COMMIT)
 _NO_WAIT: Final = socket.MSG_DONTWAIT
 
 
@@ -47,12 +53,20 @@ class Admission(Protocol):
         """The answer to a hello, and what answers the requests. Raises QuireError."""
 
 
+class Rest(NamedTuple):
+    """What is to be done on a connection by a thread that may wait (CL4), from the first on."""
+
+    unsent: memoryview | None = None  # of an answer
+    answer: Iterator[list[Bytes]] | None = None
+    frame: Bytes | None = None  # a request
+
+
 class ServedConnection:
     """See the module."""
 
     __slots__ = (
-        "_admission", "_connection", "_greeted", "_incoming", "busy", "closed", "fd", "gone",
-        "role", "session",
+        "_admission", "_connection", "_greeted", "_incoming", "closed", "fd", "gone",
+        "is_elsewhere", "role", "session",
     )  # fmt: skip
 
     def __init__(self, connection: socket.socket, admission: Admission) -> None:
@@ -61,50 +75,95 @@ class ServedConnection:
         self._admission = admission
         self._incoming = Incoming()
         self._greeted = False
-        self.busy = threading.Lock()  # held by the thread that works on it (CL1)
+        self.is_elsewhere = False  # another thread than the server's own works on it (CL1)
         self.gone = False  # nobody will read an answer
         self.closed = False
         self.role: Role | None = None  # once it was admitted
         self.session: Session | None = None
 
-    def serve(self) -> None:
-        """Answer what has come. Raises Gone when the connection is over."""
-        try:
-            self._serve()
-        except (OSError, EOFError):
-            raise Gone from None
+    def serve(self) -> Rest | Bytes | None:
+        """Answer what came, by the server's own thread; what is left to do, if anything.
 
-    def _serve(self) -> None:
-        incoming = self._incoming
+        A frame that is returned is a commit, which may share its write with others. Raises Gone.
+        """
         try:
-            frame = incoming.receive(self._connection, _NO_WAIT) if self._greeted else self._greet()
+            incoming = self._incoming
+            if self._greeted:
+                frame = incoming.receive(self._connection, _NO_WAIT)
+            else:
+                frame = self._greet()
+            while frame is not None:
+                session = self.session
+                if session is None:
+                    self._hello(frame)
+                elif session.is_heavy(frame):
+                    return Rest(frame=frame)
+                elif frame[4] in _COMMITS:
+                    return frame
+                else:
+                    rest = self.answer(frame)
+                    if rest is not None:
+                        return rest
+                frame = incoming.next()
         except BlockingIOError:
-            return
+            return None
         except RemoteError as error:
             self._refuse(error)
-        session = self.session
-        while frame is not None:
-            if session is None:
-                self._hello(frame)
-                session = self.session
-            else:
-                self._answer(session, frame)
-            if self.gone:
-                raise Gone
-            try:
-                frame = incoming.next()
-            except RemoteError as error:
-                self._refuse(error)
+        except (OSError, EOFError):
+            raise Gone from None
+        return None
 
-    def _answer(self, session: Session, frame: Bytes) -> None:
-        answer = session.answer(frame)
+    def answer(self, frame: Bytes) -> Rest | None:
+        """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
+        assert self.session is not None
+        try:
+            answer = self.session.answer(frame)
+        except MustWait:
+            return Rest(frame=frame)
         if answer is None or not is_answered(frame):
-            return
-        if isinstance(answer, bytes):
-            sent = self._connection.send(answer)
-            if sent < len(answer):
-                send_all(self._connection, [memoryview(answer)[sent:]], now)
-            return
+            return None
+        if not isinstance(answer, bytes):
+            return Rest(answer=answer)
+        try:
+            sent = self._connection.send(answer, _NO_WAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            raise Gone from None
+        return None if sent == len(answer) else Rest(unsent=memoryview(answer)[sent:])
+
+    def next(self) -> Rest | None:
+        """After an answer: the request that came with the one before, if there is one."""
+        try:
+            frame = self._incoming.next()
+        except RemoteError as error:
+            self._refuse(error)
+        return None if frame is None else Rest(frame=frame)
+
+    def go_on(self, rest: Rest) -> None:
+        """Do the rest, waiting as need be, and answer what has come meanwhile. Raises Gone."""
+        try:
+            if rest.unsent is not None:
+                send_all(self._connection, [rest.unsent], now)
+            if rest.answer is not None:
+                self._send(rest.answer)
+            frame = rest.frame or self._incoming.next()
+            while frame is not None:
+                if self.gone:
+                    raise Gone
+                assert self.session is not None
+                answer = self.session.answer(frame)
+                if answer is not None and is_answered(frame):
+                    self._send(iter([[answer]]) if isinstance(answer, bytes) else answer)
+                frame = self._incoming.next()
+        except RemoteError as error:
+            self._refuse(error)
+        except OSError:
+            raise Gone from None
+        if self.gone:
+            raise Gone
+
+    def _send(self, answer: Iterator[list[Bytes]]) -> None:
         for parts in answer:
             send_all(self._connection, parts, now)
 
@@ -133,11 +192,13 @@ class ServedConnection:
         except QuireError as error:
             self._refuse(error)
         self._incoming.trust()
-        send_all(self._connection, encode_call(RESULT, answer), now)
+        self._connection.send(b"".join(encode_call(RESULT, answer)), _NO_WAIT)
 
     def _refuse(self, error: QuireError) -> NoReturn:
-        """Say why, and end the connection."""
-        send_all(self._connection, encode_call(RESULT, describe_error(error)), now)
+        """Say why, if that is read, and end the connection."""
+        with suppress(OSError):
+            words = b"".join(encode_call(RESULT, describe_error(error)))
+            self._connection.send(words, _NO_WAIT)
         raise Gone
 
     def take_no_more(self) -> None:
@@ -151,7 +212,9 @@ class ServedConnection:
         """Answer what has come, until its end. By the thread that works on it."""
         while not self.gone and now() < deadline:
             try:
-                self.serve()
+                left = self.serve()
+                if left is not None:
+                    self.go_on(left if isinstance(left, Rest) else Rest(frame=left))
             except Gone:
                 return
 

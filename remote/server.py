@@ -1,8 +1,9 @@
 """The owner's side of sharing: a server over any object with the methods of a store.
 
-SV1. An idle connection has no thread: one set of events (epoll) tells of all, each time to one
-    thread, which answers what came. There is always a thread that waits there, up to
-    `MAX_WORKERS`, so that commits of different clients meet in one group of the journal.
+SV1. One thread waits for all connections (epoll), and answers what needs no waiting itself; commits
+    of several clients that are there at once share one write. What takes long, or waits, is done
+    by other threads, `MAX_WORKERS` at most: an idle connection has none, and neither has a lone
+    client's short request to be handed over.
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
@@ -23,10 +24,13 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import Final
 
+from quire.arguments import Bytes
 from quire.env import Env, after_fork
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 
@@ -39,6 +43,7 @@ from .address import (
 )
 from .limits import (
     ACCEPT_PAUSE_SECONDS,
+    EVENTS_AT_ONCE,
     FINISH_SECONDS,
     IDLE_WORKERS,
     MAX_CONNECTIONS,
@@ -46,17 +51,16 @@ from .limits import (
     MAX_WORKERS,
 )
 from .protocol import Header, Role
-from .served_connection import Gone, ServedConnection
-from .session import ServedStore, Session
+from .served_connection import Gone, Rest, ServedConnection
+from .session import MustWait, ServedStore, Session
 from .sockets import accepted, file_limit, listen
 from .undecided import Undecided
 from .urls import TcpPlace, place_of, tcp_url, unix_url
 
 _log = logging.getLogger("quire.remote")
-_READ: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
-_ACCEPT: Final = select.EPOLLIN | select.EPOLLONESHOT
+_READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 _ENDED: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT
+_HANG_UP: Final = select.EPOLLRDHUP | select.EPOLLONESHOT  # told once
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
@@ -77,7 +81,8 @@ class StoreServer:
         self._max_connections = MAX_CONNECTIONS
         self._clients = 0
         self._left_at = time.monotonic()  # when the last client left
-        self._workers = self._idle = self._requests = 0
+        self._workers = self._busy = 0
+        self._jobs: SimpleQueue[tuple[ServedConnection, Rest] | None] = SimpleQueue()
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
@@ -101,7 +106,7 @@ class StoreServer:
         self._max_connections = min(MAX_CONNECTIONS, file_limit())
         self._events = select.epoll()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
-        self._events.register(listener.fileno(), _ACCEPT)
+        self._events.register(listener.fileno(), select.EPOLLIN)
         self._events.register(self._stop, select.EPOLLIN)
         _servers.add(self)
         atexit.register(self.close)
@@ -112,8 +117,8 @@ class StoreServer:
             self._socket_path = place
             os.chmod(place, 0o600)
             write_address(self._env, self._path, Address(url, self.epoch, os.getpid()))
-        with self._changed:
-            self._add_worker()
+        self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
+        self._thread.start()
         self.url = url
         return url
 
@@ -145,27 +150,30 @@ class StoreServer:
         atexit.unregister(self.close)
         if self._listener is None:
             return
-        self._listener.close()
         if self._socket_path is not None:
             remove_address(self._env, self._path)
+        deadline = time.monotonic() + FINISH_SECONDS
         for connection in list(self._waiters):
             self._interrupt(connection, "the owner has closed the store: open it again")
-        with self._changed:
-            self._changed.wait_for(lambda: self._requests == 0, FINISH_SECONDS)
-        deadline = time.monotonic() + FINISH_SECONDS
+        self._wait_until(lambda: self._busy == 0, deadline)
+        os.eventfd_write(self._stop, 1)
+        self._thread.join(FINISH_SECONDS)
+        self._listener.close()
         connections = list(self._connections.values())
         working = [each for each in connections if each.role is not Role.WATCH]
         self._end_all(working, deadline)
         self._end_all(connections, deadline)
-        os.eventfd_write(self._stop, 1)
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._workers == 0, max(0.0, deadline - time.monotonic())
-            )
+        for _ in range(self._workers):
+            self._jobs.put(None)
+        self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
         self._events.close()
         os.close(self._stop)
         if self._socket_path is not None:
             remove_socket(self._env, self._socket_path)
+
+    def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
+        with self._changed:
+            self._changed.wait_for(condition, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """In the child of a fork (SV4)."""
@@ -197,7 +205,7 @@ class StoreServer:
             "clients": self._clients,
             "connections": len(self._connections),
             "waiting": len(self._waiters),
-            "threads": self._workers,
+            "threads": 1 + self._workers,
             "error": None if self.failure is None else str(self.failure),
         }
 
@@ -252,32 +260,57 @@ class StoreServer:
             if self._closed:
                 return
             _log.warning("a process could not be let in to %s: %s", self._path, error)
-            time.sleep(ACCEPT_PAUSE_SECONDS)
-        self._arm(listener.fileno(), _ACCEPT)
+            self._arm(listener.fileno(), 0)
+            again = threading.Timer(
+                ACCEPT_PAUSE_SECONDS, self._arm, (listener.fileno(), select.EPOLLIN)
+            )
+            again.daemon = True
+            again.start()
 
-    def _serve(self, connection: ServedConnection, event: int) -> None:
-        """Something came on a connection, or it ended."""
-        if not connection.busy.acquire(blocking=False):
-            if event & _ENDED and not self._closed:  # then the end is this side's
+    def _serve(self, connection: ServedConnection, event: int) -> Bytes | None:
+        """Something came on a connection, or it ended; a commit that is to be done."""
+        if connection.is_elsewhere:
+            if event & _ENDED:
                 connection.gone = True
                 self._interrupt(connection, "the client is gone")
-            return
+            else:
+                self._arm(connection.fd, _HANG_UP)
+            return None
         try:
-            connection.serve()
+            left = connection.serve()
+        except Gone:
+            self._end(connection)
+            return None
+        except Exception:  # noqa: BLE001 the others are served on
+            self._cut_off(connection)
+            return None
+        if isinstance(left, Rest):
+            self._hand_over(connection, left)
+            return None
+        return left
+
+    def _commit(self, connection: ServedConnection, frame: Bytes) -> None:
+        """Answer a request that commits, perhaps while others do."""
+        try:
+            rest = connection.answer(frame) or connection.next()
         except Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
-            _log.exception("a client of %s is cut off", self._path)
-            self._end(connection)
-        finally:
-            connection.busy.release()
-        if not connection.closed:
-            self._arm(connection.fd, _READ)
+            self._cut_off(connection)
+        else:
+            if rest is not None:
+                self._hand_over(connection, rest)
+
+    def _cut_off(self, connection: ServedConnection) -> None:
+        _log.exception("a client of %s is cut off", self._path)
+        self._end(connection)
 
     def _end(self, connection: ServedConnection) -> None:
         """By the thread that works on it (SV2)."""
         if connection.closed:
             return
+        with suppress(OSError, ValueError):
+            self._events.unregister(connection.fd)
         with self._changed:
             self._connections.pop(connection.fd, None)
             if connection.role is not None:
@@ -289,13 +322,11 @@ class StoreServer:
         for connection in connections:
             connection.take_no_more()
         for connection in connections:
-            if connection.busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                if not connection.closed:
-                    connection.finish(deadline)
-                    self._end(connection)
-                connection.busy.release()
-            else:
+            if connection.is_elsewhere:  # the time for that is over
                 connection.cut()
+            elif not connection.closed:
+                connection.finish(deadline)
+                self._end(connection)
 
     def _interrupt(self, connection: ServedConnection, reason: str) -> None:
         if connection.session is not None:
@@ -304,6 +335,8 @@ class StoreServer:
     @contextmanager
     def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
         """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
+        if threading.current_thread() is self._thread:
+            raise MustWait
         with self._changed:
             if len(self._waiters) >= MAX_WAITING:
                 raise RemoteError(
@@ -327,56 +360,64 @@ class StoreServer:
 
     # Threads (SV1)
 
-    def _add_worker(self) -> None:
-        """Called with `_changed` held."""
-        self._workers += 1
-        self._idle += 1
-        threading.Thread(target=self._work, name="quire-serve", daemon=True).start()
-
-    def _work(self) -> None:
+    def _run(self) -> None:
+        """The server's own thread."""
         poll, connections, listener = self._events.poll, self._connections, self._listener
         assert listener is not None
-        listens = listener.fileno()
-        try:
-            while True:
-                [(fd, event)] = poll(-1, 1)
-                if fd == self._stop:
-                    return
-                self._begin()
-                try:
-                    connection = connections.get(fd)
-                    if connection is not None:
-                        self._serve(connection, event)
-                    elif fd == listens:
-                        self._accept(listener)
-                finally:
-                    is_wanted = self._done()
-                if not is_wanted:
-                    return
-        except ValueError:  # the events are closed: the time for closing was over
-            return
-        finally:
+        goes_on = True
+        while goes_on:
+            commits: list[tuple[ServedConnection, Bytes]] = []
+            for fd, event in poll(-1, EVENTS_AT_ONCE):
+                connection = connections.get(fd)
+                if connection is not None:
+                    frame = self._serve(connection, event)
+                    if frame is not None:
+                        commits.append((connection, frame))
+                elif fd == self._stop:
+                    goes_on = False  # when what was read is answered
+                else:
+                    self._accept(listener)
+            if len(commits) == 1:
+                self._commit(*commits[0])
+            elif commits:
+                self._store.together(partial(self._commit, *commit) for commit in commits)
+
+    def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
+        """Another thread does the rest; until then nothing is read, but the end is noticed."""
+        connection.is_elsewhere = True
+        self._arm(connection.fd, _HANG_UP)
+        with self._changed:
+            self._busy += 1
+            if self._busy > self._workers and self._workers < MAX_WORKERS:
+                self._workers += 1
+                threading.Thread(target=self._work, name="quire-serve", daemon=True).start()
+        self._jobs.put((connection, rest))
+
+    def _work(self) -> None:
+        """Another thread."""
+        wanted = True
+        while wanted and (job := self._jobs.get()) is not None:
+            connection, rest = job
+            del job
+            try:
+                connection.go_on(rest)
+            except Gone:
+                self._end(connection)
+            except Exception:  # noqa: BLE001 the others are served on
+                self._cut_off(connection)
+            else:
+                connection.is_elsewhere = False
+                self._arm(connection.fd, _READ)
+            del rest
+            with self._changed:
+                self._busy -= 1
+                wanted = self._workers - self._busy <= IDLE_WORKERS
+                self._workers -= not wanted
+                self._changed.notify_all()
+        if wanted:
             with self._changed:
                 self._workers -= 1
-                self._idle -= 1
                 self._changed.notify_all()
-
-    def _begin(self) -> None:
-        """This thread has something to do: another one waits for events."""
-        with self._changed:
-            self._requests += 1
-            self._idle -= 1
-            if not self._idle and self._workers < MAX_WORKERS:
-                self._add_worker()
-
-    def _done(self) -> bool:
-        """Whether this thread shall wait for events again."""
-        with self._changed:
-            self._requests -= 1
-            self._idle += 1
-            if self._closed:
-                self._changed.notify_all()
-            return self._idle <= IDLE_WORKERS
 
 
 def _client_name(hello: Header) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
@@ -46,6 +46,7 @@ from quire.transaction import Transaction
 from .calls import answer_call
 from .delivery import Answer, message_answer, messages_answers, short_message
 from .failures import describe_error, error_from_elsewhere
+from .limits import HEAVY_BYTES
 from .placing import Placing
 from .protocol import (
     ADD,
@@ -82,6 +83,7 @@ from .undecided import Undecided
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
+_ROLLED_BACK: Final = b"".join(encode_call(RESULT, {"state": None}))
 _SIZE: Final = struct.Struct("<I")
 Found = TypeVar("Found")
 # Nothing; one frame; frames one after another, each in parts.
@@ -98,6 +100,9 @@ class ServedTransaction(Transaction, Protocol):
 class ServedStore(Store, Protocol):
     """A store that can be served to clients."""
 
+    def together(self, actions: Iterable[Callable[[], None]]) -> None:
+        """Do the actions, so that their commits share writes."""
+
     @property
     def commit_timeout(self) -> float:
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
@@ -105,6 +110,10 @@ class ServedStore(Store, Protocol):
     def transaction(
         self, timeout: float | None = None, large: bool = False, owner: str | None = None
     ) -> ServedTransaction: ...
+
+
+class MustWait(BaseException):
+    """The request waits for other clients, and this thread may not."""
 
 
 class Session:
@@ -128,6 +137,7 @@ class Session:
         self._number = 0
         self._taken = 0  # of the transaction's puts
         self._refusal: QuireError | None = None  # of the next of them
+        self._put_bytes = 0  # of the transaction
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
         self._short: dict[int, Callable[[Bytes], Answers]] = {
@@ -160,6 +170,10 @@ class Session:
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             return self._failed(error)
 
+    def is_heavy(self, data: Bytes) -> bool:
+        """Whether to answer the frame may take long, even if nothing is to be waited for."""
+        return data[4] in (CALL, TELL) or len(data) + self._put_bytes > HEAVY_BYTES
+
     def interrupt(self, reason: str) -> None:
         """Another thread ends what a request of this session waits for."""
         transaction = self._transaction
@@ -189,6 +203,7 @@ class Session:
         if first != (self._taken if number == self._number else 0):
             return  # it follows one that was refused
         self._refusal = None
+        self._put_bytes += len(data)
         try:
             transaction = self._transaction_of(number)
             at, end = ADD_HEAD.size, len(data)
@@ -260,7 +275,7 @@ class Session:
         transaction = self._transaction_of(ROLLBACK_FRAME.unpack(data)[2])
         self._leave()
         transaction.rollback()
-        return self._frames(iter([({}, ())]))
+        return _ROLLED_BACK
 
     # Requests with a header
 
@@ -358,7 +373,7 @@ class Session:
         """The session's transaction, which is its no more."""
         transaction, self._transaction = self._transaction, None
         self._placing = Placing()
-        self._taken = 0
+        self._taken = self._put_bytes = 0
         self._refusal = None
         return transaction
 
@@ -380,7 +395,8 @@ class Session:
     ) -> None:
         """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
         wait = self._store.commit_timeout if seconds is None else seconds
-        check_timeout(wait)
+        if not wait >= 0.0:
+            check_timeout(wait)  # says why
         try:
             end(0.0)
         except QueueFull:

@@ -109,8 +109,12 @@ def send_all(
     What counts as too long is for a connection of `accepted`.
     """
     size = sum(map(len, parts))
-    if len(parts) == 1 or size <= JOIN_BYTES:
-        views = [memoryview(parts[0] if len(parts) == 1 else b"".join(parts))]
+    if size <= JOIN_BYTES:
+        data = b"".join(parts)
+        sent = connection.send(data)
+        if sent == size:
+            return
+        views = [memoryview(data)[sent:]]
     else:
         views = [memoryview(part) for part in parts if len(part)]
     deadline = None

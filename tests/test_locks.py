@@ -20,7 +20,9 @@ TEXT = (ROOT / "docs" / "locks.md").read_text()
 LISTED, HAND_OVERS = (
     re.findall(r"^\| `([\w.]+)` \|", part, re.MULTILINE) for part in TEXT.split("## Hand-overs")
 )
-SEVERAL = "Queue.writers"  # of which a commit under lock-all holds several, in the order of ids
+# A commit under lock-all holds several of the first, in the order of ids. Of the second the thread
+# of a server does, while commits share a write; nobody else waits for one with another in hand.
+SEVERAL = ("Queue.writers", "EmbeddedTransaction._lock")
 ROUNDS = 40
 interpreted = pytest.mark.skipif(
     getattr(quire, "compiled", False), reason="compiled modules have no frames to name locks by"
@@ -35,7 +37,8 @@ def against_the_order(watch: LockWatch) -> list[str]:
     return [
         f"{where}: {taken} was taken while {held} was held"
         for (held, taken), where in watch.pairs.items()
-        if order.get(held, 0) >= order.get(taken, unknown) and not held == taken == SEVERAL
+        if order.get(held, 0) >= order.get(taken, unknown)
+        and not (held == taken and taken in SEVERAL)
     ]
 
 

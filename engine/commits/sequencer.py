@@ -20,13 +20,15 @@
   the last one: it may have a signal's handler to run first, which may take its time.
 - C11: on a full disk what makes room (`relieving`) goes on without the others of its group. What it
   is written to is set free by a checkpoint, `relieve`: its thread makes one if need be.
+- C12: one thread may have several changes written together (`together`): each waits, within its own
+  call, for those that follow it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, cast
@@ -34,7 +36,7 @@ from typing import Final, Protocol, cast
 from quire.engine.records.relieving import relieves
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
-from quire.limits import GROUP_BYTES
+from quire.limits import GATHERED_CHANGES, GROUP_BYTES
 
 
 class Change(Protocol):
@@ -83,6 +85,17 @@ class _Turn:
         self.thread = threading.get_ident()
 
 
+class _Gathering:
+    """The actions that a thread does together, and the changes that they have come to."""
+
+    __slots__ = ("actions", "depth", "turns")
+
+    def __init__(self, actions: Iterator[Callable[[], None]]) -> None:
+        self.actions = actions
+        self.turns: list[_Turn] = []
+        self.depth = 0
+
+
 class Sequencer:
     """See the module. Thread-safe."""
 
@@ -94,20 +107,68 @@ class Sequencer:
         self._leader: object = None  # the change or the turn that leads
         self._queue: deque[_Turn] = deque()
         self._failure = ""  # in words: the error itself would hold all that it has passed
+        self._gathering: dict[int, _Gathering] = {}  # by thread
         self.groups = 0
         self.changes = 0
         self.relieve: Callable[[], None] = lambda: None
 
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
+        take_turn = self._gather if self._gathering else self._in_turn
         try:
-            self._in_turn(change)
+            take_turn(change)
             return
         except DiskFull:
             if change.applied or not relieves(change.record):
                 raise
         self.relieve()  # (C11)
-        self._in_turn(change)
+        take_turn(change)
+
+    def together(self, actions: Iterable[Callable[[], None]]) -> None:
+        """Do the actions in this thread, so that the changes which they submit share groups (C12).
+
+        Where one submits, the next is begun, inside it; all go on when their changes are durable.
+        So none may hold anything then that another one waits for, and none may raise.
+        """
+        thread = threading.get_ident()
+        gathering = self._gathering[thread] = _Gathering(iter(actions))
+        try:
+            for action in gathering.actions:
+                action()
+        finally:
+            del self._gathering[thread]
+
+    def _gather(self, change: Change) -> None:
+        gathering = self._gathering.get(threading.get_ident())
+        if gathering is None:  # it is another thread that does
+            self._in_turn(change)
+            return
+        turn = _Turn(change)
+        turns = gathering.turns
+        turns.append(turn)
+        gathering.depth += 1
+        try:
+            while gathering.turns is turns and gathering.depth < GATHERED_CHANGES:
+                action = next(gathering.actions, None)
+                if action is None:
+                    break
+                action()
+        finally:
+            gathering.depth -= 1
+            if gathering.turns is turns:  # nobody has written them meanwhile
+                gathering.turns = []
+                self._write_together(turns)
+        if turn.error is not None:
+            raise turn.error
+
+    def _write_together(self, turns: list[_Turn]) -> None:
+        with self._guard:
+            self._queue.extend(turns)
+            if self._leader is None:
+                self._leader = turns[0]
+                turns[0].gate.release()
+        for turn in turns:
+            self._go_through(turn)
 
     def exclusive(self, action: Callable[[], None]) -> None:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
@@ -145,6 +206,18 @@ class Sequencer:
                 raise
         if turn.error is not None:
             raise turn.error
+
+    def _go_through(self, turn: _Turn) -> None:
+        """Wait for a turn's outcome, or bring it about."""
+        try:
+            turn.gate.acquire()
+            if self._leader is turn:
+                self._lead()
+        except Exception as error:  # noqa: BLE001 - raised where the change was submitted
+            turn.error = turn.error or error
+        finally:
+            self._hand_over(turn)
+            _wake_follower(turn)
 
     def _hand_over(self, leader: object) -> None:
         """The first in line leads now, unless another leads already."""

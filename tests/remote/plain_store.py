@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from quire.block import Block, encode_one
@@ -103,6 +104,11 @@ class PlainStore:
         for name in names:
             self.check(name)
         return [QueueInfo(name, "work", 4096, None, 0, 0, 0, 0, (), 0, 0, 0, 0) for name in names]
+
+    def together(self, actions: Iterable[Callable[[], None]]) -> None:
+        """One after another."""
+        for action in actions:
+            action()
 
     def transaction(self, timeout: float | None, large: bool, owner: str) -> PlainTransaction:
         """Begin one."""

@@ -353,10 +353,9 @@ else:
     assert txn.get("work") is not None
 child = os.fork()
 if child == 0:
-    print("forked", flush=True)
+    print(os.getpid(), flush=True)
     time.sleep(1000)
     os._exit(0)
-print(child, flush=True)
 sys.stdin.readline()
 """
 
@@ -366,12 +365,10 @@ def test_a_childs_copies_do_not_hide_the_end_of_its_parent(store_path: str) -> N
     children = []
     try:
         with child(LEAVING, store_path, "owner") as owner:
-            lines = {owner.line(), owner.line()}
-            children += [int(line) for line in lines if line.isdecimal()]
+            children.append(int(owner.line()))
             with join(store_path) as store:
                 with child(LEAVING, store_path, "joined") as client:
-                    lines = {client.line(), client.line()}
-                    children += [int(line) for line in lines if line.isdecimal()]
+                    children.append(int(client.line()))
                     client.kill()
                 with store.transaction() as txn:
                     assert txn.get("work", timeout=SECONDS) is not None
@@ -383,7 +380,6 @@ def test_a_childs_copies_do_not_hide_the_end_of_its_parent(store_path: str) -> N
     finally:
         for process_id in children:
             os.kill(process_id, signal.SIGKILL)
-    assert len(children) == 2
 
 
 def test_a_program_may_end_without_closing(store_path: str) -> None:

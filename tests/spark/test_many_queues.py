@@ -44,7 +44,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         seen[header["op"]] += 1
         return real(self, header, *rest, **named)
 
+    real_exchange = Channel.exchange
+
+    def exchange(self: Channel, parts: Any) -> Any:
+        seen["commit"] += 1  # the only one of them that a sink has
+        return real_exchange(self, parts)
+
     monkeypatch.setattr(Channel, "request", request)
+    monkeypatch.setattr(Channel, "exchange", exchange)
     return seen
 
 

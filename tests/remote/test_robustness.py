@@ -1,0 +1,243 @@
+"""Many clients, idle ones, rude ones and dying ones: none of them harms the owner or another."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import threading
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from quire.engine import EmbeddedStore as Store
+from quire.errors import ConnectionLost, OutcomeUnknown
+from quire.opening import open as open_store
+from quire.remote import RemoteStore
+from quire.remote import sockets as sockets_module
+from quire.remote.protocol import RESULT, greeting
+from tests.remote.children import Child, child, join
+from tests.remote.raw_stream import RawStream, add, call, get
+from tests.remote.test_life import until
+from tests.remote.test_processes import OWNER, SECONDS
+
+IDLE = 500
+MIB = 1 << 20
+
+
+def memory(process_id: int) -> int:
+    """The resident bytes of a process."""
+    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("a process has no VmRSS")
+
+
+def test_idle_connections_are_cheap(store_path: str) -> None:
+    """SV1: 500 of them take no thread and little memory, and others are served."""
+    with child(OWNER, store_path) as owner, ExitStack() as stack:
+        assert owner.line() == "ready"
+        store = stack.enter_context(join(store_path))
+        store.create_queue("work", kind="work")
+        store.put("work", b"x")
+        before = memory(owner.process.pid)
+        for _ in range(IDLE):
+            stack.enter_context(closing(RawStream(store.url)))
+        sharing = store.status()["sharing"]
+        assert sharing["connections"] >= IDLE
+        assert sharing["threads"] < 10
+        assert memory(owner.process.pid) - before < IDLE * 32 << 10
+        store.put("work", b"y")
+        assert store.queue("work").messages == 2
+
+
+def test_waiting_requests_are_bounded(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One too many is refused in words, and puts are taken all the same."""
+    monkeypatch.setattr("quire.remote.server.MAX_WAITING", 3)
+    owner.create_queue("work", kind="work")
+    with ExitStack() as stack:
+        streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
+        for stream in streams[:3]:
+            stream.send(get(1, "work", 1000.0))
+        until(lambda: joined.status()["sharing"]["waiting"] == 3)
+        refused = streams[3].ask(get(1, "work", 1000.0))
+        assert "as many as may" in str(refused.header["error"])
+        for n in range(3):
+            joined.put("work", b"%d" % n)
+        assert sorted(bytes(stream.next().bodies[0][-1:]) for stream in streams[:3]) == [
+            b"0", b"1", b"2",
+        ]  # fmt: skip
+
+
+def test_a_client_that_never_reads(store_path: str) -> None:
+    """CL1: it may ask for as much as it likes; the owner's memory is bounded, others are served."""
+    with child(OWNER, store_path) as owner:
+        assert owner.line() == "ready"
+        with join(store_path) as store, closing(RawStream(store.url)) as rude:
+            store.create_queue("full", kind="work")
+            store.create_queue("work", kind="work")
+            with store.transaction() as txn:
+                txn.put_many("full", [bytes(MIB)] * 8)
+            browse = {"source": "full", "start": 0, "max_messages": 8}
+            store.browse("full")
+            before = memory(owner.process.pid)
+            request = call({"op": "browse", "arguments": browse}) * 100
+            sent = 0
+            rude.socket.setblocking(False)
+            deadline = time.monotonic() + 3.0
+            while time.monotonic() < deadline:
+                try:
+                    sent += rude.socket.send(request)
+                except BlockingIOError:
+                    store.put("work", b"x")
+            asked = sent // len(request) * 100 * 8 * MIB
+            assert asked > 1 << 30
+            assert memory(owner.process.pid) - before < 64 * MIB
+            assert store.queue("work").messages > 10
+
+
+def test_a_client_that_does_not_read_is_cut_off(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CL2: after its time; what it had open is rolled back."""
+    monkeypatch.setattr(sockets_module, "SEND_SECONDS", 1)
+    with open_store(store_path) as owner, join(store_path) as joined:
+        owner.create_queue("work", kind="work")
+        with owner.transaction() as txn:
+            txn.put_many("work", [bytes(MIB)] * 8)
+        with closing(RawStream(joined.url)) as rude:
+            rude.send(call({"op": "get_many", "txn": 1, "source": "work", "max_messages": 8}))
+            until(lambda: not owner.transactions() and joined.status()["sharing"]["clients"] == 1)
+            with owner.transaction() as txn:
+                assert len(txn.get_many("work", timeout=SECONDS)) == 8
+
+
+def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: RemoteStore) -> None:
+    """It occupies nobody, and its end is that of its client."""
+    owner.create_queue("work", kind="work")
+    frames = [add(1, ("work", bytes(1 << 20)))[:-1], get(1, "work")[:-1]]
+    with ExitStack() as stack:
+        for frame in frames:
+            stack.enter_context(closing(RawStream(joined.url))).send(frame)
+        joined.put("work", b"x")
+        assert owner.transactions() == []
+    until(lambda: joined.status()["sharing"]["connections"] == 2)
+
+
+def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore) -> None:
+    """Those that come together: there are fewer groups than commits, and each has its answer."""
+    owner.create_queue("work", kind="work")
+    sequencer = owner._context.sequencer
+    groups, changes = sequencer.groups, sequencer.changes
+    barrier = threading.Barrier(8)
+    ids: list[int] = []
+
+    def put() -> None:
+        with open_store(owner.path) as store:
+            barrier.wait()
+            ids.extend(store.put("work", b"%d" % n) for n in range(50))
+
+    threads = [threading.Thread(target=put) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert sorted(ids) == owner.browse("work").ids
+    assert sequencer.changes - changes == 400
+    assert sequencer.groups - groups < 400
+
+
+# Takes, moves, prepares, waits, and has much in flight, until it is killed.
+RESTLESS = """
+import random, sys
+from quire.opening import open
+rng = random.Random(int(sys.argv[2]))
+store = open(sys.argv[1])
+print("ready", flush=True)
+number = 0
+while True:
+    number += 1
+    txn = store.transaction(large=rng.random() < 0.1)
+    for message in txn.get_many("a", rng.randint(1, 20), timeout=rng.choice([0, 0.01])):
+        txn.put(rng.choice("ab"), message.payload)
+    message = txn.get("b", timeout=rng.choice([0, 0.01]))
+    if message is not None:
+        txn.put("a", message.payload)
+    if rng.random() < 0.1:
+        txn.put_many("junk", [bytes(1 << 16)] * 100)
+        txn.rollback()
+    elif rng.random() < 0.1:
+        txn.prepare(f"{sys.argv[2]}-{number}")
+        txn.rollback()
+    else:
+        txn.commit()
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.promise(4)
+def test_clients_killed_in_the_middle_of_everything(
+    store_path: str, rng: random.Random, rounds: int
+) -> None:
+    """No message is lost or doubled, nothing stays open, and the owner goes on."""
+    payloads = [b"%d" % n for n in range(500)]
+    with child(OWNER, store_path) as owner:
+        assert owner.line() == "ready"
+        with join(store_path) as store:
+            for name in ("a", "b", "junk"):
+                store.create_queue(name, kind="work")
+            with store.transaction() as txn:
+                txn.put_many("a", payloads)
+            clients: list[Child] = []
+            for number in range(max(4, rounds // 4)):
+                clients.append(Child(RESTLESS, store_path, str(number)))
+                assert clients[-1].line() == "ready"
+                if len(clients) > 2:
+                    time.sleep(rng.uniform(0, 0.2))
+                    clients.pop(rng.randrange(3)).close()
+            for client in clients:
+                client.close()
+            until(lambda: not store.transactions())
+            until(lambda: store.status()["sharing"]["connections"] == 2)
+            for info in store.recover():
+                store.rollback_prepared(info.xid)
+            left = [p for name in "ab" for p in store.browse(name, max_messages=2000).payloads()]
+            assert sorted(left) == sorted(payloads)
+            assert store.queue("junk").used_bytes == 0
+            assert store.verify().ok
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: bool) -> None:
+    """CH3: nothing of it took effect; of one that was read nobody knows."""
+    hello = {"op": "hello", "epoch": "e", "path": "p", "store_id": 1, "process_id": 1}
+    path = f"{tmp_path}/owner.sock"
+    with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            _, connection = (stack.enter_context(begun()) for _ in range(2))
+            select.select([connection], [], [])
+            if reads:
+                connection.recv(1 << 16)
+            connection.close()
+
+        def begun() -> socket.socket:
+            connection, _ = listener.accept()
+            connection.recv(1 << 16)
+            connection.sendall(greeting() + call(hello, kind=RESULT))
+            return connection
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with (
+            RemoteStore(f"quire+unix://{path}") as store,
+            pytest.raises(OutcomeUnknown if reads else ConnectionLost),
+        ):
+            store.put("work", b"x")
+        thread.join(SECONDS)
