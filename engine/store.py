@@ -437,6 +437,19 @@ class EmbeddedStore(SingleCalls):
         hidden = None if subscription is None else queue.subscription(subscription)
         return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
 
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` once something can be got from the source; what withdraws it."""
+        state = self._state()
+        self._context.registry.reap()  # what it gives back may be next
+        queue, subscription = state.source(source)
+        withdraw = queue.when_ready(subscription, callback)
+        if withdraw is not None and self._closed is None:
+            return withdraw
+        if withdraw is not None:  # the close may have missed it
+            withdraw()
+        callback()
+        return _nothing
+
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         """The same of many keys, in one call; without those for which there is none."""
         ledger = self._state().ledger
@@ -495,6 +508,10 @@ class EmbeddedStore(SingleCalls):
 
     def _refusal(self) -> StoreClosed:
         return StoreClosed(str(self._closed))
+
+
+def _nothing() -> None:
+    """To withdraw."""
 
 
 def _context(opened: Opened) -> Context:

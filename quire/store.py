@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -238,6 +238,18 @@ class Store(Protocol):
         `source`: "queue" (all messages that are kept) or "queue/subscription" (those that it has
         not read). `start`: the position to begin at; None: the first. Raises QueueNotFound,
         SubscriptionNotFound, StoreCorrupt.
+        """
+
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` as soon as something may be there to get: waiting without a thread.
+
+        It is called once, at once if something is there already: from any thread, under locks of
+        the store, so it must not wait, raise or use the store, but tell somebody who does. Also
+        when the queue or the subscription goes, and when the store object is closed or its owner
+        is lost. Nothing is taken: another reader may be faster. What is returned withdraws it.
+
+        `source`: as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound; a joined
+        store calls back instead, and the get raises it.
         """
 
     def ledger(self, key: str) -> int | None:

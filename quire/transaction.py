@@ -131,6 +131,14 @@ class Transaction(Protocol):
         cannot hold.
         """
 
+    def unget(self) -> None:
+        """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
+
+        It is available again at its place in the order, to others too, and does not count as
+        delivered. For calls whose result did not arrive where it was to go; call it right after
+        the one that took something. Raises TransactionClosed.
+        """
+
     def read_to(self, source: str, position: int) -> None:
         """Count all messages below the position as read, when this transaction commits.
 

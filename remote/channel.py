@@ -154,6 +154,10 @@ class Channel:
         """Send what has no answer. Raises StreamEnded."""
         self._send(parts)
 
+    def next_frame(self) -> Bytes:
+        """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
+        return self._receive()
+
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
         self.broken = True

@@ -10,7 +10,7 @@ import itertools
 import sys
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from quire.arguments import (
@@ -54,6 +54,7 @@ from quire.message import Messages
 from quire.single_calls import SingleCalls
 from quire.store import Status, Store
 
+from .awaiting import Awaiting
 from .calls import BROWSE, CALLS
 from .channel import StreamEnded
 from .connection import Connection
@@ -79,6 +80,7 @@ class RemoteStore(SingleCalls):
         self.path: Final = self.connection.path
         self.store_id: Final = self.connection.store_id
         self.owner_process_id: Final = self.connection.owner_process_id
+        self._awaiting = Awaiting(self.connection)
         self._numbers = itertools.count(1)
         self._known_queues: dict[str, bytes] = {}  # their names, encoded
         # Those of this object that are prepared, by the number that the owner gave them.
@@ -243,6 +245,9 @@ class RemoteStore(SingleCalls):
             max_messages=check_max_messages(max_messages),
         )
         return read_messages(frames)
+
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._awaiting.add(check_source(source), callback)
 
     def check_queue(self, name: str) -> None:
         """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""

@@ -239,6 +239,9 @@ class ElectedStore:
     def ledger(self, key: str) -> int | None:
         return self._look(lambda store: store.ledger(key))
 
+    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._look(lambda store: store.when_ready(source, callback))
+
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         given = check_keys(keys)
         return self._look(lambda store: store.ledger_many(given))

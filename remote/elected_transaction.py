@@ -181,6 +181,12 @@ class ElectedTransaction:
         except _ENDED as error:
             self._end(error)
 
+    def unget(self) -> None:
+        try:
+            self._inner.unget()
+        except _ENDED as error:
+            self._end(error)
+
     def read_to(self, source: str, position: int) -> None:
         try:
             self._inner.read_to(source, position)

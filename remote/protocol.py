@@ -25,18 +25,21 @@ the client sends requests, and reads the answer of each that has one before it s
 | GET | u32 transaction, f64 seconds to wait, the source |
 | COMMIT | u32 transaction, u32 puts, f64 seconds to wait (NaN: as the owner's options say) |
 | ROLLBACK | u32 transaction |
+| AWAIT | the source |
 | ID | u64 id |
 | MESSAGE | i64 id, i64 time, u32 delivery count, the payload |
 | NOTHING | - |
 | COMMITTED | u64 id of the first message, for each queue in the order of their first puts |
+| READY | the source |
 
 A header is a JSON object in UTF-8; `"bodies"` lists the bodies' lengths, if there are any. A put in
 ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the put, the name,
 the put.
 
-TELL and ADD have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by COMMITTED,
-and each of them, as CALL and ROLLBACK, by RESULT where that says more: an error, fields beside the
-payload, files that were adopted.
+TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
+COMMITTED, and each of them, as CALL and ROLLBACK, by RESULT where that says more: an error, fields
+beside the payload, files that were adopted. Once something may be got from a source that the client
+awaits, READY is sent, between answers.
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed ends the connection, as nobody knows where the next one begins.
@@ -47,6 +50,8 @@ PR3. A request names its transaction by a number that counts them on the connect
 PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it
     refuses, and those after it, are not taken, and the error is told with the next request that
     needs them (`"taken"` says how many are). The client keeps them until then.
+PR5. Each AWAIT brings one READY, and a second one for a source whose READY is to come brings none:
+    so what waits to be sent is bounded by the sources that a connection awaits.
 """
 
 from __future__ import annotations
@@ -96,11 +101,13 @@ class Kind(IntEnum):
     GET = 5
     COMMIT = 6
     ROLLBACK = 7
+    AWAIT = 8
     RESULT = 16
     ID = 17
     MESSAGE = 18
     NOTHING = 19
     COMMITTED = 20
+    READY = 21
 
 
 class Form(IntEnum):
@@ -127,8 +134,8 @@ class Decision(Enum):
 
 
 # As plain numbers, which are read without a look-up in the class.
-CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK = (int(kind) for kind in list(Kind)[:7])
-RESULT, ID, MESSAGE, NOTHING, COMMITTED = (int(kind) for kind in list(Kind)[7:])
+CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT = (int(kind) for kind in list(Kind)[:8])
+RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY = (int(kind) for kind in list(Kind)[8:])
 PLAIN, FIELDS, BLOCK, FILE = (int(form) for form in Form)
 NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
 

@@ -221,6 +221,11 @@ class RemoteTransaction:
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
 
+    def unget(self) -> None:
+        with self._lock:
+            self._check_open()
+            self._request("unget", {})
+
     def read_to(self, source: str, position: int) -> None:
         self.read_to_many({check_source(source): position})
 

@@ -7,11 +7,13 @@ CL2. A client that does not read its answer in time is cut off.
 CL3. The first frame is a hello; before it next to nothing is taken.
 CL4. The server's own thread waits for no client: what it cannot answer or send at once is for
     another thread (`Rest`).
+CL5. What the client awaits (READY) is sent between answers, by the thread that works on it.
 """
 
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, Protocol
@@ -25,7 +27,9 @@ from .protocol import (
     CALL,
     COMMIT,
     GREETING,
+    HEAD,
     PUT,
+    READY,
     RESULT,
     Header,
     Role,
@@ -65,7 +69,7 @@ class ServedConnection:
     """See the module."""
 
     __slots__ = (
-        "_admission", "_connection", "_greeted", "_incoming", "closed", "fd", "gone",
+        "_admission", "_connection", "_greeted", "_incoming", "_ready", "closed", "fd", "gone",
         "is_elsewhere", "role", "session",
     )  # fmt: skip
 
@@ -80,6 +84,16 @@ class ServedConnection:
         self.closed = False
         self.role: Role | None = None  # once it was admitted
         self.session: Session | None = None
+        self._ready: deque[str] = deque()  # sources whose READY is to be sent
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `send_news` has something to send."""
+        return bool(self._ready)
+
+    def add_news(self, source: str) -> None:
+        """Something may be got from a source; called by any thread."""
+        self._ready.append(source)
 
     def serve(self) -> Rest | Bytes | None:
         """Answer what came, by the server's own thread; what is left to do, if anything.
@@ -124,13 +138,17 @@ class ServedConnection:
             return None
         if not isinstance(answer, bytes):
             return Rest(answer=answer)
+        return self._send_now(answer)
+
+    def _send_now(self, data: bytes) -> Rest | None:
+        """What the system takes without waiting; the rest. Raises Gone."""
         try:
-            sent = self._connection.send(answer, _NO_WAIT)
+            sent = self._connection.send(data, _NO_WAIT)
         except BlockingIOError:
             sent = 0
         except OSError:
             raise Gone from None
-        return None if sent == len(answer) else Rest(unsent=memoryview(answer)[sent:])
+        return None if sent == len(data) else Rest(unsent=memoryview(data)[sent:])
 
     def next(self) -> Rest | None:
         """After an answer: the request that came with the one before, if there is one."""
@@ -166,6 +184,16 @@ class ServedConnection:
     def _send(self, answer: Iterator[list[Bytes]]) -> None:
         for parts in answer:
             send_all(self._connection, parts, now)
+
+    def send_news(self) -> Rest | None:
+        """Tell the client what is ready (CL5), by the server's own thread. Raises Gone."""
+        if not self._ready:
+            return None
+        frames: list[bytes] = []
+        while self._ready:
+            source = self._ready.popleft().encode()
+            frames.append(HEAD.pack(len(source), READY) + source)
+        return self._send_now(b"".join(frames))
 
     def _greet(self) -> Bytes | None:
         """The other side's greeting, and the frame after it if it is there."""

@@ -238,6 +238,7 @@ class StoreServer:
             _client_name(hello),
             lambda: self.is_closing,
             lambda: self._waiting_on(connection),
+            lambda source: self._tell_ready(connection, source),
         )
         answer = {
             "op": "hello",
@@ -277,13 +278,15 @@ class StoreServer:
                 self._arm(connection.fd, _HANG_UP)
             return None
         try:
-            left = connection.serve()
+            left = connection.send_news() or connection.serve()
         except Gone:
             self._end(connection)
             return None
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
             return None
+        if event & select.EPOLLOUT:
+            self._listen_to(connection)
         if isinstance(left, Rest):
             self._hand_over(connection, left)
             return None
@@ -304,6 +307,17 @@ class StoreServer:
     def _cut_off(self, connection: ServedConnection) -> None:
         _log.exception("a client of %s is cut off", self._path)
         self._end(connection)
+
+    def _tell_ready(self, connection: ServedConnection, source: str) -> None:
+        """A client awaits the source; called by any thread, under a queue's lock."""
+        connection.add_news(source)
+        self._arm(connection.fd, _READ | select.EPOLLOUT)
+
+    def _listen_to(self, connection: ServedConnection) -> None:
+        """Be told of what comes, and of when news can be sent."""
+        self._arm(connection.fd, _READ)
+        if connection.has_news:  # looked at after that: who adds some now arms it, too
+            self._arm(connection.fd, _READ | select.EPOLLOUT)
 
     def _end(self, connection: ServedConnection) -> None:
         """By the thread that works on it (SV2)."""
@@ -407,7 +421,7 @@ class StoreServer:
                 self._cut_off(connection)
             else:
                 connection.is_elsewhere = False
-                self._arm(connection.fd, _READ)
+                self._listen_to(connection)
             del rest
             with self._changed:
                 self._busy -= 1

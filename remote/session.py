@@ -43,6 +43,7 @@ from quire.ltds import check_foreign
 from quire.store import Store
 from quire.transaction import Transaction
 
+from .awaited import Awaited
 from .calls import answer_call
 from .delivery import Answer, message_answer, messages_answers, short_message
 from .failures import describe_error, error_from_elsewhere
@@ -51,6 +52,7 @@ from .placing import Placing
 from .protocol import (
     ADD,
     ADD_HEAD,
+    AWAIT,
     BLOCK,
     CALL,
     COMMIT,
@@ -61,6 +63,7 @@ from .protocol import (
     FILE_ID,
     GET,
     GET_HEAD,
+    HEAD,
     ID,
     ID_FRAME,
     NOTHING_FRAME,
@@ -126,8 +129,9 @@ class Session:
         client: str,
         is_closing: Callable[[], bool],
         waiting: Callable[[], AbstractContextManager[None]],
+        ready: Callable[[str], None],
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients."""
+        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`."""
         self._store = store
         self._undecided = undecided
         self._client = client
@@ -140,17 +144,20 @@ class Session:
         self._put_bytes = 0  # of the transaction
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
+        self._awaited = Awaited(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
             PUT: self._put,
             ADD: self._add,
             GET: self._get,
             COMMIT: self._commit,
             ROLLBACK: self._rollback,
+            AWAIT: self._await,
             CALL: self._call,
             TELL: self._tell,
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
+            "unget": self._unget,
             "read_to": self._read_to,
             "puts": self._puts,
             "commit": self._commit_with_records,
@@ -182,6 +189,7 @@ class Session:
 
     def close(self) -> None:
         """Roll back what is open (SS3)."""
+        self._awaited.close()
         transaction = self._leave()
         if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
             with contextlib.suppress(QuireError):
@@ -277,6 +285,9 @@ class Session:
         transaction.rollback()
         return _ROLLED_BACK
 
+    def _await(self, data: Bytes) -> None:
+        self._awaited.add(str(data[HEAD.size :], "utf-8"))
+
     # Requests with a header
 
     def _call(self, data: Bytes) -> Answers:
@@ -309,6 +320,10 @@ class Session:
                 messages = transaction.get_many(source, count, timeout=seconds)
         self._delivering = True
         yield from messages_answers(messages)
+
+    def _unget(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        transaction.unget()
+        yield {}, ()
 
     def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         transaction.read_to_many(check_ends(frame.header.get("positions")))
@@ -436,7 +451,7 @@ class Session:
 
 def is_answered(data: Bytes) -> bool:
     """Whether the client waits for an answer to the frame."""
-    return data[4] not in (ADD, TELL)
+    return data[4] not in (ADD, TELL, AWAIT)
 
 
 def _lifetime(header: Header) -> float | None:

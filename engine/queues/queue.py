@@ -40,6 +40,7 @@ from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
 
+from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
@@ -71,7 +72,7 @@ class Queue:
         self.name = config.name
         self.data_file = config.data_file
         self.lock = threading.Lock()
-        self._arrived: threading.Condition | None = None  # made by the first that waits
+        self._arrived: Arrivals | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose
         # commits lock all, the one that such a commit holds.
         self.writers = threading.Lock()
@@ -388,8 +389,23 @@ class Queue:
     def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
         """Wait under the lock until the queue changes and `ready`, or the time is over."""
         if self._arrived is None:
-            self._arrived = threading.Condition(self.lock)
+            self._arrived = Arrivals(self.lock)
         self._arrived.wait_for(ready, timeout)
+
+    def when_ready(
+        self, subscription: Subscription, callback: Callable[[], None]
+    ) -> Callable[[], None] | None:
+        """Have it called at the next change, once; what withdraws it.
+
+        None if there may be something for the subscription now: it is not called then. It is
+        called under the lock: it must not wait, nor use the store.
+        """
+        with self.lock:
+            if self.dropped or subscription.removed or subscription.has_next(self.end_position):
+                return None
+            if self._arrived is None:
+                self._arrived = Arrivals(self.lock)
+            return self._arrived.add(callback)
 
     def wait_for_room(self, timeout: float, wanted: Callable[[], bool]) -> bool:
         """Wait until a commit would find space, or it is not `wanted`; False: the time is over."""

@@ -66,6 +66,10 @@ class Subscription:
         self.delivered += 1
         return start
 
+    def has_next(self, end: int) -> bool:
+        """Whether there is a position below `end` to take."""
+        return bool(self.returned.total) or self.done.first_gap(self.cursor) < end
+
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
         last = self.done.last()

@@ -40,13 +40,15 @@ class _Reading:
 class Gets:
     """See the module."""
 
-    __slots__ = ("_block", "_context", "passes", "taken")
+    __slots__ = ("_batch", "_block", "_context", "passes", "taken")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[Taken] = []
         self.passes: list[tuple[Queue, Subscription, int]] = []
         self._block: _Reading | None = None
+        # The positions of the latest batch, and where what is taken ended then.
+        self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
     def one(self, source: object) -> Message | None:
         """The next message, if there is one."""
@@ -121,6 +123,8 @@ class Gets:
         parts = self._context.delivery.deliver(queue, subscription, runs)
         for lo, hi, _ in runs:
             self._note(queue, subscription, lo, hi, None, 0)
+        if runs:
+            self._batch = [run[:2] for run in runs], (len(self.taken), runs[-1][1])
         return parts
 
     def take_back(
@@ -136,6 +140,18 @@ class Gets:
                 else:
                     del taken[-1]
         self._context.delivery.give_back(queue, subscription, runs, counted=False)
+
+    def unget(self) -> None:
+        """Give back what the latest call took, as if it had not been made."""
+        batch, self._batch = self._batch, None
+        if not self.taken:
+            return
+        last = self.taken[-1]
+        if batch is not None and batch[1] == (len(self.taken), last[3]):
+            runs = batch[0]
+        else:  # one message, as whatever is taken moves the end
+            runs = [(last[3] - 1, last[3])]
+        self.take_back(last[4], last[5], runs)
 
     def _note(
         self,

@@ -237,6 +237,13 @@ class EmbeddedTransaction(TransactionCalls):
             return Messages(source.partition("/")[0])
         return Messages(*taken)
 
+    def unget(self) -> None:
+        """Give back what the latest get took, as if it had not been called."""
+        with self._lock:
+            self._check_open()
+            if self._gets is not None:
+                self._gets.unget()
+
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""
         checked = check_ends(positions)

@@ -1,0 +1,37 @@
+"""Who waits for something to change in a queue: threads, and callbacks that need none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Arrivals:
+    """Made by the first that waits. The queue's lock covers it, but for `withdraw`."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._changed = threading.Condition(lock)
+        self._callbacks: dict[object, Callable[[], None]] = {}
+
+    def wait_for(self, ready: Callable[[], bool], timeout: float) -> None:
+        """Wait, without holding the lock, until `ready` or the time is over."""
+        self._changed.wait_for(ready, timeout)
+
+    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have the callback called at the next change, once; what withdraws it, without a lock."""
+        key = object()
+        self._callbacks[key] = callback
+
+        def withdraw() -> None:
+            self._callbacks.pop(key, None)
+
+        return withdraw
+
+    def notify_all(self) -> None:
+        """Something has changed: threads look again, callbacks are called."""
+        self._changed.notify_all()
+        if self._callbacks:
+            for key in list(self._callbacks):
+                callback = self._callbacks.pop(key, None)
+                if callback is not None:
+                    callback()
