@@ -311,5 +311,11 @@ TRIM_SECONDS = 60.0
 # the disk is the commits' for most of the time.
 REORGANISE_SECONDS = 2.0
 
+# --- asyncio ---
+
+# Threads of a store object that make its calls: so many commits meet in one group of the journal.
+# Half of them may wait for room in a queue.
+AIO_THREADS = 32
+
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS

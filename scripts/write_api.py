@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "api.md"
-MODULES = ("quire", "quire.coordination")
+MODULES = ("quire", "quire.aio", "quire.coordination")
 FIRST = ("open", "connect", "serve", "dump", "Store", "Transaction", "Message", "Messages")
 LINE = 88  # characters of a signature
 HEAD = """# API reference
@@ -124,6 +124,7 @@ def signature(name: str, function: Callable[..., Any]) -> str:
     parameters = [each for each in found.parameters.values() if each.name not in ("self", "cls")]
     words = list(written(parameters))
     returns = f" -> {found.return_annotation}" if isinstance(found.return_annotation, str) else ""
+    name = f"async {name}" if inspect.iscoroutinefunction(function) else name
     line = f"{name}({', '.join(words)}){returns}"
     if len(line) <= LINE:
         return line

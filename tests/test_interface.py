@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import engine, errors, remote
+from quire import aio, engine, errors, remote
 
 INTERFACES: list[type] = [quire.Store, quire.Transaction]
 IMPLEMENTATIONS: dict[type, list[type]] = {
@@ -100,6 +100,23 @@ def test_an_implementation_has_the_interface(kind: type, made: type) -> None:
         plain = [p for p in expected if p.kind is p.POSITIONAL_OR_KEYWORD]
         given = list(inspect.signature(found).parameters.values())[: len(plain)]
         assert [(p.name, p.default) for p in given] == [(p.name, p.default) for p in plain], name
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"), [(quire.Store, aio.AsyncStore), (quire.Transaction, aio.AsyncTransaction)]
+)
+def test_the_api_for_asyncio_is_the_interface(kind: type, made: type) -> None:
+    """Each method is a coroutine with the same arguments and text, but for what begins a block."""
+    assert members(kind).keys() - {"when_ready"} == members(made).keys()
+    for name, value in members(made).items():
+        expected = members(kind)[name]
+        assert inspect.getdoc(value) == inspect.getdoc(expected), name
+        if inspect.isfunction(expected):
+            assert inspect.iscoroutinefunction(value) == (name != "transaction"), name
+            given, wanted = (inspect.signature(each).parameters for each in (value, expected))
+            assert {n: p.default for n, p in given.items()} == {
+                n: p.default for n, p in wanted.items()
+            }, name
 
 
 def test_the_tree_of_errors_is_all_there() -> None:

@@ -1,4 +1,4 @@
-"""Stores for the tests of sharing: embedded, and joined over the socket of an owner."""
+"""Stores for the tests of sharing: embedded and joined, also through the API for asyncio."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote import ElectedStore, RemoteStore
 from quire.store import Store as Interface
+from tests.aio.behind_loop import behind_loop
 from tests.remote.children import join
 
 AnyStore = Interface
@@ -41,6 +42,24 @@ def elected(owner: Store) -> Iterator[ElectedStore]:
     """The same store, joined by a store object that would live on."""
     with open_store(owner.path) as store:
         assert isinstance(store, ElectedStore)
+        yield store
+
+
+@pytest.fixture
+def async_owner(store_path: str) -> Iterator[AnyStore]:
+    """A store that this process owns, through the API for asyncio."""
+    with behind_loop(store_path, segment_bytes=SEGMENT_BYTES, data_files=2) as store:
+        yield store
+        with suppress(StoreClosed):
+            report = store.verify()
+            assert report.ok, report.findings
+
+
+@pytest.fixture
+def async_joined(owner: Store) -> Iterator[AnyStore]:
+    """A joined store, through the API for asyncio."""
+    with behind_loop(owner.path) as store:
+        assert store.role == "joined"
         yield store
 
 

@@ -236,3 +236,16 @@ def test_a_source_is_told_once(owner: Store) -> None:
         assert answer.header["result"] is False
         channel.cut()
         store.connection.give_back(channel)
+
+
+@pytest.mark.promise(13)
+def test_what_is_no_source(joined: RemoteStore, owner: Store) -> None:
+    """Is answered as one that is not there, or not at all; the connection goes on."""
+    channel = joined.connection.borrow()
+    for name in (b"", b"x" * 5000, b"a/b/c", b"\xff\xfe", b"..", b"\x00"):
+        channel.tell([HEAD.pack(len(name), AWAIT) + name])
+    frames = [bytes(channel.next_frame()) for _ in range(5)]
+    assert {frame[HEAD.size :] for frame in frames} == {b"", b"x" * 5000, b"a/b/c", b"..", b"\x00"}
+    [answer] = channel.request({"op": "failed", "arguments": {}})
+    assert answer.header["result"] is False
+    joined.connection.give_back(channel)

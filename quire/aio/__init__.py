@@ -1,0 +1,20 @@
+"""Quire for asyncio: the same store, owned or joined, with coroutines for methods.
+
+    async with quire.aio.open("orders.quire") as store:
+        async with store.transaction() as txn:
+            order = await txn.get("orders", timeout=60.0)
+
+What a call does, takes and raises is told by `Store` and `Transaction`. Calls run in a few threads
+of the store object. A get that waits has none: any number of tasks may wait, and messages go to
+those of a source in the order in which they came.
+
+A call that is cancelled has had no effect, or is finished first: CancelledError comes once its
+effect is there, so `txn.state` tells whether a commit took place. A get that is cancelled has taken
+nothing. A transaction's `async with` block that is cancelled is rolled back.
+"""
+
+from .opening import open
+from .store import AsyncStore
+from .transaction import AsyncTransaction
+
+__all__ = ["AsyncStore", "AsyncTransaction", "open"]

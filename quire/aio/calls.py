@@ -1,0 +1,72 @@
+"""Coroutines made of an interface's methods, with their arguments and their texts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """What has such coroutines."""
+
+    async def _call(self, call: Callable[[Any], R]) -> R:
+        """What the call of the object behind this one returns, made in a thread."""
+
+
+def in_thread(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, R]]:
+    """The method as a coroutine."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        made: R = await self._call(lambda inner: getattr(inner, name)(*args, **kwargs))
+        return made
+
+    return call
+
+
+class Entered(Protocol):
+    """What an `async with` block is about."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+E = TypeVar("E", bound=Entered)
+
+
+class Beginning(Generic[E]):
+    """What can be awaited, and used in an `async with` block, once."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, E]]) -> None:
+        self._begin = begin
+        self._entered: E | None = None
+
+    def __await__(self) -> Generator[Any, Any, E]:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> E:
+        self._entered = entered = await self._begin()
+        return await entered.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._entered is not None
+        await self._entered.__aexit__(kind, error, traceback)

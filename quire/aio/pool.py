@@ -1,0 +1,63 @@
+"""The threads that make a store object's calls.
+
+- AP1: a call that is cancelled before a thread has begun it is never made. One that was begun is
+  waited for, whatever is cancelled: nothing goes on behind its caller's back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from quire.errors import QuireError
+from quire.limits import AIO_THREADS
+
+R = TypeVar("R")
+
+
+class Pool:
+    """See the module. For one event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(AIO_THREADS, "quire-aio")
+
+    async def run(
+        self,
+        call: Callable[[], R],
+        undo: Callable[[R], object] | None = None,
+        *,
+        surely: bool = False,
+    ) -> R:
+        """What the call returns, or raises.
+
+        If its caller is cancelled and it has succeeded, `undo` is called with what it returned,
+        as nobody gets that. `surely`: it is made even if that caller is cancelled before.
+        """
+        try:
+            job = self._threads.submit(call)
+        except RuntimeError:  # after `close`: it says so at once, and lets go of what it has
+            return call()
+        ended = asyncio.wrap_future(job)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:
+                if not surely and job.cancel():
+                    raise
+                cancelled = error
+        if cancelled is None:
+            return ended.result()
+        failure = ended.exception()
+        if failure is None and undo is not None:
+            with suppress(QuireError):  # the transaction is rolled back: it is undone
+                await self.run(partial(undo, ended.result()), surely=True)
+        raise cancelled from failure
+
+    def close(self) -> None:
+        """The store object is closed. Calls that were asked for are made still."""
+        self._threads.shutdown(wait=False)

@@ -1,0 +1,125 @@
+"""A store whose methods are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from quire.documented import documented_by
+from quire.limits import AIO_THREADS
+from quire.store import Store
+
+from .calls import Beginning, in_thread
+from .lines import Lines
+from .pool import Pool
+from .transaction import AsyncTransaction
+
+R = TypeVar("R")
+
+
+@documented_by(Store)
+class AsyncStore:
+    """`Store` for asyncio. Made by `quire.aio.open`, and used in the event loop where it was made.
+
+    As an `async with` block it is closed at the end.
+    """
+
+    def __init__(self, inner: Store, pool: Pool) -> None:
+        self._inner = inner
+        self._pool = pool
+        self._lines = Lines(inner, pool)
+        self._room = asyncio.Semaphore(AIO_THREADS // 2)
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncStore {self.path}, {self.role}>"
+
+    @property
+    def role(self) -> str:
+        """ "owner" where this process owns the store, "joined" where another one does."""
+        return self._inner.role
+
+    @property
+    def path(self) -> str:
+        """The store's directory."""
+        return self._inner.path
+
+    @property
+    def store_id(self) -> int:
+        """A number of 64 bits, drawn when the store was made."""
+        return self._inner.store_id
+
+    async def failed(self) -> bool:
+        return await self._call(lambda inner: inner.failed)
+
+    create_queue = in_thread(Store.create_queue)
+    create_queues = in_thread(Store.create_queues)
+    catalog = in_thread(Store.catalog)
+    drop_queue = in_thread(Store.drop_queue)
+    queues = in_thread(Store.queues)
+    queue = in_thread(Store.queue)
+    positions = in_thread(Store.positions)
+    records = in_thread(Store.records)
+    subscribe = in_thread(Store.subscribe)
+    subscribe_many = in_thread(Store.subscribe_many)
+    unsubscribe = in_thread(Store.unsubscribe)
+    subscriptions = in_thread(Store.subscriptions)
+
+    def transaction(
+        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+    ) -> Beginning[AsyncTransaction]:
+        return Beginning(partial(self._begin, timeout, large, owner))
+
+    async def _begin(
+        self, timeout: float | None, large: bool, owner: str | None
+    ) -> AsyncTransaction:
+        begin = partial(self._inner.transaction, timeout, large, owner)
+        if self.role == "owner":  # who waits for nobody
+            inner = begin()
+        else:
+            inner = await self._pool.run(begin, lambda inner: inner.rollback())
+        return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
+
+    transactions = in_thread(Store.transactions)
+    transaction_info = in_thread(Store.transaction_info)
+    abort = in_thread(Store.abort)
+    recover = in_thread(Store.recover)
+    commit_prepared = in_thread(Store.commit_prepared)
+    rollback_prepared = in_thread(Store.rollback_prepared)
+    put = in_thread(Store.put)
+    browse = in_thread(Store.browse)
+    ledger = in_thread(Store.ledger)
+    ledger_many = in_thread(Store.ledger_many)
+    lease = in_thread(Store.lease)
+    lease_many = in_thread(Store.lease_many)
+    renew = in_thread(Store.renew)
+    release = in_thread(Store.release)
+    checkpoint = in_thread(Store.checkpoint)
+    status = in_thread(Store.status)
+    verify = in_thread(Store.verify)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._pool.run(self._inner.close, surely=True)
+        finally:
+            self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _call(self, call: Callable[[Any], R]) -> R:
+        return await self._pool.run(partial(call, self._inner))

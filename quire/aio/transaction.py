@@ -1,0 +1,168 @@
+"""A transaction whose methods are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from quire.arguments import check_max_messages, check_source, check_timeout
+from quire.documented import documented_by
+from quire.errors import QueueFull
+from quire.message import Message, Messages
+from quire.transaction import Transaction
+
+from .calls import in_thread
+from .lines import Lines
+from .pool import Pool
+
+R = TypeVar("R")
+
+
+@documented_by(Transaction)
+class AsyncTransaction:
+    """`Transaction` for asyncio. Made by `AsyncStore.transaction`; its calls are made in turn.
+
+    As an `async with` block it commits at the end, and rolls back on an exception, and when it is
+    cancelled. Get, get_many and get_arrow that wait take no thread; what one that is cancelled was
+    about to take is there for others.
+    """
+
+    def __init__(
+        self,
+        inner: Transaction,
+        pool: Pool,
+        lines: Lines,
+        room: asyncio.Semaphore,
+        lifetime: float | None,
+    ) -> None:
+        self._inner = inner
+        self._pool = pool
+        self._lines = lines
+        self._room = room  # for commits that wait in a thread
+        self._loop = asyncio.get_running_loop()
+        self._deadline = None if lifetime is None else self._loop.time() + lifetime
+        self._turn = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<AsyncTransaction {self.id}, {self.state}>"
+
+    @property
+    def id(self) -> int:
+        """Its number. That of a joined store's is the client's own, not the owner's."""
+        return self._inner.id
+
+    @property
+    def state(self) -> str:
+        """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
+        return self._inner.state
+
+    put = in_thread(Transaction.put)
+    put_many = in_thread(Transaction.put_many)
+    put_block = in_thread(Transaction.put_block)
+    adopt = in_thread(Transaction.adopt)
+
+    async def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        return await self._get(source, timeout, lambda inner: inner.get(source))
+
+    async def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float = 0.0
+    ) -> Messages:
+        limit = check_max_messages(max_messages)
+        found = await self._get(
+            source, timeout, lambda inner: inner.get_many(source, limit) or None
+        )
+        return Messages(check_source(source).partition("/")[0]) if found is None else found
+
+    async def get_arrow(
+        self, source: str, max_messages: int = 65536, timeout: float = 0.0
+    ) -> pa.RecordBatch:
+        limit = check_max_messages(max_messages)
+
+        def take(inner: Transaction) -> pa.RecordBatch | None:
+            batch = inner.get_arrow(source, limit)
+            return batch if batch.num_rows else None
+
+        found = await self._get(source, timeout, take)
+        if found is None:
+            return Messages(check_source(source).partition("/")[0]).to_arrow()
+        return found
+
+    unget = in_thread(Transaction.unget)
+    read_to = in_thread(Transaction.read_to)
+    read_to_many = in_thread(Transaction.read_to_many)
+    record = in_thread(Transaction.record)
+
+    async def commit(self, timeout: float | None = None) -> None:
+        await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
+
+    async def rollback(self) -> None:
+        await self._call(lambda inner: inner.rollback(), surely=True)
+
+    async def prepare(self, xid: str, timeout: float | None = None) -> None:
+        await self._end(lambda inner, seconds: inner.prepare(xid, seconds), timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None and self.state == "open":
+            try:
+                await self.commit()
+            except BaseException:
+                await self.rollback()
+                raise
+            return
+        # It is rolled back, or tells who has done that; what is prepared is left to its decision.
+        await self._call(lambda inner: inner.__exit__(kind, error, None), surely=True)
+
+    async def _get(
+        self, source: str, timeout: float, take: Callable[[Transaction], R | None]
+    ) -> R | None:
+        async def look() -> R | None:
+            return await self._call(take, self._give_back)
+
+        seconds = check_timeout(timeout)
+        if not seconds or self.state != "open":
+            return await look()
+        return await self._lines.take(check_source(source), seconds, look, self._is_over)
+
+    def _give_back(self, taken: object) -> None:
+        if taken is not None:
+            self._inner.unget()
+
+    def _is_over(self) -> bool:
+        """Whether a get will raise, as far as is known here."""
+        late = self._deadline is not None and self._loop.time() > self._deadline
+        return late or self.state != "open"
+
+    async def _end(
+        self, end: Callable[[Transaction, float | None], None], timeout: float | None
+    ) -> None:
+        """Commit or prepare; one that waits for room leaves threads for those who make it."""
+        try:
+            await self._call(lambda inner: end(inner, 0.0))
+        except QueueFull:
+            if timeout == 0.0:
+                raise
+            async with self._room:
+                await self._call(lambda inner: end(inner, timeout))
+
+    async def _call(
+        self,
+        call: Callable[[Any], R],
+        undo: Callable[[R], object] | None = None,
+        *,
+        surely: bool = False,
+    ) -> R:
+        async with self._turn:
+            return await self._pool.run(partial(call, self._inner), undo, surely=surely)

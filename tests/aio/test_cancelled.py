@@ -1,0 +1,314 @@
+"""Calls that are cancelled: a get has taken nothing, a commit's outcome stands."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import quire.aio
+from quire.aio import AsyncStore, AsyncTransaction
+from quire.aio.pool import Pool
+from quire.errors import QueueFull
+from quire.limits import AIO_THREADS, MESSAGE_OVERHEAD_BYTES
+from tests.aio.test_waiting import SECONDS, SEGMENT_BYTES, in_line, opened, take
+
+CAPACITY = 10_000
+
+
+@pytest.fixture(params=["owner", "joined"])
+def role(request: pytest.FixtureRequest) -> str:
+    """How a store is had."""
+    value: str = request.param
+    return value
+
+
+class Gate:
+    """Calls of a method wait in their thread until it is open."""
+
+    def __init__(self, target: object, method: str) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+        self._inner = getattr(target, method)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._inner(*args, **kwargs)
+        self.entered.set()
+        assert self.open.wait(SECONDS)
+        return result
+
+
+class Gated:
+    """An object, but for one method."""
+
+    def __init__(self, target: object, method: str) -> None:
+        self.gate = Gate(target, method)
+        self._target = target
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        return self.gate if name == self._method else getattr(self._target, name)
+
+
+def gated(txn: AsyncTransaction, method: str) -> Gate:
+    """Have the transaction's calls of the method end only when the gate is opened."""
+    found = Gated(txn._inner, method)
+    txn._inner = found
+    return found.gate
+
+
+async def left(store: AsyncStore, queue: str = "work") -> list[bytes]:
+    """What can be got there."""
+    async with store.transaction() as txn:
+        found = (await txn.get_many(queue)).payloads()
+        await txn.rollback()
+    return found
+
+
+def test_a_get_that_waits(store_path: str, role: str) -> None:
+    """Cancelled it has taken nothing, and the next in line gets the message."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            first, second = (asyncio.create_task(take(store, "work")) for _ in range(2))
+            await in_line(store, "work", 2)
+            first.cancel()
+            await store.put("work", b"x")
+            assert await second == b"x"
+            assert first.cancelled()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("method", ["get", "get_many", "get_arrow"])
+def test_a_get_that_has_just_taken_something(store_path: str, role: str, method: str) -> None:
+    """It is given back, in a transaction that goes on: its commit does not count it as read."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            for payload in (b"1", b"2", b"3"):
+                await store.put("work", payload)
+            async with store.transaction() as txn:
+                kept = await txn.get("work")
+                gate = gated(txn, method)
+                task = asyncio.create_task(getattr(txn, method)("work"))
+                await asyncio.to_thread(gate.entered.wait, SECONDS)
+                task.cancel()
+                await asyncio.sleep(0)
+                task.cancel()
+                gate.open.set()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert kept is not None
+                assert await left(store) == [b"2", b"3"]
+            assert await left(store) == [b"2", b"3"]
+            async with store.transaction() as txn:
+                message = await txn.get("work")
+                assert message is not None
+                assert (message.payload, message.delivery_count) == (b"2", 3)  # `left` had it
+
+    asyncio.run(main())
+
+
+def test_a_get_with_a_time_limit_of_asyncio(store_path: str, role: str) -> None:
+    """As with its own: it takes nothing once the time is over, and the transaction goes on."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            async with store.transaction() as txn:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(txn.get("work", SECONDS), 0.1)
+                await txn.put("work", b"x")
+            assert await left(store) == [b"x"]
+
+    asyncio.run(main())
+
+
+def test_a_commit(store_path: str, role: str) -> None:
+    """It is waited for: CancelledError comes when the outcome is there, and the state tells it."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            txn = await store.transaction()
+            await txn.put("work", b"x")
+            gate = gated(txn, "commit")
+            task = asyncio.create_task(txn.commit())
+            await asyncio.to_thread(gate.entered.wait, SECONDS)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=0.1)
+            assert not done
+            gate.open.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert txn.state == "committed"
+            assert await left(store) == [b"x"]
+
+    asyncio.run(main())
+
+
+def test_a_block(store_path: str, role: str) -> None:
+    """Its transaction is rolled back."""
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.put("work", b"x")
+            begun: list[AsyncTransaction] = []
+
+            async def work() -> None:
+                async with store.transaction() as txn:
+                    begun.append(txn)
+                    await txn.get("work")
+                    await txn.put("work", b"y")
+                    await txn.get("work", SECONDS)
+
+            task = asyncio.create_task(work())
+            await in_line(store, "work", 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert begun[0].state == "rolled back"
+            assert await left(store) == [b"x"]
+
+    asyncio.run(main())
+
+
+def test_opening(store_path: str) -> None:
+    """A store that nobody gets is closed."""
+
+    async def main() -> None:
+        for delay in (0.0, 0.001, 0.01, 0.1):
+            task = asyncio.ensure_future(quire.aio.open(store_path, segment_bytes=SEGMENT_BYTES))
+            await asyncio.sleep(delay)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await (await task).close()
+            async with quire.aio.open(store_path, share=False) as store:
+                assert store.role == "owner"
+
+    asyncio.run(main())
+
+
+def test_a_call_that_no_thread_has_begun() -> None:
+    """It is never made, unless it is one that ends something."""
+
+    async def main() -> None:
+        pool, gate, made = Pool(), threading.Event(), list[str]()
+        held = [asyncio.create_task(pool.run(gate.wait)) for _ in range(AIO_THREADS)]
+        await asyncio.sleep(0)
+        call = asyncio.create_task(pool.run(lambda: made.append("call")))
+        end = asyncio.create_task(pool.run(lambda: made.append("end"), surely=True))
+        await asyncio.sleep(0)
+        call.cancel()
+        end.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await end
+        await asyncio.gather(*held)
+        assert made == ["end"]
+        pool.close()
+
+    asyncio.run(main())
+
+
+def test_commits_that_wait_for_room(store_path: str) -> None:
+    """However many they are, there are threads for the calls that make room."""
+
+    async def main() -> None:
+        async with quire.aio.open(store_path, segment_bytes=SEGMENT_BYTES) as store:
+            names = [f"q{n}" for n in range(AIO_THREADS + 2)]
+            commits, others = [], []
+            for name in names:
+                await store.create_queue(name, kind="work", capacity=CAPACITY)
+                await store.put(name, b"x" * 3000)
+                first, second = await store.transaction(), await store.transaction()
+                await first.put(name, b"1")
+                await second.put(name, b"2")
+                free = CAPACITY - (await store.queue(name)).used_bytes
+                await second.put(name, b"x" * (free - MESSAGE_OVERHEAD_BYTES))
+                with pytest.raises(QueueFull):
+                    await first.commit(0.0)
+                commits.append(asyncio.create_task(first.commit(SECONDS)))
+                others.append(second)
+            await asyncio.sleep(0.1)
+            async with asyncio.timeout(SECONDS / 2):
+                await asyncio.gather(*(txn.rollback() for txn in others))
+                await asyncio.gather(*commits)
+            assert [(await store.queue(name)).messages for name in names] == [2] * len(names)
+
+    asyncio.run(main())
+
+
+@pytest.mark.fuzz
+def test_cancelled_at_any_moment(
+    store_path: str, role: str, rng: random.Random, rounds: int
+) -> None:
+    """Consumers that are cancelled at random lose nothing and get nothing twice."""
+
+    count = 20 * rounds
+
+    async def main() -> None:
+        async with opened(store_path, role) as store:
+            await store.create_queue("work", kind="work")
+            await store.create_queue("done", kind="work")
+            committed: Counter[bytes] = Counter()
+
+            async def consume() -> None:
+                while True:
+                    txn = await store.transaction()
+                    got: list[bytes] = []
+                    try:
+                        for _ in range(rng.randrange(1, 4)):
+                            limit = rng.choice([0.0005, 0.002, 0.01, 1.0])
+                            with suppress(TimeoutError):
+                                async with asyncio.timeout(limit):
+                                    if rng.random() < 0.5:
+                                        message = await txn.get("work", timeout=0.5)
+                                        got += [] if message is None else [message.payload]
+                                    else:
+                                        got += (await txn.get_many("work", 3, 0.5)).payloads()
+                        await txn.put_many("done", got)
+                        await txn.commit()
+                    finally:
+                        if txn.state == "committed":
+                            committed.update(got)
+                        else:
+                            await txn.rollback()
+
+            async def disturb(tasks: list[asyncio.Task[None]]) -> None:
+                while True:
+                    await asyncio.sleep(rng.random() * 0.01)
+                    n = rng.randrange(len(tasks))
+                    tasks[n].cancel()
+                    with suppress(asyncio.CancelledError):
+                        await tasks[n]
+                    tasks[n] = asyncio.create_task(consume())
+
+            tasks = [asyncio.create_task(consume()) for _ in range(8)]
+            trouble = asyncio.create_task(disturb(tasks))
+            for n in range(count):
+                await store.put("work", b"%d" % n)
+            async with asyncio.timeout(SECONDS):
+                while sum(committed.values()) < count:
+                    await asyncio.sleep(0.01)
+            for task in (trouble, *tasks):
+                task.cancel()
+            await asyncio.gather(trouble, *tasks, return_exceptions=True)
+            expected = Counter(b"%d" % n for n in range(count))
+            assert committed == expected
+            assert Counter(await left(store, "done")) == expected
+            assert await left(store) == []
+            assert await store.transactions() == []
+
+    asyncio.run(main())
