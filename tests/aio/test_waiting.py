@@ -254,7 +254,7 @@ def test_a_transaction_whose_time_is_over_while_it_waits(store_path: str, role: 
 
 
 def test_the_owner_dies_while_tasks_wait(store_path: str) -> None:
-    """They are told, as soon as it is gone."""
+    """They are told, as soon as it is gone; new transactions wait at the next owner."""
     owner = Child(
         "import sys, quire\n"
         "with quire.open(sys.argv[1], segment_bytes=4 << 20) as store:\n"
@@ -275,6 +275,10 @@ def test_the_owner_dies_while_tasks_wait(store_path: str) -> None:
                 await asyncio.to_thread(owner.kill)
                 for ended in await asyncio.gather(*tasks, return_exceptions=True):
                     assert isinstance(ended, ConnectionLost)
+                waiting = asyncio.create_task(take(store, "work"))
+                await in_line(store, "work", 1)
+                await store.put("work", b"at the next owner")
+                assert await waiting == b"at the next owner"
 
         asyncio.run(main())
     finally:

@@ -9,7 +9,6 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
-from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.protocol import AWAIT, HEAD, READY
 from tests.remote.conftest import AnyStore
@@ -220,22 +219,19 @@ def test_nothing_to_give_back(store: AnyStore, work: str) -> None:
     assert store.queue(work).messages == 1
 
 
-def test_a_source_is_told_once(owner: Store) -> None:
+def test_a_source_is_told_once(joined: RemoteStore, owner: Store) -> None:
     """However often a client asks, and however much comes: so little waits for one that is slow."""
     owner.create_queue("work", kind="work")
-    with open_store(owner.path) as store:
-        assert isinstance(store, RemoteStore)
-        channel = store.connection.borrow()
-        for _ in range(5):
-            channel.tell([HEAD.pack(4, AWAIT) + b"work"])
-        channel.request({"op": "status", "arguments": {}})  # they are there
-        for _ in range(100):
-            owner.put("work", b"1")
-        assert bytes(channel.next_frame()) == HEAD.pack(4, READY) + b"work"
-        [answer] = channel.request({"op": "failed", "arguments": {}})
-        assert answer.header["result"] is False
-        channel.cut()
-        store.connection.give_back(channel)
+    channel = joined.connection.borrow()
+    for _ in range(5):
+        channel.tell([HEAD.pack(4, AWAIT) + b"work"])
+    channel.request({"op": "failed", "arguments": {}})  # they are there
+    for _ in range(100):
+        owner.put("work", b"1")
+    assert bytes(channel.next_frame()) == HEAD.pack(4, READY) + b"work"
+    [answer] = channel.request({"op": "failed", "arguments": {}})
+    assert answer.header["result"] is False
+    joined.connection.give_back(channel)
 
 
 @pytest.mark.promise(13)
