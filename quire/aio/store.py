@@ -39,7 +39,10 @@ class AsyncStore:
 
     @property
     def role(self) -> str:
-        """ "owner" where this process owns the store, "joined" where another one does."""
+        """ "owner" where this process owns the store, "joined" where another one does.
+
+        It becomes "owner" where this process takes over.
+        """
         return self._inner.role
 
     @property

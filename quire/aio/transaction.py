@@ -30,6 +30,10 @@ class AsyncTransaction:
     As an `async with` block it commits at the end, and rolls back on an exception, and when it is
     cancelled. Get, get_many and get_arrow that wait take no thread; what one that is cancelled was
     about to take is there for others.
+
+    In a joined store a transaction that waits before it has done anything is not begun at the owner
+    until there is something to get, and needs no connection meanwhile. One that is aborted there
+    while it waits is told so when the waiting ends.
     """
 
     def __init__(
