@@ -166,6 +166,7 @@ class StoreServer:
         for _ in range(self._workers):
             self._jobs.put(None)
         self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
+        _servers.discard(self)  # a child that is forked later must not close these numbers
         self._events.close()
         os.close(self._stop)
         if self._socket_path is not None:

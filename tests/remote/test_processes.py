@@ -339,6 +339,29 @@ def test_a_fork_while_the_server_starts(store_path: str) -> None:
         assert process.wait() == 0
 
 
+FORKING_AFTER_THE_END = """
+import os, sys
+from quire.opening import open
+store = open(sys.argv[1])
+store.share(store._env).wait_started()
+store.close()
+own = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]  # with the numbers that are free
+child = os.fork()
+if child == 0:
+    for number in own:
+        os.fstat(number)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_fork_after_the_server_ended(store_path: str) -> None:
+    """The child closes no file that has got the number of one that was the server's."""
+    with child(FORKING_AFTER_THE_END, store_path) as process:
+        assert process.line() == "7"
+        assert process.wait() == 0
+
+
 LEAVING = """
 import os, sys, time
 from quire.opening import open
