@@ -29,12 +29,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import (
     Bytes,
-    QueueKind,
     Start,
     check_keys,
     check_names,
@@ -64,12 +62,12 @@ from quire.info import (
 )
 from quire.limits import (
     CANDIDATE_PAUSE_SECONDS,
-    DEFAULT_CAPACITY_BYTES,
     DEFAULT_LEASE_SECONDS,
     HAND_OVER_SECONDS,
     JOIN_POLL_SECONDS,
 )
 from quire.message import Messages
+from quire.single_calls import SingleCalls
 from quire.store import Status, Store
 from quire.transaction import Transaction
 
@@ -86,7 +84,7 @@ _LOST: Final = (ConnectionLost, StoreClosed)
 
 
 @documented_by(Store)
-class ElectedStore:
+class ElectedStore(SingleCalls):
     """A joined store that finds the next owner when its owner ends, or becomes the owner itself.
 
     Thread-safe. `close` lets go of the store, whichever way it is held.
@@ -110,17 +108,6 @@ class ElectedStore:
         )
         self._watch.start()
 
-    def __enter__(self) -> ElectedStore:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<ElectedStore {self.path}, {self.role}>"
 
@@ -141,18 +128,6 @@ class ElectedStore:
 
     # Queues and subscriptions
 
-    def create_queue(
-        self,
-        name: str,
-        kind: QueueKind = "topic",
-        capacity: int = DEFAULT_CAPACITY_BYTES,
-        max_messages: int | None = None,
-        data_file: int | None = None,
-    ) -> QueueInfo:
-        return self._call(
-            lambda store: store.create_queue(name, kind, capacity, max_messages, data_file)
-        )
-
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         given = [queue._asdict() for queue in check_queues(queues)]
         return self._call(lambda store: store.create_queues(given))
@@ -167,19 +142,11 @@ class ElectedStore:
         given = None if names is None else check_names(names)
         return self._look(lambda store: store.queues(given))
 
-    def queue(self, name: str) -> QueueInfo:
-        return self._look(lambda store: store.queue(name))
-
     def positions(self, name: str) -> tuple[int, int]:
         return self._look(lambda store: store.positions(name))
 
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         return self._look(lambda store: store.records(name, start, limit))
-
-    def subscribe(
-        self, queue: str, subscription: str, start: Start = "earliest"
-    ) -> SubscriptionInfo:
-        return self._look(lambda store: store.subscribe(queue, subscription, start))
 
     def subscribe_many(
         self, subscription: str, starts: Mapping[str, Start]
@@ -236,9 +203,6 @@ class ElectedStore:
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         return self._look(lambda store: store.browse(source, start, max_messages))
 
-    def ledger(self, key: str) -> int | None:
-        return self._look(lambda store: store.ledger(key))
-
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._look(lambda store: store.when_ready(source, callback))
 
@@ -247,16 +211,6 @@ class ElectedStore:
         return self._look(lambda store: store.ledger_many(given))
 
     # Leases
-
-    def lease(
-        self,
-        queue: str,
-        start: int,
-        end: int,
-        seconds: float = DEFAULT_LEASE_SECONDS,
-        gaps: bool = False,
-    ) -> Lease:
-        return self._look(lambda store: store.lease(queue, start, end, seconds, gaps))
 
     def lease_many(
         self,

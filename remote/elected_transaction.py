@@ -24,8 +24,6 @@ from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-import pyarrow as pa
-
 from quire.arguments import Bytes, check_key, check_version
 from quire.documented import documented_by
 from quire.errors import (
@@ -40,6 +38,7 @@ from quire.errors import (
 from quire.info import PreparedInfo, TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
+from quire.single_calls import TransactionCalls
 from quire.transaction import Payloads, Transaction
 
 from .client import RemoteStore
@@ -83,7 +82,7 @@ class Succession(Protocol):
 
 
 @documented_by(Transaction)
-class ElectedTransaction:
+class ElectedTransaction(TransactionCalls):
     """A transaction that ends with its owner, and says so. Made by `ElectedStore`."""
 
     _outcome: TransactionState | None = None  # where the inner one cannot know it
@@ -97,9 +96,6 @@ class ElectedTransaction:
         self._store = store
         self._joined = joined
         self._inner = transaction
-
-    def __enter__(self) -> ElectedTransaction:
-        return self
 
     def __exit__(
         self,
@@ -173,23 +169,9 @@ class ElectedTransaction:
         except _ENDED as error:
             self._end(error)
 
-    def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
-    ) -> pa.RecordBatch:
-        try:
-            return self._inner.get_arrow(source, max_messages, timeout)
-        except _ENDED as error:
-            self._end(error)
-
     def unget(self) -> None:
         try:
             self._inner.unget()
-        except _ENDED as error:
-            self._end(error)
-
-    def read_to(self, source: str, position: int) -> None:
-        try:
-            self._inner.read_to(source, position)
         except _ENDED as error:
             self._end(error)
 

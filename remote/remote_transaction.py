@@ -29,8 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import pyarrow as pa
-
 from quire.arguments import (
     Bytes,
     check_ends,
@@ -51,6 +49,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
+from quire.single_calls import TransactionCalls
 from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded
@@ -90,7 +89,7 @@ R = TypeVar("R")
 
 
 @documented_by(Transaction)
-class RemoteTransaction:
+class RemoteTransaction(TransactionCalls):
     """A `quire.Transaction`. Made by `RemoteStore`."""
 
     def __init__(
@@ -132,9 +131,6 @@ class RemoteTransaction:
                 source=self,
                 stacklevel=2,
             )
-
-    def __enter__(self) -> RemoteTransaction:
-        return self
 
     def __exit__(
         self,
@@ -216,18 +212,10 @@ class RemoteTransaction:
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer)
 
-    def get_arrow(
-        self, source: str, max_messages: int = 65536, timeout: float = 0.0
-    ) -> pa.RecordBatch:
-        return self.get_many(source, max_messages, timeout).to_arrow()
-
     def unget(self) -> None:
         with self._lock:
             self._check_open()
             self._request("unget", {})
-
-    def read_to(self, source: str, position: int) -> None:
-        self.read_to_many({check_source(source): position})
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         arguments = {"positions": check_ends(positions)}

@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # The longest first. Spark alone has two threads of its own.
 PARTS = {
-    "the engine": ["tests/engine", "-m", "not slow"],
+    "the engine's power failures and faults": ["tests/engine", "-m", "not slow and crash"],
+    "the engine": ["tests/engine", "-m", "not slow and not crash"],
     "Spark": ["tests", "-m", "not slow and spark"],
     "all else": ["tests", "--ignore=tests/engine", "-m", "not slow and not spark"],
 }
