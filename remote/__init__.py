@@ -5,11 +5,12 @@ from .client import RemoteStore
 from .elected_store import ElectedStore
 from .elected_transaction import ElectedTransaction
 from .election import Election, join
-from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess, on_hangup, told_to_end
+from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess
 from .remote_transaction import RemoteTransaction
 from .server import StoreServer
 from .service_manager import READY, STOPPING, notify
 from .shared_store import SharedStore
+from .signals import on_hangup, told_to_end
 
 __all__ = [
     "LOCKED_EXIT_STATUS",

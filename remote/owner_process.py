@@ -7,12 +7,9 @@ started owners stays, and the others end.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from quire.env import Env
@@ -23,46 +20,6 @@ from .limits import LOG_TAIL_BYTES
 LOG_NAME: Final = "serve.log"
 LOCKED_EXIT_STATUS: Final = 75  # of `quire serve`: another process owns the store
 _TO_LOG: Final = 'exec "$@" >>"$0" 2>&1'
-
-
-@contextmanager
-def told_to_end() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, for as long as the block lasts.
-
-    Only the main thread can ask for signals; elsewhere nobody sets it.
-    """
-    event = threading.Event()
-    with ExitStack() as handlers:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                before = signal.signal(number, lambda *_: event.set())
-                handlers.callback(signal.signal, number, before)
-        yield event
-
-
-@contextmanager
-def on_hangup(action: Callable[[], None]) -> Iterator[None]:
-    """SIGHUP lets a thread do something, for as long as the block lasts, instead of ending it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    told, ended = threading.Event(), threading.Event()
-
-    def run() -> None:
-        while told.wait() and not ended.is_set():
-            told.clear()
-            action()
-
-    before = signal.signal(signal.SIGHUP, lambda *_: told.set())
-    thread = threading.Thread(target=run, name="quire-hangup", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
-        ended.set()
-        told.set()
-        thread.join()
 
 
 class OwnerProcess:

@@ -53,6 +53,7 @@ from .limits import (
 from .protocol import Header, Role
 from .served_connection import Gone, Rest, ServedConnection
 from .session import MustWait, ServedStore, Session
+from .signals import SignalFlag
 from .sockets import accepted, file_limit, listen
 from .undecided import Undecided
 from .urls import TcpPlace, place_of, tcp_url, unix_url
@@ -186,7 +187,7 @@ class StoreServer:
         self._events.close()
         os.close(self._stop)
 
-    def wait_until_idle(self, linger: float | None, stop: threading.Event) -> None:
+    def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set."""
         if linger is None:
             stop.wait()
