@@ -49,7 +49,6 @@ demo: $(STAMP) java ## Replay a year of flights through queues and Spark, with a
 test: SEED := $(or $(SEED),1)
 test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
 	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
-	$(if $(ARGS),,$(BIN)/python scripts/test_compiled.py --seed $(SEED))
 
 compiled: $(STAMP) ## Compile the inner modules in place (needs gcc); "make pure" takes them away
 	QUIRE_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --inplace

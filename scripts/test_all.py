@@ -1,7 +1,7 @@
 """Run all tests but the slow ones, in parts, as many at the same time as there are processors.
 
-Each part is a process of pytest. One of the parts after another would leave processors idle for
-most of the time. What a part says is shown when it has ended.
+Each part is a process. One of the parts after another would leave processors idle for most of the
+time. What a part says is shown when it has ended.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PYTEST = ["-m", "pytest", "--durations=10"]
 # The longest first. Spark alone has two threads of its own.
 PARTS = {
-    "the engine's power failures and faults": ["tests/engine", "-m", "not slow and crash"],
-    "the engine": ["tests/engine", "-m", "not slow and not crash"],
-    "Spark": ["tests", "-m", "not slow and spark"],
-    "all else": ["tests", "--ignore=tests/engine", "-m", "not slow and not spark"],
-}
+    "Spark": [*PYTEST, "tests", "-m", "not slow and spark"],
+    "all else": [*PYTEST, "tests", "--ignore=tests/engine", "-m", "not slow and not spark"],
+    "the engine's power failures and faults": [
+        *PYTEST, "tests/engine", "-m", "not slow and crash"
+    ],
+    "the engine": [*PYTEST, "tests/engine", "-m", "not slow and not crash"],
+    "the compiled form": ["scripts/test_compiled.py"],
+}  # fmt: skip
 AT_MOST = 3
 
 
 def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:
     """One part: its exit status, minutes, and what it says."""
-    command = [sys.executable, "-m", "pytest", *arguments, "--seed", seed, "--durations=10"]
+    command = [sys.executable, *arguments, "--seed", seed]
     began = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False

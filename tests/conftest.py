@@ -25,6 +25,7 @@ from quire.testing import TALLY
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
+SLICE = 6
 PROMISES = range(1, 14)
 
 SEED = pytest.StashKey[int]()
@@ -145,6 +146,15 @@ def rounds(pytestconfig: pytest.Config) -> int:
     """How often a crash or fuzz test repeats its experiment."""
     value: int = pytestconfig.getoption("--rounds")
     return value
+
+
+@pytest.fixture(scope="session")
+def spread(rounds: int) -> int:
+    """How many times further apart than in a long run the calls are at which the power fails.
+
+    What every run tries is a slice of what `make crash` tries; the seed says which.
+    """
+    return SLICE if rounds <= DEFAULT_ROUNDS else 1
 
 
 @pytest.fixture

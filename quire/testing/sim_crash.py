@@ -49,7 +49,7 @@ def enumerate_crashes(
     with all of it kept, and with `rounds` seeded mixtures. After each I/O error it sees the machine
     that goes on (where it may work on what it finds, and lose the power), and one that has lost the
     power right then. It raises AssertionError if something acknowledged is missing; a note then
-    tells call, seed and fate. `every` thins the points out.
+    tells call, seed and fate. `every` thins the points out; the seed says which are left.
 
     `resume(env, oracle)` takes up the work on a machine that goes on after an error. It is crashed
     at each of its calls after one error in each kind of call on each kind of file; what the oracle
@@ -60,7 +60,7 @@ def enumerate_crashes(
     workload(env, oracle)
     calls = list(env.calls.log)
     cases = _check_fates(env, oracle, check, rounds, "after the last call")
-    for call in calls[::every]:
+    for call in calls[seed % every :: every]:
         env = new_env(seed)
         env.crash_at = call.number
         oracle = new_oracle()
@@ -72,7 +72,7 @@ def enumerate_crashes(
         if env.crashed:  # perhaps on another thread, so that nothing was raised here
             where = f"seed {seed}, crash in {env.calls.log[call.number - 1]}"
             cases += _check_fates(env, oracle, check, rounds, where)
-    for call in _failing(calls, every):
+    for call in _failing(calls)[seed % every :: every]:
         env, oracle = _failed(workload, new_env(seed), new_oracle(), call)
         goes_on = env.kill()
         with _Noting(f"seed {seed}, error in {call}; the process was killed"):
@@ -120,15 +120,15 @@ def _failed(
     return env, oracle
 
 
-def _failing(calls: list[Call], every: int) -> list[Call]:
+def _failing(calls: list[Call]) -> list[Call]:
     """The calls that leave something uncertain when they fail. The root is not a workload's own."""
-    return [call for call in calls if call.kind in FAILING and call.path != "/"][::every]
+    return [call for call in calls if call.kind in FAILING and call.path != "/"]
 
 
 def _one_of_each(calls: list[Call], seed: int) -> list[Call]:
     """One call of each kind on each kind of file, drawn from the seed."""
     by_kind: dict[tuple[str, str], list[Call]] = {}
-    for call in _failing(calls, 1):
+    for call in _failing(calls):
         name = call.path.rpartition("/")[2]
         by_kind.setdefault((call.kind, name.partition(".")[2] or name), []).append(call)
     random = Random(f"errors {seed}")

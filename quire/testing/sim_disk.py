@@ -15,6 +15,7 @@ import errno
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
 from typing import Literal
 
@@ -279,10 +280,11 @@ def draw_name_outcome(random: Random) -> Outcome:
     return "kept" if random.random() < 0.5 else "lost"
 
 
-def split(path: str) -> list[str]:
+@cache
+def split(path: str) -> tuple[str, ...]:
     """The names on the way to a path; a relative one begins at the root."""
     normal = posixpath.normpath("/" + path)
-    return [name for name in normal.split("/") if name]
+    return tuple(name for name in normal.split("/") if name)
 
 
 def walk(directory: SimDirectory, path: str) -> Iterator[tuple[str, SimInode]]:

@@ -74,24 +74,26 @@ def crash_several(seeds: range, **options: Any) -> None:
 
 @pytest.mark.promise(1, 2, 3)
 @pytest.mark.parametrize("direct", [True, False])
-def test_promise_1_2_3_power_failure_at_every_call(seed: int, rounds: int, direct: bool) -> None:
+def test_promise_1_2_3_power_failure_at_every_call(
+    seed: int, rounds: int, spread: int, direct: bool
+) -> None:
     """What was acknowledged is there, the last transaction whole or not at all, all in order.
 
     Other transactions go on in the midst of checkpoints; every store goes on working afterwards.
     """
-    for n in range(max(1, rounds // 12)):
-        assert crash_everywhere(seed + n, direct=direct, every=4) > 100
+    for n in range(max(1, rounds // 25)):
+        assert crash_everywhere(seed + n, direct=direct, every=2 * spread) > 100
 
 
 @pytest.mark.promise(1, 2, 3)
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("options", [{"data_files": 3}, LARGE_PAGES], ids=str)
 def test_promise_1_2_3_power_failure_with_several_data_files(
-    seed: int, rounds: int, direct: bool, options: dict[str, Any]
+    seed: int, rounds: int, spread: int, direct: bool, options: dict[str, Any]
 ) -> None:
     """The same with queues in several data files, whose writes survive or not on their own."""
     for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, direct=direct, every=4, **options) > 100
+        assert crash_everywhere(seed + n, direct=direct, every=6 * spread, **options) > 25
 
 
 @pytest.mark.promise(1, 2, 11)
@@ -99,7 +101,7 @@ def test_promise_1_2_3_power_failure_with_several_data_files(
     "options", [{"direct": True}, {"direct": False}, {"data_files": 2}], ids=str
 )
 def test_promise_1_2_11_power_failure_after_an_error(
-    seed: int, rounds: int, options: dict[str, Any]
+    seed: int, rounds: int, spread: int, options: dict[str, Any]
 ) -> None:
     """A write or sync failed, and the store was opened again: what it shows then stays (OD3).
 
@@ -107,37 +109,41 @@ def test_promise_1_2_11_power_failure_after_an_error(
     """
     for n in range(max(1, rounds // 25)):
         before = TALLY.uncertain
-        assert crash_everywhere(seed + n, steps=25, every=8, resumed=True, **options) > 200
-        assert TALLY.uncertain > before + 50
+        assert crash_everywhere(seed + n, steps=25, every=8 * spread, resumed=True, **options) > 100
+        assert TALLY.uncertain > before + 25
 
 
 @pytest.mark.promise(1, 2)
-def test_promise_1_2_power_failure_with_checkpoints_in_commits(seed: int, rounds: int) -> None:
+def test_promise_1_2_power_failure_with_checkpoints_in_commits(
+    seed: int, rounds: int, spread: int
+) -> None:
     """The same where commits make checkpoints themselves and segments of the journal come round."""
     for n in range(max(1, rounds // 25)):
         options: dict[str, Any] = {"steps": 100, "checkpoint_bytes": 100_000}
-        assert crash_everywhere(seed + n, every=9, **options) > 100
+        assert crash_everywhere(seed + n, every=9 * spread, **options) > 25
 
 
 def test_power_failure_while_the_data_file_shrinks(
-    seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, rounds: int, spread: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with a data file that grows and is cut again by nearly every checkpoint."""
     monkeypatch.setattr("quire.engine.pages.io_manager.FILE_SLACK_BYTES", 4096)
     for n in range(max(1, rounds // 25)):
-        crash_everywhere(seed + n, every=9, steps=60, grow_bytes=8192)
+        crash_everywhere(seed + n, every=9 * spread, steps=60, grow_bytes=8192)
 
 
-def test_power_failure_on_a_full_disk(seed: int, rounds: int) -> None:
+def test_power_failure_on_a_full_disk(seed: int, rounds: int, spread: int) -> None:
     """The same while the disk is full every now and then."""
     for n in range(max(1, rounds // 25)):
-        crash_everywhere(seed + n, every=5, full=0.15, steps=60)
+        crash_everywhere(seed + n, every=5 * spread, full=0.15, steps=60)
 
 
 @pytest.mark.promise(8)
-def test_promise_8_power_failure_at_every_call_of_recovery(seed: int, rounds: int) -> None:
+def test_promise_8_power_failure_at_every_call_of_recovery(
+    seed: int, rounds: int, spread: int
+) -> None:
     """Recovery may be broken off at any call and be repeated: it ends in the same state."""
-    for n in range(max(1, rounds // 8)):
+    for n in range(max(1, rounds // 12)):
         before, oracle = new_machine(seed + n), Oracle()
         workload = Workload(seed + n, steps=25)
         workload.run(before, open_store(before), oracle)
@@ -154,6 +160,7 @@ def test_promise_8_power_failure_at_every_call_of_recovery(seed: int, rounds: in
             lambda: Oracle(True, oracle.model, None, oracle.ids, oracle.adopted),  # noqa: B023
             seed=seed + n,
             rounds=2,
+            every=(spread + 1) // 2,
             new_env=lambda number: before.crash(seed=number),  # noqa: B023
         )
 
@@ -195,7 +202,7 @@ def test_promise_8_recovery_reads_what_came_after_the_checkpoint(seed: int) -> N
     assert reads[0] == reads[1]
 
 
-def test_creation_is_whole_or_not_there(seed: int) -> None:
+def test_creation_is_whole_or_not_there(seed: int, spread: int) -> None:
     """A crash at each call of a store's creation: the next opening makes it, or finds it empty."""
 
     def create(env: SimEnv, oracle: Oracle) -> None:
@@ -204,8 +211,10 @@ def test_creation_is_whole_or_not_there(seed: int) -> None:
         open_store(env)
         oracle.created = True
 
-    cases = enumerate_crashes(create, check_store, Oracle, seed=seed, rounds=6)
-    assert cases > 100
+    cases = enumerate_crashes(
+        create, check_store, Oracle, seed=seed, rounds=6, every=(spread + 1) // 2
+    )
+    assert cases > 50
 
 
 def run_on_guarded_disk(seed: int, **options: Any) -> None:
@@ -225,7 +234,7 @@ def test_promise_10_pages_in_use_are_not_overwritten(
     """No group of the journal is written over before its segment came round (J4), and no data page
     while a durable record refers to it, also while the file is cut by nearly every checkpoint.
     """
-    for n in range(max(1, rounds // 5)):
+    for n in range(max(1, rounds // 12)):
         run_on_guarded_disk(seed + n, steps=100, **options)
 
 

@@ -353,7 +353,7 @@ def test_a_small_store_shrinks(seed: int, options: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize(("options", "beside"), [({}, 0.0), ({"data_files": 2}, 0.3)], ids=str)
 def test_promise_3_8_power_failure_at_every_call(
-    seed: int, rounds: int, options: dict[str, Any], beside: float
+    seed: int, rounds: int, spread: int, options: dict[str, Any], beside: float
 ) -> None:
     """Z2: whatever the disk keeps of a checkpoint that reorganises, nothing is lost or wrong.
 
@@ -381,10 +381,10 @@ def test_promise_3_8_power_failure_at_every_call(
             lambda: Oracle(True, found.oracle.model.copy(), None, dict(found.oracle.ids)),  # noqa: B023
             seed=seed + n,
             rounds=2,
-            every=1 if not beside else 2,
+            every=(spread + 1) // 2 * (1 if not beside else 2),
             new_env=lambda number: found.env.crash(seed=number, outcome="kept"),  # noqa: B023
         )
-        assert cases > 60
+        assert cases > 30
     assert moved[0] > 20_000
 
 
@@ -533,7 +533,9 @@ def test_mixed_workloads(seed: int, rounds: int, options: dict[str, Any]) -> Non
 
 @pytest.mark.promise(1, 2, 3)
 @pytest.mark.usefixtures("keen")
-def test_promise_1_2_3_power_failure_of_mixed_workloads(seed: int, rounds: int) -> None:
+def test_promise_1_2_3_power_failure_of_mixed_workloads(
+    seed: int, rounds: int, spread: int
+) -> None:
     """The same with crashes at its calls: what was acknowledged is there, whole and in order."""
     for n in range(max(1, rounds // 25)):
         cases = enumerate_crashes(
@@ -542,7 +544,7 @@ def test_promise_1_2_3_power_failure_of_mixed_workloads(seed: int, rounds: int) 
             Oracle,
             seed=seed + n,
             rounds=2,
-            every=7,
+            every=7 * spread,
             resume=gone_on(seed + n, **SMALL),
         )
         assert cases > 100
