@@ -8,9 +8,10 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
 from quire.arguments import (
+    check_changes,
     check_first,
     check_gaps,
     check_keys,
@@ -75,6 +76,7 @@ from quire.info import (
 from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.message import Messages
+from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.store import Store
 from quire.writebuffer import WriteBuffers
@@ -263,6 +265,11 @@ class EmbeddedStore(SingleCalls):
         if given:
             self._definitions.create(given)
         return [state.queue(queue.name).info() for queue in given]
+
+    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        """Change limits and properties of a queue, online and durably."""
+        self._state().queue(name)
+        return self._definitions.alter(name, check_changes(changes)).info()
 
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
@@ -548,7 +555,7 @@ def _context(opened: Opened) -> Context:
         write_buffers=buffers,
         adoptions=adoptions,
         committer=committer,
-        delivery=Delivery(opened.reader),
+        delivery=Delivery(env, opened.reader),
         two_phase=TwoPhase(env, state, committer),
         registry=Registry(),
         transaction_timeout=options.transaction_timeout,

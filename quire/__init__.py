@@ -11,6 +11,7 @@ from quire.errors import (
     KeyHeld,
     OutcomeUnknown,
     PositionLost,
+    QueueDisabled,
     QueueExists,
     QueueFull,
     QueueInUse,
@@ -47,6 +48,7 @@ from quire.info import (
 from quire.message import MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds
 from quire.opening import connect, open, serve
+from quire.properties import QueueChanges, QueueOptions
 from quire.store import Store
 from quire.transaction import Transaction
 
@@ -70,11 +72,14 @@ __all__ = [
     "Piece",
     "PositionLost",
     "PreparedInfo",
+    "QueueChanges",
+    "QueueDisabled",
     "QueueExists",
     "QueueFull",
     "QueueInUse",
     "QueueInfo",
     "QueueNotFound",
+    "QueueOptions",
     "QueueRecord",
     "QuireError",
     "RemoteError",

@@ -11,7 +11,7 @@ import math
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple, TypeGuard, cast
+from typing import Any, Final, Literal, NamedTuple, TypeGuard, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
@@ -21,6 +21,7 @@ from quire.limits import (
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
 )
+from quire.properties import DEFAULT, Properties, check_properties
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
@@ -259,6 +260,11 @@ class NewQueue(NamedTuple):
     capacity: int = DEFAULT_CAPACITY_BYTES
     max_messages: int | None = None
     data_file: int | None = None
+    properties: Properties = DEFAULT
+
+    def to_dict(self) -> dict[str, object]:
+        """As `create_queues` takes it, and a catalog's entry begins: values that JSON can hold."""
+        return {**dict(zip(self._fields[:5], self, strict=False)), **self.properties.to_body()}
 
 
 def check_queues(queues: object, files: int | None = None) -> list[NewQueue]:
@@ -272,15 +278,30 @@ def check_queues(queues: object, files: int | None = None) -> list[NewQueue]:
 
 
 def _new_queue(given: object, files: int | None) -> NewQueue:
-    fields = given if isinstance(given, Mapping) else {"name": given}
-    unknown = [field for field in fields if field not in NewQueue._fields]
+    fields: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {"name": given}
+    options = {name: fields.pop(name) for name in Properties._fields if name in fields}
+    unknown = [field for field in fields if field not in NewQueue._fields[:5]]
     if unknown:
-        known = ", ".join(NewQueue._fields)
+        known = ", ".join((*NewQueue._fields[:5], *Properties._fields))
         raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100} is none of {known}")
+    fields["properties"] = Properties(**check_properties(options)) if options else DEFAULT
     queue = NewQueue(**{"name": "", **fields})
     check_queue(*queue[:4])
     check_file_number(queue.data_file, files)
     return queue
+
+
+def check_changes(changes: object) -> dict[str, Any]:
+    """What `alter_queue` takes besides the name: limits and properties, those that change."""
+    if not isinstance(changes, Mapping):
+        raise InvalidArgument(f"changes {changes!r:.100}: give a mapping of names to values")
+    left = dict(changes)
+    checked: dict[str, Any] = {}
+    if "capacity" in left:
+        checked["capacity"] = check_capacity(left.pop("capacity"))
+    if "max_messages" in left:
+        checked["max_messages"] = check_max_kept(left.pop("max_messages"))
+    return checked | check_properties(left)
 
 
 def check_names(names: object) -> list[str]:

@@ -5,6 +5,7 @@
     ├── QueueNotFound (KeyError)          no queue of that name
     ├── QueueExists                       a queue of that name is there already
     ├── QueueInUse                        transactions hold the queue, or another reader its subscription
+    ├── QueueDisabled                     the queue is stopped for puts, or for gets
     ├── QueueFull                         the queue's capacity does not admit the messages
     ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
     ├── SubscriptionExists                a subscription of that name is there already
@@ -69,6 +70,10 @@ class QueueNotFound(QuireError, KeyError):
 
 class QueueExists(QuireError):
     """A queue of that name is there already."""
+
+
+class QueueDisabled(QuireError):
+    """The queue is stopped for puts, or for gets: `alter_queue` with `puts` or `gets` says so."""
 
 
 class QueueInUse(QuireError):

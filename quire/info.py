@@ -25,6 +25,12 @@ class QueueInfo:
     created_us: int
     data_file: int  # the number of the file that holds its blocks, from 0
     prepared: int = 0  # transactions that are prepared and not decided; T does not count them
+    text: str = ""  # this and what follows: see `QueueOptions`
+    properties: dict[str, Any] = field(default_factory=dict)
+    priority: bool = False
+    default_priority: int = 0
+    puts: bool = True
+    gets: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,12 @@ MAX_SUBSCRIPTIONS = 100_000
 # A queue's or a subscription's entry: a name takes up to 200 bytes, each of its numbers up to 20.
 MAX_CATALOG_ENTRY_BYTES = 1024
 
+# Of a queue's properties: its text and its free words, each. A queue with any of them has a longer
+# entry; in JSON a byte of UTF-8 takes up to six.
+MAX_TEXT_BYTES = 1024
+MAX_PROPERTIES = 100
+MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
+
 # --- transactions ---
 
 # Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes:
@@ -137,7 +143,7 @@ assert DEFAULT_LARGE_LIMIT_MESSAGES <= DEFAULT_WRITE_BUFFER_MESSAGES
 assert BUFFER_STEP_BYTES < DEFAULT_WRITE_BUFFER_BYTES
 assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
-assert MAX_CATALOG_ENTRY_BYTES < GROUP_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---
@@ -253,6 +259,9 @@ RECORD_CACHE_BYTES = 16 << 20  # record pages of all queues: 3,400 of the defaul
 SCAN_AHEAD = 64  # records that a read structure holds
 RECORDS_AT_ONCE = 1024  # that are unpacked together
 INTERVALS_HEAD_SLACK = 64  # dead ones in front of a set, cut off when they are half of it
+INDEXED_AT_ONCE = 65536  # messages whose headers are looked at together
+LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES = 8, 40, 150  # of a position in a selection, measured
+LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon
 BLOCK_CACHE_BYTES = 16 << 20  # verified blocks that single gets take one message after another from

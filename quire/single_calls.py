@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from quire.arguments import (
 )
 from quire.documented import documented_by
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 
 from .store import Store
 from .transaction import Transaction
@@ -37,10 +38,12 @@ class SingleCalls:
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
+        **options: Unpack[QueueOptions],
     ) -> QueueInfo:
         check_queue(name, kind, capacity, max_messages)
-        queue = NewQueue(name, kind, capacity, max_messages, data_file)
-        return self.create_queues([queue._asdict()])[0]
+        properties = Properties(**check_properties(options)) if options else DEFAULT
+        queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
+        return self.create_queues([queue.to_dict()])[0]
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 from quire.arguments import Bytes, QueueKind, Start
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Messages
+from quire.properties import QueueChanges, QueueOptions
 
 from .transaction import Transaction
 
@@ -78,6 +79,7 @@ class Store(Protocol):
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
+        **options: Unpack[QueueOptions],
     ) -> QueueInfo:
         """Make a queue, durably.
 
@@ -86,6 +88,7 @@ class Store(Protocol):
         `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
         16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
         the number of the data file, from 0, that it keeps its blocks in; None: by its name.
+        `options`: its properties, see `QueueOptions`.
 
         Raises QueueExists, InvalidArgument.
         """
@@ -103,6 +106,15 @@ class Store(Protocol):
         """What is defined in the store, by type and number: "queue" and "subscription" entries.
 
         `type`: these only. Raises InvalidArgument.
+        """
+
+    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        """Change limits and properties of a queue, online and durably; as it is then.
+
+        `changes`: `capacity` and `max_messages` as for `create_queue`, and what `QueueOptions`
+        lists; what is not named stays. What the queue holds stays too, also where it is more than
+        a new limit admits. Priorities may be switched while messages wait: all of them are
+        delivered so from then on. Raises QueueNotFound, InvalidArgument.
         """
 
     def drop_queue(self, name: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from quire.arguments import (
+    check_changes,
     check_first,
     check_gaps,
     check_keys,
@@ -64,11 +65,18 @@ CALLS: Final[Mapping[str, Call]] = {
     "create_queues": _call(
         "queues",
         lambda store, a: infos_json(
-            store.create_queues([queue._asdict() for queue in check_queues(a["queues"])])
+            store.create_queues([queue.to_dict() for queue in check_queues(a["queues"])])
         ),
         changes=True,
     ),
     "catalog": _call("type", lambda store, a: infos_json(store.catalog(check_type(a["type"])))),
+    "alter_queue": _call(
+        "name changes",
+        lambda store, a: info_json(
+            store.alter_queue(_queue(a, "name"), **check_changes(a["changes"]))
+        ),
+        changes=True,
+    ),
     "drop_queue": _call("name", lambda store, a: store.drop_queue(_queue(a, "name")), changes=True),
     "queues": _call(
         "names",

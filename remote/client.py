@@ -11,11 +11,12 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
     Start,
+    check_changes,
     check_first,
     check_gaps,
     check_keys,
@@ -51,6 +52,7 @@ from quire.info import (
 )
 from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
+from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.store import Status, Store
 
@@ -112,8 +114,14 @@ class RemoteStore(SingleCalls):
     # Queues and subscriptions
 
     def create_queues(self, queues: Iterable[str | Mapping[str, object]]) -> list[QueueInfo]:
-        given = [queue._asdict() for queue in check_queues(queues)]
+        given = [queue.to_dict() for queue in check_queues(queues)]
         return read_list(QueueInfo, self._call("create_queues", queues=given))
+
+    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        given = check_changes(changes)
+        return read(
+            QueueInfo, self._call("alter_queue", name=check_name(name, "queue"), changes=given)
+        )
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return read_list(CatalogItem, self._call("catalog", type=check_type(type)))

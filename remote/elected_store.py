@@ -29,7 +29,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
@@ -67,6 +67,7 @@ from quire.limits import (
     JOIN_POLL_SECONDS,
 )
 from quire.message import Messages
+from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.store import Status, Store
 from quire.transaction import Transaction
@@ -129,8 +130,11 @@ class ElectedStore(SingleCalls):
     # Queues and subscriptions
 
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
-        given = [queue._asdict() for queue in check_queues(queues)]
+        given = [queue.to_dict() for queue in check_queues(queues)]
         return self._call(lambda store: store.create_queues(given))
+
+    def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
+        return self._call(lambda store: store.alter_queue(name, **changes))
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return self._look(lambda store: store.catalog(type))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from quire.arguments import NewQueue, Start
 from quire.engine.queues.queue import Queue
@@ -19,7 +20,8 @@ from quire.engine.records.durable_state import TOPIC, WORK
 from quire.env import Env
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, SubscriptionExists
 from quire.journal import pack_record, padded_bytes
-from quire.limits import MAX_CATALOG_ENTRY_BYTES
+from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
+from quire.properties import Properties
 
 from .committer import Committer
 
@@ -27,7 +29,7 @@ from .committer import Committer
 class Definition:
     """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
 
-    `undo` takes back what `prepare` did besides looking.
+    `undo` takes back what `prepare` did besides looking. `entry_bytes`: what they take at most.
     """
 
     __slots__ = ("_changes", "_most_bytes", "_prepare", "_state", "_undo", "applied", "record")
@@ -36,7 +38,7 @@ class Definition:
         self,
         state: State,
         most_bytes: int,
-        count: int,
+        entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         undo: Callable[[], None] = lambda: None,
     ) -> None:
@@ -45,7 +47,7 @@ class Definition:
         self._prepare = prepare
         self._undo = undo
         self._changes: list[CatalogChange] = []
-        self.record = bytes(MAX_CATALOG_ENTRY_BYTES * (count + 1))  # it takes less, once it is made
+        self.record = bytes(entry_bytes + MAX_CATALOG_ENTRY_BYTES)  # it takes less, once it is made
         self.applied = False
 
     def place(self) -> None:
@@ -77,12 +79,12 @@ class Definitions:
 
     def _submit(
         self,
-        count: int,
+        entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         undo: Callable[[], None] = lambda: None,
     ) -> None:
         with self._one_at_a_time:
-            change = Definition(self._state, self._most_bytes, count, prepare, undo)
+            change = Definition(self._state, self._most_bytes, entry_bytes, prepare, undo)
             self._committer.sequencer.submit(change)
         self._committer.after_commit()
 
@@ -101,13 +103,33 @@ class Definitions:
                     )
                 names.add(queue.name)
                 built_in = subscription_id if queue.kind == WORK else 0
-                body = {**queue._asdict(), "created_us": now, "subscription_id": built_in}
+                body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
                 changes.append(CatalogChange(QUEUE, queue_id, body))
                 queue_id += 1
                 subscription_id += queue.kind == WORK
             return changes
 
-        self._submit(len(queues), prepare)
+        self._submit(sum(_entry_bytes(queue.properties) for queue in queues), prepare)
+
+    def alter(self, name: str, changes: Mapping[str, Any]) -> Queue:
+        """Change limits and properties of a queue. Raises as `Store.alter_queue`."""
+        state = self._state
+        altered: list[Queue] = []
+
+        def prepare() -> list[CatalogChange]:
+            queue = state.queue(name)
+            config = queue.config
+            properties = {k: v for k, v in changes.items() if k in Properties._fields}
+            body = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+            for field in Properties._fields:
+                body.pop(field, None)
+            body |= {k: v for k, v in changes.items() if k not in properties}
+            body |= config.properties._replace(**properties).to_body()
+            altered.append(queue)
+            return [CatalogChange(QUEUE, queue.queue_id, body)]
+
+        self._submit(MAX_QUEUE_ENTRY_BYTES, prepare)
+        return altered[0]
 
     def drop(self, name: str) -> int:
         """Remove a queue; the id that it had. Raises as `Store.drop_queue`."""
@@ -119,15 +141,16 @@ class Definitions:
             queue = state.queue(name)
             with queue.lock:
                 _check_unused(queue)
-                queue.dropped = True
+                queue.mark_dropped(True)
             marked.append(queue)
             return [CatalogChange(QUEUE, queue.queue_id, None)]
 
         def undo() -> None:
             for queue in marked:
-                queue.dropped = False
+                with queue.lock:
+                    queue.mark_dropped(False)
 
-        self._submit(1, prepare, undo)
+        self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
         return marked[0].queue_id
 
     def subscribe(self, subscription: str, starts: Mapping[str, Start]) -> None:
@@ -159,7 +182,7 @@ class Definitions:
             return changes
 
         with suppress(SubscriptionExists):
-            self._submit(len(starts), prepare)
+            self._submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription. Raises as `Store.unsubscribe`."""
@@ -177,7 +200,13 @@ class Definitions:
             return [CatalogChange(SUBSCRIPTION, subscription_id, None)]
 
         with target.leaving(target.subscription(subscription)):
-            self._submit(1, prepare)
+            self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+
+
+def _entry_bytes(properties: Properties) -> int:
+    """What the entry of a queue takes at most."""
+    is_long = properties.text or properties.properties
+    return MAX_QUEUE_ENTRY_BYTES if is_long else MAX_CATALOG_ENTRY_BYTES
 
 
 def _check_unused(queue: Queue) -> None:

@@ -86,6 +86,9 @@ class QueueState:
     def unsubscribe(self, subscription_id: int) -> None:
         self.durable.unsubscribe(subscription_id)
 
+    def alter(self, config: QueueConfig) -> None:
+        self.durable.config = config
+
     def drop(self) -> None:
         """It is in no list any more."""
 

@@ -32,6 +32,7 @@ from quire.engine.records.durable_state import (
     DurableSubscription,
     Made,
     PageEntry,
+    QueueConfig,
     Ranges,
 )
 from quire.engine.strategies import Strategy
@@ -81,6 +82,7 @@ class Queue:
         )
         self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
+        self.space.limit(config.capacity, config.max_messages, config.properties.puts)
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.log = QueueLog()
@@ -89,6 +91,7 @@ class Queue:
         self.named: dict[str, Subscription] = {}
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
+        self.is_shut = not config.properties.gets  # nothing can be got: dropped, or stopped
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
@@ -102,6 +105,7 @@ class Queue:
 
     def _join(self, durable: DurableSubscription) -> None:
         subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
+        subscription.select(self.config.properties.priority)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
 
     def subscription(self, name: str | None) -> Subscription:
@@ -167,6 +171,7 @@ class Queue:
                     or subscription.removed
                     or subscription.returned.total
                     or subscription.attempts.starts
+                    or subscription.selection is not None
                 ):
                     freed = self._read(read)
                 elif self.durable.read_one(subscription.done, start):
@@ -178,8 +183,8 @@ class Queue:
     def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
         """The blocks that are free by that."""
         subscription = self.subscriptions.get(read[1])
-        if subscription is not None and subscription.returned and read[2] < read[3]:
-            subscription.returned.remove(read[2], read[3])
+        if subscription is not None and read[2] < read[3]:
+            subscription.forget(read[2], read[3])
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
 
@@ -199,9 +204,24 @@ class Queue:
             self.wake()
         self._places.free(freed)
 
+    def alter(self, config: QueueConfig) -> None:
+        properties = config.properties
+        with self.lock:
+            self.durable.config = self.config = config
+            self.space.limit(config.capacity, config.max_messages, properties.puts)
+            self.is_shut = self.dropped or not properties.gets
+            for subscription in self.subscriptions.values():
+                subscription.select(properties.priority)
+            self.wake_all()
+
+    def mark_dropped(self, dropped: bool) -> None:
+        """It is being dropped, or is not after all; called under the lock."""
+        self.dropped = dropped
+        self.is_shut = dropped or not self.config.properties.gets
+
     def drop(self) -> None:
         with self.lock:
-            self.dropped = True
+            self.mark_dropped(True)
             kept = [ref for ref in self.records if self.unreleased(ref)]
             self.records.retire()
             self.wake_all()
@@ -366,7 +386,10 @@ class Queue:
             room = POINTERS_AT_ONCE - len(result)
             if not room:
                 break
-            result += subscription.read_structure.pointers(lo, hi, room)
+            if subscription.selection is None:
+                result += subscription.read_structure.pointers(lo, hi, room)
+            else:  # in no order that would be worth scanning ahead
+                result += self.pointers(lo, hi)[:room]
         return result
 
     def pointers(self, start: int, end: int) -> list[Pointer]:
@@ -401,7 +424,7 @@ class Queue:
         called under the lock: it must not wait, nor use the store.
         """
         with self.lock:
-            if self.dropped or subscription.removed or subscription.has_next(self.end_position):
+            if self.is_shut or subscription.removed or subscription.has_next(self.end_position):
                 return None
             if self._arrived is None:
                 self._arrived = Arrivals(self.lock)
@@ -431,6 +454,7 @@ class Queue:
     def info(self) -> QueueInfo:
         with self.lock:
             space = self.space
+            properties = self.config.properties
             return QueueInfo(
                 name=self.name,
                 kind=self.config.kind,
@@ -446,6 +470,7 @@ class Queue:
                 created_us=self.config.created_us,
                 data_file=self.data_file,
                 prepared=space.prepared,
+                **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 
     def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 
 from quire.engine.strategies import Strategy
-from quire.errors import QueueFull
+from quire.errors import QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, OPEN_BYTES
 
 
@@ -26,9 +26,9 @@ class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
-        "capacity", "live_messages", "max_messages", "name", "open_transactions", "pending_bytes",
-        "pending_messages", "prepared", "prepared_bytes", "prepared_messages", "reserving", "room",
-        "strategy", "used",
+        "capacity", "is_guarded", "live_messages", "max_messages", "name", "open_transactions",
+        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
+        "puts", "reserving", "room", "strategy", "used",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +38,8 @@ class Space:
         self.strategy = strategy
         self.capacity = capacity
         self.max_messages = max_messages
+        self.puts = True
+        self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
         self.live_messages = 0  # committed, not yet read by every subscription
@@ -49,8 +51,18 @@ class Space:
         self.prepared_messages = 0
         self.room: threading.Condition | None = None  # of commits that wait for space
 
+    def limit(self, capacity: int, max_messages: int | None, puts: bool) -> None:
+        """What may be taken is altered; what is taken stays, also where it is more than that."""
+        self.capacity = capacity
+        self.max_messages = max_messages
+        self.puts = puts
+        self.is_guarded = max_messages is not None or not puts
+        self._freed()
+
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
+        if self.is_guarded:
+            self._check(messages)
         size = charge + OPEN_BYTES
         opened = self.open_transactions
         available = self.capacity - self.used
@@ -62,8 +74,6 @@ class Space:
                 charge, opened + 1, self.reserving
             ):
                 raise self._full(f"{charge} bytes more do not fit")
-        if self.max_messages is not None:
-            self._check_messages(messages)
         self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
@@ -71,13 +81,13 @@ class Space:
 
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
+        if self.is_guarded:
+            self._check(messages)
         if self._low(charge) and (
             self.capacity - self.used
             < self.strategy.write_need(charge, self.open_transactions, self.reserving)
         ):
             raise self._full(f"{charge} bytes more do not fit")
-        if self.max_messages is not None:
-            self._check_messages(messages)
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
@@ -103,6 +113,8 @@ class Space:
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
+        if self.is_guarded:
+            self._check(1)
         size = charge + OPEN_BYTES
         opened, reserving = self.open_transactions, self.reserving
         if self.capacity - self.used < size + COMMIT_BYTES * (opened + reserving + 2):  # not plenty
@@ -114,8 +126,6 @@ class Space:
             )
             if self.capacity - self.used < need:
                 raise self._full(f"{charge} bytes more do not fit")
-        if self.max_messages is not None:
-            self._check_messages(1)
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1
@@ -211,11 +221,16 @@ class Space:
         need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
         return self.capacity - self.used < need
 
-    def _check_messages(self, messages: int) -> None:
-        assert self.max_messages is not None
-        held = self.live_messages + self.pending_messages + self.prepared_messages
-        if held + messages > self.max_messages:
-            raise self._full(f"it holds at most {self.max_messages} messages")
+    def _check(self, messages: int) -> None:
+        if not self.puts:
+            raise QueueDisabled(
+                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
+                "lets them in again"
+            )
+        if self.max_messages is not None:
+            held = self.live_messages + self.pending_messages + self.prepared_messages
+            if held + messages > self.max_messages:
+                raise self._full(f"it holds at most {self.max_messages} messages")
 
     def _full(self, why: str) -> QueueFull:
         error = QueueFull(

@@ -4,6 +4,8 @@
   in flight (given to an open transaction), or returned (its transaction rolled back).
 - U2: returned positions are delivered before the cursor moves on: a rollback makes messages
   available again at their place in the order.
+- U4: where the queue is not read in commit order, a selection says what is next, and the cursor and
+  what was returned are its (SL2 of `selection`).
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
   returned are gone with the process, and every position not in `done` is delivered again, but for
   what prepared transactions have got: that stays in flight.
@@ -11,18 +13,21 @@
 
 from __future__ import annotations
 
+import threading
+
 from quire.engine.records.durable_state import DurableSubscription
 from quire.intervals import IntervalSet
 
 from .read_structure import ReadStructure
+from .selection import Selection
 
 
 class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "attempts", "cursor", "delivered", "done", "name", "queue_id", "read_structure", "removed",
-        "returned", "subscription_id",
+        "attempts", "cursor", "delivered", "done", "indexing", "name", "queue_id",
+        "read_structure", "removed", "returned", "selection", "subscription_id",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +43,8 @@ class Subscription:
         self.delivered = 0
         self.removed = False
         self.read_structure = structure
+        self.selection: Selection | None = None
+        self.indexing = threading.Lock()  # of who fills the selection; the queue's lock is inside
 
     @property
     def position(self) -> int:
@@ -46,14 +53,19 @@ class Subscription:
 
     def take(self, limit: int, end: int) -> tuple[int, int] | None:
         """The next run of at most `limit` positions below `end`, now in flight, or None."""
-        run = self._take_returned(limit) if self.returned else self._take_new(limit, end)
+        if self.selection is not None:
+            run = self._take_selected(limit, self.selection)
+        elif self.returned:
+            run = self._take_returned(limit)
+        else:
+            run = self._take_new(limit, end)
         if run is not None:
             self.delivered += run[1] - run[0]
         return run
 
     def take_one(self, end: int) -> int:
         """The next position below `end`, now in flight; -1: there is none."""
-        if self.returned.total or self.attempts.starts:
+        if self.returned.total or self.attempts.starts or self.selection is not None:
             run = self.take(1, end)
             return -1 if run is None else run[0]
         start = self.cursor
@@ -68,7 +80,14 @@ class Subscription:
 
     def has_next(self, end: int) -> bool:
         """Whether there is a position below `end` to take."""
+        selection = self.selection
+        if selection is not None:
+            return selection.has_any or selection.is_behind(end)
         return bool(self.returned.total) or self.done.first_gap(self.cursor) < end
+
+    def is_behind(self, end: int) -> bool:
+        """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
+        return self.selection is not None and self.selection.is_behind(end)
 
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
@@ -96,9 +115,37 @@ class Subscription:
             self.returned.add(stop, end)
         return start, stop
 
+    def _take_selected(self, limit: int, selection: Selection) -> tuple[int, int] | None:
+        run = selection.take(limit, self.done)
+        if run is None:
+            return None
+        start, end = run
+        stop = self.attempts.equal(start, end)
+        if stop < end:
+            selection.give_back(stop, end)
+        return start, stop
+
+    def select(self, is_selected: bool) -> None:
+        """From now on what is available has a selection, or none."""
+        if is_selected:
+            if self.selection is None:
+                self.selection = Selection(self.returned, self.cursor)
+                self.returned = IntervalSet()
+        elif self.selection is not None:
+            self.returned = self.selection.available(self.done)
+            self.cursor = self.selection.known
+            self.selection = None
+
     def deliveries(self, position: int) -> int:
         """How often the position is delivered now, this time included."""
         return self.attempts.of(position) + 1
+
+    def forget(self, start: int, end: int) -> None:
+        """[start, end) is read, whether it was in flight or available."""
+        if self.selection is not None:
+            self.selection.forget(start, end)
+        elif self.returned:
+            self.returned.remove(start, end)
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """[start, end) was in flight and is available again (U2).
@@ -106,13 +153,17 @@ class Subscription:
         `counted`: it had reached its reader, so its next delivery is one more.
         """
         for lo, hi in list(self.done.gaps(start, end)):
-            self.returned.add(lo, hi)
+            if self.selection is not None:
+                self.selection.give_back(lo, hi)
+            else:
+                self.returned.add(lo, hi)
             if counted:
                 self.attempts.add(lo, hi)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""
+        is_selected = self.selection is not None
         self.returned = IntervalSet()
         self.cursor = self.done.first_gap(0)
         if in_flight:
@@ -121,6 +172,8 @@ class Subscription:
                 self.returned.add(lo, hi)
             for start, end in in_flight:
                 self.returned.remove(start, end)
+        self.selection = None
+        self.select(is_selected)
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
-from quire.errors import QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.env import Env
+from quire.errors import QueueDisabled, QueueNotFound, StoreCorrupt, SubscriptionNotFound
 from quire.message import Delivered
 
 from .block_reader import BlockMoved, BlockReader
+from .indexing import catch_up
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
 
@@ -18,7 +20,8 @@ Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they a
 class Delivery:
     """See the module. Thread-safe."""
 
-    def __init__(self, reader: BlockReader) -> None:
+    def __init__(self, env: Env, reader: BlockReader) -> None:
+        self._env = env
         self._reader = reader
 
     def take(
@@ -33,6 +36,26 @@ class Delivery:
 
         Waits up to `timeout` seconds for the first, while `wanted()`.
         """
+        deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
+        while True:
+            if subscription.selection is not None:
+                catch_up(self._reader, queue, subscription)
+            runs = self._take(queue, subscription, limit, timeout, wanted)
+            if runs or timeout <= 0 or not wanted():
+                return runs
+            timeout = deadline - self._env.monotonic()
+            if timeout <= 0 or not subscription.is_behind(queue.end_position):
+                return runs
+
+    def _take(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        limit: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> Runs:
+        """The same of what is looked at already; it stops waiting where more is to be looked at."""
         runs: Runs = []
         run = None
         try:
@@ -67,12 +90,12 @@ class Delivery:
         found: list[tuple[int, int, int]] = []
 
         def ready() -> bool:
-            if queue.dropped or not wanted() or subscription.removed:
+            if queue.is_shut or not wanted() or subscription.removed:
                 return True
             run = queue.take(subscription, limit)
             if run is not None:
                 found.append(run)
-            return run is not None
+            return run is not None or subscription.is_behind(queue.end_position)
 
         queue.wait(timeout, ready)
         check_there(queue, subscription)
@@ -150,10 +173,15 @@ class Delivery:
 
 
 def check_there(queue: Queue, subscription: Subscription) -> None:
-    """Raises QueueNotFound, SubscriptionNotFound."""
+    """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
     if queue.dropped:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
     if subscription.removed:
         raise SubscriptionNotFound(
             f"subscription {subscription.name!r} of {queue.name!r} was removed"
+        )
+    if queue.is_shut:
+        raise QueueDisabled(
+            f"queue {queue.name!r} is stopped for gets: alter_queue({queue.name!r}, gets=True) "
+            "lets them go on"
         )

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
-from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUES, MAX_SUBSCRIPTIONS
+from quire.limits import (
+    MAX_CATALOG_ENTRY_BYTES,
+    MAX_QUEUE_ENTRY_BYTES,
+    MAX_QUEUES,
+    MAX_SUBSCRIPTIONS,
+)
+from quire.properties import read_properties
 
 from . import format
 from .durable_state import CatalogEntry, DurableQueue, DurableState, Effects, Q, QueueConfig
@@ -118,6 +124,7 @@ def queue_config(key: int, body: Body) -> QueueConfig:
         created_us=int(body["created_us"]),
         subscription_id=int(body["subscription_id"]),
         data_file=int(body.get("data_file", 0)),  # once there was no more than one
+        properties=read_properties(body),
     )
 
 
@@ -134,10 +141,24 @@ def add_queue(state: DurableState[Q], effects: Effects[Q], queue: DurableQueue, 
 def _put_queue(
     state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
 ) -> None:
-    queue = DurableQueue(queue_config(key, body), state.ltds)
-    if key in state.queues or queue.config.name in state.names:
-        effects.fault(where, f"makes queue {queue.config.name!r} ({key}), which is there already")
-    add_queue(state, effects, queue, 0)
+    config = queue_config(key, body)
+    known = state.queues.get(key)
+    if known is not None and _is_altered(known.durable.config, config):
+        known.alter(config)
+        return
+    if known is not None or config.name in state.names:
+        effects.fault(where, f"makes queue {config.name!r} ({key}), which is there already")
+    add_queue(state, effects, DurableQueue(config, state.ltds), 0)
+
+
+def _is_altered(before: QueueConfig, after: QueueConfig) -> bool:
+    """Whether it is the same queue, with other limits or properties."""
+    return before == replace(
+        after,
+        capacity=before.capacity,
+        max_messages=before.max_messages,
+        properties=before.properties,
+    )
 
 
 def _delete_queue(state: DurableState[Q], key: int) -> None:
@@ -165,7 +186,7 @@ def _delete_subscription(state: DurableState[Q], key: int) -> None:
 
 
 TYPES: Final = {
-    QUEUE: EntryType(MAX_QUEUES, MAX_CATALOG_ENTRY_BYTES, _put_queue, _delete_queue),
+    QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
         MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
     ),

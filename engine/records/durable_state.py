@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from quire.intervals import IntervalSet
+from quire.properties import DEFAULT, Properties
 
 from . import format
 from .attempts import Attempts
@@ -40,7 +41,7 @@ Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """What a queue is made with."""
+    """What a queue is made with, or was altered to."""
 
     queue_id: int
     name: str
@@ -50,6 +51,7 @@ class QueueConfig:
     created_us: int
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
     data_file: int = 0  # where its blocks and record pages go
+    properties: Properties = DEFAULT
 
 
 class PageEntry(NamedTuple):
@@ -221,6 +223,8 @@ class FoldedQueue(Protocol):
     def subscribe(self, subscription_id: int, name: str, start: int) -> object: ...
 
     def unsubscribe(self, subscription_id: int) -> object: ...
+
+    def alter(self, config: QueueConfig) -> object: ...
 
     def drop(self) -> None: ...
 

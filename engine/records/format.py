@@ -10,7 +10,9 @@ transaction id, 0 for the others)
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
     9 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
-                           subscription_id (0: none built in), data_file (0 if it is missing).
+                           subscription_id (0: none built in), data_file (0 if it is missing), and those
+                           properties (`quire.properties`) that are not as by default; put again with
+                           other limits and properties where it was altered.
                            "subscription": queue_id, name, start (a position)
 
   Two-phase commit

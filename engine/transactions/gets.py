@@ -36,6 +36,10 @@ class _Reading:
         self.first_id = record.first_id
         self.time_us = record.time_us
 
+    def holds(self, queue: Queue, epoch: int, position: int) -> bool:
+        """Whether it has the message, as it is now."""
+        return self.queue is queue and self.epoch == epoch and self.first <= position < self.end
+
 
 class Gets:
     """See the module."""
@@ -54,12 +58,14 @@ class Gets:
         """The next message, if there is one."""
         context = self._context
         queue, subscription = context.state.source(source)
+        if subscription.selection is not None:
+            return self._one_selected(queue, subscription)
         reading = self._block
         record = None
         position = -1
         try:
             with queue.lock:
-                if queue.dropped or subscription.removed:
+                if queue.is_shut or subscription.removed:
                     check_there(queue, subscription)
                 position = subscription.take_one(queue.end_position)
                 if position < 0:
@@ -67,11 +73,7 @@ class Gets:
                 epoch = queue.epoch
                 attempts = subscription.attempts
                 deliveries = attempts.of(position) + 1 if attempts.starts else 1
-                if reading is not None and (
-                    reading.queue is not queue
-                    or reading.epoch != epoch
-                    or not reading.first <= position < reading.end
-                ):
+                if reading is not None and not reading.holds(queue, epoch, position):
                     self._block = reading = None
                 if reading is None:
                     record = queue.records.tail.at(position)
@@ -103,10 +105,18 @@ class Gets:
                 )
             self._note(queue, subscription, position, position + 1, None, 0)
         except BaseException:
-            if position >= 0:
-                self.take_back(queue, subscription, [(position, position + 1)])
+            self.take_back(queue, subscription, [(position, position + 1)] if position >= 0 else [])
             raise
         return message
+
+    def _one_selected(self, queue: Queue, subscription: Subscription) -> Message | None:
+        """The same where the next message is not simply the next one."""
+        runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False)
+        try:
+            return message_of(queue.name, self.deliver(queue, subscription, runs))
+        except BaseException:
+            self.take_back(queue, subscription, [run[:2] for run in runs])
+            raise
 
     def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
         """A block of several messages, which are probably got one after another."""

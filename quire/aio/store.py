@@ -60,6 +60,7 @@ class AsyncStore:
 
     create_queue = in_thread(Store.create_queue)
     create_queues = in_thread(Store.create_queues)
+    alter_queue = in_thread(Store.alter_queue)
     catalog = in_thread(Store.catalog)
     drop_queue = in_thread(Store.drop_queue)
     queues = in_thread(Store.queues)

@@ -82,7 +82,7 @@ def test_promise_1_2_3_power_failure_at_every_call(
     Other transactions go on in the midst of checkpoints; every store goes on working afterwards.
     """
     for n in range(max(1, rounds // 25)):
-        assert crash_everywhere(seed + n, direct=direct, every=2 * spread) > 100
+        assert crash_everywhere(seed + n, direct=direct, every=2 * spread) > 300 // spread
 
 
 @pytest.mark.promise(1, 2, 3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -74,11 +74,17 @@ class ModelQueue:
     names: dict[str, int] = field(default_factory=dict)  # subscription name -> its uid
     done: dict[int, set[int]] = field(default_factory=dict)
     released: set[int] = field(default_factory=set)
+    text: str = ""
+    priority: bool = False
 
     def copy(self) -> ModelQueue:
         done = {uid: set(positions) for uid, positions in self.done.items()}
-        return ModelQueue(
-            self.uid, self.kind, list(self.payloads), dict(self.names), done, set(self.released)
+        return replace(
+            self,
+            payloads=list(self.payloads),
+            names=dict(self.names),
+            done=done,
+            released=set(self.released),
         )
 
     def release(self) -> None:
@@ -87,6 +93,17 @@ class ModelQueue:
 
     def unread(self, uid: int) -> list[int]:
         return [p for p in range(len(self.payloads)) if p not in self.done[uid]]
+
+    def in_order(self, positions: list[int]) -> list[int]:
+        """As they are delivered."""
+        if not self.priority:
+            return positions
+        return sorted(positions, key=lambda p: (-priority_of(self.payloads[p]), p))
+
+
+def priority_of(payload: bytes) -> int:
+    """What it was put with (see `Runner.payload`)."""
+    return int(payload.partition(b":")[0].partition(b"p")[2] or 0)
 
 
 @dataclass
@@ -187,6 +204,8 @@ class Model:
             "queues": {
                 name: {
                     "kind": queue.kind,
+                    "text": queue.text,
+                    "priority": queue.priority,
                     "end": len(queue.payloads),
                     "kept": [p for i, p in enumerate(queue.payloads) if i not in queue.released],
                     "unread": {
@@ -218,6 +237,8 @@ def view_of(store: Store) -> dict[str, Any]:
         assert info.messages == len(kept)
         queues[info.name] = {
             "kind": info.kind,
+            "text": info.text,
+            "priority": info.priority,
             "end": info.end_position,
             "kept": kept,
             "unread": unread,
@@ -264,12 +285,14 @@ def brief(view: dict[str, Any]) -> str:
     """A view with payloads by their numbers."""
 
     def numbers(payloads: list[bytes]) -> list[int]:
-        return [int(payload.partition(b":")[0]) for payload in payloads]
+        return [int(payload.partition(b":")[0].partition(b"p")[0]) for payload in payloads]
 
     return str(
         {
             name: {
                 "end": queue["end"],
+                "text": queue["text"],
+                "priority": queue["priority"],
                 "kept": numbers(queue["kept"]),
                 "unread": {s: numbers(p) for s, p in queue["unread"].items()},
                 "in_flight": queue["in_flight"],
@@ -518,6 +541,7 @@ class Runner:
             self.decide: self.prepares,
             self.subscription: 3,
             self.create: 1,
+            self.alter: 2,
             self.drop: 1,
             self.adopt: 2,
             self.checkpoint: 4,
@@ -560,6 +584,18 @@ class Runner:
         if kind == "topic" and self.rng.random() < 0.8:
             self.subscribe(name, "a")
             self.subscribe(name, "b")
+
+    def alter(self) -> None:
+        """Words, and perhaps the order in which it is read from then on."""
+        name = self.rng.choice(sorted(self.oracle.model.queues))
+        text = f"altered {self.rng.randrange(100)}"
+        priority = self.oracle.model.queues[name].priority ^ (self.rng.random() < 0.5)
+
+        def effect(model: Model) -> None:
+            queue = model.queues[name]
+            queue.text, queue.priority = text, priority
+
+        self.change(effect, lambda: self.store.alter_queue(name, text=text, priority=priority))
 
     def drop(self) -> None:
         if len(self.oracle.model.queues) < 4:
@@ -725,7 +761,7 @@ class Runner:
         try:
             steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
             steps += [self.prepare, self.decide]
-            self.rng.choice([*steps, self.subscription, self.drop, self.create])()
+            self.rng.choice([*steps, self.subscription, self.drop, self.create, self.alter])()
         except DiskFull:
             self.refused += 1
         finally:
@@ -743,9 +779,10 @@ class Runner:
 
     # Parts of them
 
-    def payload(self, size: int) -> bytes:
+    def payload(self, size: int, priority: int = 0) -> bytes:
         self.number += 1
-        return f"{self.number}:".encode().ljust(size, b".")
+        head = f"{self.number}p{priority}:" if priority else f"{self.number}:"
+        return head.encode().ljust(size, b".")
 
     def fill(self, held: Held) -> bool:
         """Puts and gets; False if it was rolled back because a queue was full."""
@@ -772,9 +809,10 @@ class Runner:
         for name in self.rng.sample(sorted(self.oracle.model.queues), self.rng.randint(1, 3)):
             size = self.rng.choice([10, 200, 900, 3000, 12_000])
             count = self.rng.choice([1, 1, 3, 8 if size < 4000 else 1])
-            payloads = [self.payload(size) for _ in range(count)]
+            priority = self.rng.choice([0, 0, 1, 2]) if count == 1 else 0
+            payloads = [self.payload(size, priority) for _ in range(count)]
             if count == 1:
-                ids: Any = [held.transaction.put(name, payloads[0])]
+                ids: Any = [held.transaction.put(name, payloads[0], priority=priority)]
             else:
                 ids = held.transaction.put_many(name, payloads)
             held.effects.ids.append((ids, payloads))
@@ -795,7 +833,7 @@ class Runner:
             if (known, subscription) == (queue.uid, uid)
         } | self.oracle.model.in_flight(queue, uid)
         limit = self.rng.choice([1, 2, 5, 30])
-        expected = [p for p in queue.unread(uid) if p not in in_flight][:limit]
+        expected = queue.in_order([p for p in queue.unread(uid) if p not in in_flight])[:limit]
         if limit == 1:
             message = held.transaction.get(source)
             got = [] if message is None else [message.payload]

@@ -1,0 +1,138 @@
+"""What a queue may be made with, and what may be changed of it later: its properties.
+
+They stand in the queue's entry of the catalog, where only those are noted that differ from what
+they are by default; so an entry of an earlier release is one of a queue without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypedDict
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_PRIORITY, MAX_PROPERTIES, MAX_TEXT_BYTES
+
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class QueueOptions(TypedDict, total=False):
+    """What `create_queue` and `alter_queue` take by name; what is left out stays as it is."""
+
+    text: str
+    """What the queue is for, in words; up to 1 KiB in UTF-8."""
+    properties: Mapping[str, str]
+    """Free words by name, which Quire keeps and does not read; up to 100, 1 KiB together."""
+    priority: bool
+    """Whether messages are delivered by priority, higher first, and then in commit order."""
+    default_priority: int
+    """The priority of messages that are put without one (or with 0): 0 to 65535."""
+    puts: bool
+    """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
+    gets: bool
+    """Whether messages may be got; False stops the queue for all who get (QueueDisabled)."""
+
+
+class QueueChanges(QueueOptions, total=False):
+    """What `alter_queue` takes by name."""
+
+    capacity: int
+    """Bytes, as for `create_queue`."""
+    max_messages: int | None
+    """How many messages it may hold, as for `create_queue`."""
+
+
+class Properties(NamedTuple):
+    """The properties of a queue. See `QueueOptions`."""
+
+    text: str = ""
+    properties: Mapping[str, str] = NO_PROPERTIES
+    priority: bool = False
+    default_priority: int = 0
+    puts: bool = True
+    gets: bool = True
+
+    def to_body(self) -> dict[str, Any]:
+        """For the catalog: those that differ from what they are by default, as JSON has them."""
+        pairs = zip(self._fields, self, DEFAULT, strict=True)
+        return {name: value for name, value, usual in pairs if value != usual}
+
+
+DEFAULT: Final = Properties()
+
+
+def read_properties(body: Mapping[str, Any]) -> Properties:
+    """From a body of the catalog. Raises KeyError, TypeError or ValueError for what is none."""
+    given = {name: body[name] for name in Properties._fields if name in body}
+    try:
+        return Properties(**check_properties(given)) if given else DEFAULT
+    except InvalidArgument as error:
+        raise ValueError(str(error)) from error
+
+
+def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
+    """Options that callers give, checked. Raises InvalidArgument."""
+    checked = {}
+    for name, value in given.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise InvalidArgument(
+                f"{name!r:.100} is no property of a queue: there are {', '.join(_CHECKS)}"
+            )
+        checked[name] = check(name, value)
+    return checked
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or _utf8_bytes(value) > MAX_TEXT_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give a str of up to {MAX_TEXT_BYTES} bytes in UTF-8"
+        )
+    return value
+
+
+def _words(name: str, value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(word, str) for pair in value.items() for word in pair
+    ):
+        raise InvalidArgument(f"{name} {value!r:.100}: give a mapping of str to str")
+    size = sum(_utf8_bytes(word) for pair in value.items() for word in pair)
+    if len(value) > MAX_PROPERTIES or size > MAX_TEXT_BYTES:
+        raise InvalidArgument(
+            f"{name}: {len(value)} of {size} bytes together; up to {MAX_PROPERTIES}, of "
+            f"{MAX_TEXT_BYTES} bytes, are possible"
+        )
+    return dict(value)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
+    return value
+
+
+def _priority(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_PRIORITY:
+        raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_PRIORITY}")
+    return value
+
+
+def _utf8_bytes(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            f"{text!r:.100} has lone surrogates, which UTF-8 cannot hold"
+        ) from None
+
+
+_CHECKS: Final = {
+    "text": _text,
+    "properties": _words,
+    "priority": _flag,
+    "default_priority": _priority,
+    "puts": _flag,
+    "gets": _flag,
+}
+
+assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)
