@@ -39,6 +39,7 @@ from quire.engine.checkpoints.opened import Opened, open_files, prepare_director
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
+from quire.engine.commits.handouts import Handouts
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
@@ -108,6 +109,7 @@ class EmbeddedStore(SingleCalls):
         self._maintenance = Maintenance(context, self._checkpointer, self._leases)
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
+        context.delivery.after_reject = self._maintenance.after_reject
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
@@ -555,7 +557,7 @@ def _context(opened: Opened) -> Context:
         write_buffers=buffers,
         adoptions=adoptions,
         committer=committer,
-        delivery=Delivery(env, opened.reader),
+        delivery=Delivery(env, opened.reader, Handouts(state, sequencer).note),
         two_phase=TwoPhase(env, state, committer),
         registry=Registry(),
         transaction_timeout=options.transaction_timeout,

@@ -8,26 +8,26 @@ is kept: `quire.message`, `quire.block`.)
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeGuard, cast
+from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     MAX_CAPACITY_BYTES,
+    MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
+    MAX_REASON_BYTES,
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
 )
-from quire.properties import DEFAULT, Properties, check_properties
+from quire.message import Message
+from quire.properties import DEFAULT, NAME, Properties, check_properties
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
 Start = Literal["earliest", "latest"] | int
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -44,7 +44,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 def check_name(name: object, what: str) -> str:
     """The name of a queue or subscription."""
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
         raise InvalidArgument(
             f"{what} name {name!r:.100}: use 1 to 200 of A-Z a-z 0-9 . _ - and do not begin with "
             "a dot"
@@ -131,6 +131,29 @@ def check_lifetime(timeout: object) -> float | None:
     if timeout is None or (_is_number(timeout) and timeout > 0):
         return timeout
     raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds above 0, or None")
+
+
+def check_delay(delay: object) -> float:
+    """How long a message that is rejected stays hidden."""
+    if not _is_number(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
+        raise InvalidArgument(f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}")
+    return delay
+
+
+def check_reason(reason: object) -> str:
+    """Why a message is rejected."""
+    if isinstance(reason, str) and _has_utf8(reason) and len(reason.encode()) <= MAX_REASON_BYTES:
+        return reason
+    raise InvalidArgument(
+        f"reason {reason!r:.100}: give a str of up to {MAX_REASON_BYTES} bytes in UTF-8"
+    )
+
+
+def check_message(message: object) -> Message:
+    """One that was got."""
+    if not isinstance(message, Message):
+        raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
+    return message
 
 
 def check_seconds(seconds: object) -> float:

@@ -31,6 +31,8 @@ class QueueInfo:
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
+    max_deliveries: int | None = None
+    dead_letter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class SubscriptionInfo:
     position: int  # everything below is read
     delivered: int  # messages in flight: got, their transactions not ended
     pending: int  # messages not read yet, those in flight included
+    spent: int = 0  # of them, those that wait for the dead-letter queue to take them
+    delayed: int = 0  # of them, those that were rejected and come again later
 
 
 class TransactionState(Enum):

@@ -89,6 +89,14 @@ MAX_CATALOG_ENTRY_BYTES = 1024
 # entry; in JSON a byte of UTF-8 takes up to six.
 MAX_TEXT_BYTES = 1024
 MAX_PROPERTIES = 100
+MAX_DELIVERIES = 0xFFFF
+
+# Of a message that is rejected: why, and how long it stays hidden.
+MAX_REASON_BYTES = 4096
+MAX_DELAY_SECONDS = 366 * 86400
+REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
+DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
+HANDOUT_RUNS = 4096  # of positions that one record notes
 MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
 
 # --- transactions ---

@@ -6,12 +6,16 @@ they are by default; so an entry of an earlier release is one of a queue without
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypedDict
 
 from quire.errors import InvalidArgument
-from quire.limits import MAX_PRIORITY, MAX_PROPERTIES, MAX_TEXT_BYTES
+from quire.limits import MAX_DELIVERIES, MAX_PRIORITY, MAX_PROPERTIES, MAX_TEXT_BYTES
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+"""What queues and subscriptions may be called."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -31,6 +35,11 @@ class QueueOptions(TypedDict, total=False):
     """Whether messages may be put; False stops the queue for all who put (QueueDisabled)."""
     gets: bool
     """Whether messages may be got; False stops the queue for all who get (QueueDisabled)."""
+    max_deliveries: int | None
+    """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
+    ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    dead_letter: str | None
+    """The queue that takes what was delivered `max_deliveries` times and never read for good."""
 
 
 class QueueChanges(QueueOptions, total=False):
@@ -51,6 +60,8 @@ class Properties(NamedTuple):
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
+    max_deliveries: int | None = None
+    dead_letter: str | None = None
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -117,6 +128,22 @@ def _priority(name: str, value: object) -> int:
     return value
 
 
+def _deliveries(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DELIVERIES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give an int from 1 to {MAX_DELIVERIES}, or None"
+        )
+    return value
+
+
+def _queue(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
+
+
 def _utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
@@ -133,6 +160,8 @@ _CHECKS: Final = {
     "default_priority": _priority,
     "puts": _flag,
     "gets": _flag,
+    "max_deliveries": _deliveries,
+    "dead_letter": _queue,
 }
 
 assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

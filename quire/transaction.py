@@ -139,6 +139,16 @@ class Transaction(Protocol):
         the one that took something. Raises TransactionClosed.
         """
 
+    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+        """Give back one message that this transaction has got: it failed, the others did not.
+
+        At once, whatever becomes of the transaction. It is delivered again at its place in the
+        order, after `delay` seconds (kept in memory: a restart ends them); or, once it was
+        delivered as often as the queue's `max_deliveries` says, it goes to the queue's
+        `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
+        Raises InvalidArgument where the transaction has not got it, TransactionClosed.
+        """
+
     def read_to(self, source: str, position: int) -> None:
         """Count all messages below the position as read, when this transaction commits.
 

@@ -175,6 +175,12 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
+    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+        try:
+            self._inner.reject(message, reason, delay)
+        except _ENDED as error:
+            self._end(error)
+
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         try:
             self._inner.read_to_many(positions)

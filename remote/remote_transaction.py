@@ -31,9 +31,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from quire.arguments import (
     Bytes,
+    check_delay,
     check_ends,
     check_key,
     check_max_messages,
+    check_message,
+    check_reason,
     check_source,
     check_timeout,
     check_version,
@@ -216,6 +219,18 @@ class RemoteTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             self._request("unget", {})
+
+    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+        found = check_message(message)
+        arguments: Header = {
+            "queue": found.queue,
+            "message_id": found.id,
+            "reason": check_reason(reason),
+            "delay": check_delay(delay),
+        }
+        with self._lock:
+            self._check_open()
+            self._request("reject", arguments)
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         arguments = {"positions": check_ends(positions)}

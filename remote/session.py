@@ -20,12 +20,15 @@ from typing import Final, Protocol, TypeVar
 
 from quire.arguments import (
     Bytes,
+    check_delay,
     check_ends,
     check_key,
     check_large,
     check_lifetime,
     check_max_messages,
+    check_name,
     check_owner,
+    check_reason,
     check_source,
     check_timeout,
     check_version,
@@ -40,6 +43,7 @@ from quire.errors import (
 )
 from quire.info import TransactionState
 from quire.ltds import check_foreign
+from quire.message import Message
 from quire.store import Store
 from quire.transaction import Transaction
 
@@ -158,6 +162,7 @@ class Session:
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
             "unget": self._unget,
+            "reject": self._reject,
             "read_to": self._read_to,
             "puts": self._puts,
             "commit": self._commit_with_records,
@@ -320,6 +325,16 @@ class Session:
                 messages = transaction.get_many(source, count, timeout=seconds)
         self._delivering = True
         yield from messages_answers(messages)
+
+    def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        message_id, queue = (
+            field(header, "message_id", int),
+            check_name(header.get("queue"), "queue"),
+        )
+        reason, delay = check_reason(header.get("reason")), check_delay(header.get("delay"))
+        transaction.reject(Message(message_id, queue, b""), reason, delay)
+        yield {}, ()
 
     def _unget(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         transaction.unget()

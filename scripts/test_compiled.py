@@ -15,7 +15,6 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-ROUNDS = 10  # of the fuzzers and models, which the pure form has tried for longer
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "*.so", "*.egg-info", "__pycache__", "build", "dist", "results", "spark-warehouse"
@@ -64,7 +63,6 @@ def main() -> int:
         environment = {**os.environ, "PYTHONPATH": str(copy), "QUIRE_COMPILE": "1"}
         build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
         tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
-        tests += ["--rounds", str(ROUNDS)]
         for command in (build, [*tests, "--seed", seed, *SLICE]):
             print("compiled:", *command[1:3], flush=True)
             done = subprocess.run(command, cwd=copy, env=environment, check=False)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
 from quire.engine.records.durable_state import TOPIC, WORK
 from quire.env import Env
-from quire.errors import InvalidArgument, QueueExists, QueueInUse, SubscriptionExists
+from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 from quire.properties import Properties
@@ -95,6 +95,7 @@ class Definitions:
         def prepare() -> list[CatalogChange]:
             queue_id, subscription_id = durable.next_queue_id, durable.next_subscription_id
             now, names = self._env.now_us(), set(state.names)
+            targets = names | {queue.name for queue in queues}
             changes = []
             for queue in queues:
                 if queue.name in names:
@@ -102,6 +103,7 @@ class Definitions:
                         f"queue {queue.name!r} is there already: use it, or drop_queue it first"
                     )
                 names.add(queue.name)
+                _check_dead_letter(queue.name, queue.properties, targets)
                 built_in = subscription_id if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
                 changes.append(CatalogChange(QUEUE, queue_id, body))
@@ -124,7 +126,9 @@ class Definitions:
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties}
-            body |= config.properties._replace(**properties).to_body()
+            altered_to = config.properties._replace(**properties)
+            _check_dead_letter(name, altered_to, state.names)
+            body |= altered_to.to_body()
             altered.append(queue)
             return [CatalogChange(QUEUE, queue.queue_id, body)]
 
@@ -139,6 +143,12 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             queue = state.queue(name)
+            for other in state.counted:
+                if other.config.properties.dead_letter == name:
+                    raise QueueInUse(
+                        f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that "
+                        "first (alter_queue)"
+                    )
             with queue.lock:
                 _check_unused(queue)
                 queue.mark_dropped(True)
@@ -201,6 +211,22 @@ class Definitions:
 
         with target.leaving(target.subscription(subscription)):
             self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+
+
+def _check_dead_letter(name: str, properties: Properties, names: Container[str]) -> None:
+    """Raises InvalidArgument, QueueNotFound."""
+    target = properties.dead_letter
+    if properties.max_deliveries is not None and target is None:
+        raise InvalidArgument(
+            f"queue {name!r}: max_deliveries needs dead_letter, the queue to which messages go then"
+        )
+    if target == name:
+        raise InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")
+    if target is not None and target not in names:
+        raise QueueNotFound(
+            f"dead_letter: there is no queue {target!r}: create it first, with "
+            f"create_queue({target!r})"
+        )
 
 
 def _entry_bytes(properties: Properties) -> int:

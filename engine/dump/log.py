@@ -34,6 +34,7 @@ KIND_NAMES: Final = {
     format.COMMIT_PREPARED: "COMMIT_PREPARED",
     format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
     format.CATALOG: "CATALOG",
+    format.HANDED_OUT: "HANDED_OUT",
 }
 
 

@@ -80,6 +80,9 @@ class QueueState:
     def acknowledge(self, read: ReadRow) -> None:
         self.durable.acknowledge(read)
 
+    def hand_out(self, read: ReadRow) -> None:
+        self.durable.hand_out(read)
+
     def subscribe(self, subscription_id: int, name: str, start: int) -> None:
         self.durable.subscribe(subscription_id, name, start)
 

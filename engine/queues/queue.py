@@ -24,7 +24,7 @@ from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.commit_record import Part, Read, ReadRow
 from quire.engine.records.durable_state import (
     TOPIC,
     WORK,
@@ -105,7 +105,7 @@ class Queue:
 
     def _join(self, durable: DurableSubscription) -> None:
         subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
-        subscription.select(self.config.properties.priority)
+        subscription.obey(self.config.properties)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
 
     def subscription(self, name: str | None) -> Subscription:
@@ -171,7 +171,7 @@ class Queue:
                     or subscription.removed
                     or subscription.returned.total
                     or subscription.attempts.starts
-                    or subscription.selection is not None
+                    or not subscription.is_plain
                 ):
                     freed = self._read(read)
                 elif self.durable.read_one(subscription.done, start):
@@ -179,6 +179,10 @@ class Queue:
                     freed = (row,)
         if freed:
             self._places.free(freed)
+
+    def hand_out(self, read: ReadRow) -> None:
+        with self.lock:
+            self.durable.hand_out(read)
 
     def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
         """The blocks that are free by that."""
@@ -211,7 +215,7 @@ class Queue:
             self.space.limit(config.capacity, config.max_messages, properties.puts)
             self.is_shut = self.dropped or not properties.gets
             for subscription in self.subscriptions.values():
-                subscription.select(properties.priority)
+                subscription.obey(properties)
             self.wake_all()
 
     def mark_dropped(self, dropped: bool) -> None:
@@ -367,9 +371,13 @@ class Queue:
 
     def take(self, subscription: Subscription, limit: int) -> tuple[int, int, int] | None:
         """The next positions for the subscription and how often they are delivered now."""
-        run = subscription.take(limit, self.end_position)
-        if run is None:
-            return None
+        while True:
+            run = subscription.take(limit, self.end_position)
+            if run is None:
+                return None
+            if not subscription.is_spent(run[0]):
+                break
+            subscription.set_aside(*run)
         try:
             return *run, subscription.deliveries(run[0])
         except BaseException:  # an interrupt
@@ -481,6 +489,8 @@ class Queue:
                 position=subscription.position,
                 delivered=subscription.delivered,
                 pending=self.end_position - subscription.done.total,
+                spent=subscription.spent.total,
+                delayed=len(subscription.later),
             )
 
 

@@ -14,7 +14,7 @@ from typing import cast
 from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.records.catalog import CatalogChange
+from quire.engine.records.catalog import QUEUE, CatalogChange
 from quire.engine.records.commit_record import Entry, Read
 from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
 from quire.engine.records.fold import Fold
@@ -44,6 +44,7 @@ class State:
         self.ledger = durable.ledger
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
+        self.counted: set[Queue] = set()  # those with `max_deliveries`
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
 
     # Look-ups
@@ -133,6 +134,18 @@ class State:
         """These changes of the catalog are durable."""
         self.fold.define(changes, "the catalog")
         self._sources.clear()
+        for made in changes:
+            if made.type == QUEUE:
+                self._count(made.key)
+
+    def _count(self, queue_id: int) -> None:
+        """A queue was made, altered or dropped: whether its deliveries are counted."""
+        queue = self.queues.get(queue_id)
+        if queue is not None and queue.config.properties.max_deliveries is not None:
+            self.counted.add(queue)
+        elif self.counted:
+            self.counted = {known for known in self.counted if known is not queue}
+            self.counted = {known for known in self.counted if not known.dropped}
 
     # Beside the fold (see `Effects`)
 
@@ -140,7 +153,10 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        return Queue(queue, self.pages, self.places, self.strategy, used)
+        made = Queue(queue, self.pages, self.places, self.strategy, used)
+        if queue.config.properties.max_deliveries is not None:
+            self.counted.add(made)
+        return made
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)

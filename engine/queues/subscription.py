@@ -4,6 +4,9 @@
   in flight (given to an open transaction), or returned (its transaction rolled back).
 - U2: returned positions are delivered before the cursor moves on: a rollback makes messages
   available again at their place in the order.
+- U5: where the queue has `max_deliveries`, deliveries count when they are noted in the journal, and
+  what has had so many is `spent`: hidden, until it is moved to another queue. What was rejected
+  with a delay is in `later`, hidden until it is due or the process ends.
 - U4: where the queue is not read in commit order, a selection says what is next, and the cursor and
   what was returned are its (SL2 of `selection`).
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
@@ -14,9 +17,11 @@
 from __future__ import annotations
 
 import threading
+from heapq import heappop, heappush
 
 from quire.engine.records.durable_state import DurableSubscription
 from quire.intervals import IntervalSet
+from quire.properties import Properties
 
 from .read_structure import ReadStructure
 from .selection import Selection
@@ -26,8 +31,9 @@ class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "attempts", "cursor", "delivered", "done", "indexing", "name", "queue_id",
-        "read_structure", "removed", "returned", "selection", "subscription_id",
+        "attempts", "cursor", "delivered", "done", "indexing", "is_plain", "later", "most", "name",
+        "queue_id", "read_structure", "reasons", "removed", "returned", "selection", "spent",
+        "subscription_id",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +50,11 @@ class Subscription:
         self.removed = False
         self.read_structure = structure
         self.selection: Selection | None = None
+        self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
+        self.spent = IntervalSet()
+        self.later: list[tuple[float, int]] = []  # a heap: when it is due, and the position
+        self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
+        self.is_plain = True  # none of these: what is next is simply the next one
         self.indexing = threading.Lock()  # of who fills the selection; the queue's lock is inside
 
     @property
@@ -64,8 +75,8 @@ class Subscription:
         return run
 
     def take_one(self, end: int) -> int:
-        """The next position below `end`, now in flight; -1: there is none."""
-        if self.returned.total or self.attempts.starts or self.selection is not None:
+        """The next position below `end`, now in flight; -1: there is none. For a plain one."""
+        if self.returned.total or self.attempts.starts or not self.is_plain:
             run = self.take(1, end)
             return -1 if run is None else run[0]
         start = self.cursor
@@ -125,8 +136,19 @@ class Subscription:
             selection.give_back(stop, end)
         return start, stop
 
-    def select(self, is_selected: bool) -> None:
-        """From now on what is available has a selection, or none."""
+    def obey(self, properties: Properties) -> None:
+        """From now on: what is available has a selection or none, deliveries are counted or not."""
+        self._select(properties.priority)
+        self.most = properties.max_deliveries or 0
+        self._tell_plain()
+        spent, self.spent = self.spent, IntervalSet()
+        for start, end in spent:
+            self._put_back(start, end)
+
+    def _tell_plain(self) -> None:
+        self.is_plain = self.selection is None and not self.most and not self.later
+
+    def _select(self, is_selected: bool) -> None:
         if is_selected:
             if self.selection is None:
                 self.selection = Selection(self.returned, self.cursor)
@@ -135,6 +157,49 @@ class Subscription:
             self.returned = self.selection.available(self.done)
             self.cursor = self.selection.known
             self.selection = None
+
+    def is_spent(self, position: int) -> bool:
+        """Whether it was delivered as often as it may be."""
+        return bool(self.most) and self.attempts.of(position) >= self.most
+
+    def set_aside(self, start: int, end: int) -> None:
+        """[start, end) was just taken, and is spent."""
+        self.spent.add(start, end)
+        self.delivered -= end - start
+
+    def take_spent(self, limit: int) -> tuple[int, int] | None:
+        """The first run of what is spent, now in flight, to be moved elsewhere."""
+        run = self.spent.pop_first(limit)
+        if run is not None:
+            self.delivered += run[1] - run[0]
+        return run
+
+    def delay(self, position: int, due: float) -> None:
+        """What was in flight is available again when it is due."""
+        heappush(self.later, (due, position))
+        self.delivered -= 1
+        self.is_plain = False
+
+    def bring_back(self, now: float) -> bool:
+        """What is due is available again; whether anything was."""
+        later = self.later
+        is_any = False
+        while later and later[0][0] <= now:
+            _, position = heappop(later)
+            if not self.done.contains(position):
+                self._put_back(position, position + 1)
+                is_any = True
+        self._tell_plain()
+        return is_any
+
+    def _put_back(self, start: int, end: int) -> None:
+        """[start, end), which is not read, is available again, or spent."""
+        if self.is_spent(start):
+            self.spent.add(start, end)
+        elif self.selection is not None:
+            self.selection.give_back(start, end)
+        else:
+            self.returned.add(start, end)
 
     def deliveries(self, position: int) -> int:
         """How often the position is delivered now, this time included."""
@@ -146,13 +211,19 @@ class Subscription:
             self.selection.forget(start, end)
         elif self.returned:
             self.returned.remove(start, end)
+        if self.spent:
+            self.spent.remove(start, end)
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """[start, end) was in flight and is available again (U2).
 
-        `counted`: it had reached its reader, so its next delivery is one more.
+        `counted`: it had reached its reader, so its next delivery is one more, if that is not
+        noted already (U5).
         """
         for lo, hi in list(self.done.gaps(start, end)):
+            if self.most:
+                self._give_back_counted(lo, hi)
+                continue
             if self.selection is not None:
                 self.selection.give_back(lo, hi)
             else:
@@ -160,6 +231,12 @@ class Subscription:
             if counted:
                 self.attempts.add(lo, hi)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
+
+    def _give_back_counted(self, start: int, end: int) -> None:
+        while start < end:
+            stop = self.attempts.equal(start, end)
+            self._put_back(start, stop)
+            start = stop
 
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""
@@ -173,7 +250,7 @@ class Subscription:
             for start, end in in_flight:
                 self.returned.remove(start, end)
         self.selection = None
-        self.select(is_selected)
+        self._select(is_selected)
 
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
 
 from .block_reader import BlockMoved, BlockReader
@@ -20,9 +22,19 @@ Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they a
 class Delivery:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, reader: BlockReader) -> None:
+    def __init__(
+        self,
+        env: Env,
+        reader: BlockReader,
+        note: Callable[[Queue, Subscription, Sequence[tuple[int, int, int]]], None],
+    ) -> None:
+        """`note` makes durable that messages are delivered once more, before they are."""
         self._env = env
         self._reader = reader
+        self._note = note
+        self._delayed: set[tuple[Queue, Subscription]] = set()
+        # Called when a message that was rejected is spent, without a lock of a queue.
+        self.after_reject: Callable[[Queue, Subscription], None] = lambda *_: None
 
     def take(
         self,
@@ -38,14 +50,65 @@ class Delivery:
         """
         deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
         while True:
-            if subscription.selection is not None:
-                catch_up(self._reader, queue, subscription)
-            runs = self._take(queue, subscription, limit, timeout, wanted)
+            due = math.inf
+            if not subscription.is_plain:
+                due = self._next_due(queue, subscription)
+                if subscription.selection is not None:
+                    catch_up(self._reader, queue, subscription)
+            runs = self._take(queue, subscription, limit, min(timeout, due), wanted)
+            if runs and subscription.most:
+                self._hand_out(queue, subscription, runs)
             if runs or timeout <= 0 or not wanted():
                 return runs
             timeout = deadline - self._env.monotonic()
-            if timeout <= 0 or not subscription.is_behind(queue.end_position):
+            if timeout <= 0 or not (due < math.inf or subscription.is_behind(queue.end_position)):
                 return runs
+
+    def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
+        """Note deliveries before they happen."""
+        more = [run[:2] for run in runs[HANDOUT_RUNS:]]
+        del runs[HANDOUT_RUNS:]
+        self.give_back(queue, subscription, more, counted=False)
+        try:
+            self._note(queue, subscription, runs)
+        except BaseException:
+            self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+            raise
+
+    def _next_due(self, queue: Queue, subscription: Subscription) -> float:
+        """Bring back what is due; seconds until the next will be."""
+        if not subscription.later:
+            return math.inf
+        with queue.lock:
+            now = self._env.monotonic()
+            if subscription.bring_back(now):
+                queue.wake()
+            return subscription.later[0][0] - now if subscription.later else math.inf
+
+    def bring_back(self) -> None:
+        """What was rejected and is due is available again, in all queues."""
+        for queue, subscription in list(self._delayed):
+            if self._next_due(queue, subscription) == math.inf:
+                self._delayed.discard((queue, subscription))
+                if subscription.later:  # another one came meanwhile
+                    self._delayed.add((queue, subscription))
+
+    def reject(
+        self, queue: Queue, subscription: Subscription, position: int, reason: str, delay: float
+    ) -> None:
+        """What was in flight is available again after so many seconds, or it is spent."""
+        with queue.lock:
+            is_spent = subscription.is_spent(position)
+            if is_spent and len(subscription.reasons) < REASONS_KEPT:
+                subscription.reasons[position] = reason
+            if is_spent or not delay:
+                subscription.give_back(position, position + 1, counted=True)
+            elif not subscription.done.contains(position):
+                if not subscription.most:
+                    subscription.attempts.add(position, position + 1)
+                subscription.delay(position, self._env.monotonic() + delay)
+                self._delayed.add((queue, subscription))
+            queue.wake()
 
     def _take(
         self,

@@ -157,6 +157,13 @@ class DurableQueue:
         done.add(start, end)
         return self._release(self.read_by_all(start, end))
 
+    def hand_out(self, read: ReadRow) -> None:
+        """These positions are delivered once more, those that are not read."""
+        subscription = self.subscriptions.get(read[1])
+        if subscription is not None:
+            for start, end in subscription.done.gaps(read[2], read[3]):
+                subscription.attempts.add(start, end)
+
     def read_one(self, done: IntervalSet, position: int) -> bool:
         """The same for one position of the subscription that has read so much, never given back.
 
@@ -219,6 +226,8 @@ class FoldedQueue(Protocol):
         """See `DurableQueue.append`; how many messages they are."""
 
     def acknowledge(self, read: ReadRow) -> object: ...
+
+    def hand_out(self, read: ReadRow) -> object: ...
 
     def subscribe(self, subscription_id: int, name: str, start: int) -> object: ...
 

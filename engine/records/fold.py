@@ -19,11 +19,12 @@ from quire.errors import StoreVersion
 
 from . import catalog, format
 from .catalog import CatalogChange, add_queue, change
-from .commit_record import CommitRecord, Entry, Part, ReadRow, unpack
+from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
 from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
+from .handout_record import HandOut, unpack_handout
 from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
 
-Said = CommitRecord | PrepareRecord | DecisionRecord | list[CatalogChange] | None
+Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | list[CatalogChange] | None
 
 
 def decode(kind: int, body: memoryview, where: str) -> Said:
@@ -34,6 +35,8 @@ def decode(kind: int, body: memoryview, where: str) -> Said:
         return unpack_prepare(body, where)
     if kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED):
         return unpack_decision(body, where)
+    if kind == format.HANDED_OUT:
+        return unpack_handout(body, where)
     if kind == format.CATALOG or kind in format.DEFINITIONS:
         return catalog.unpack(kind, bytes(body), where)
     return None
@@ -62,6 +65,8 @@ class Fold(Generic[Q]):
             self.prepare(said, where)
         elif isinstance(said, DecisionRecord):
             self.decide(said, kind == format.COMMIT_PREPARED, address, where)
+        elif isinstance(said, HandOut):
+            self.hand_out(said.runs)
         elif said is not None:
             self.define(said, where)
         else:
@@ -124,6 +129,13 @@ class Fold(Generic[Q]):
         if not live:  # else they were taken from the state
             state.next_id = max(state.next_id, first_id)
             state.last_time_us = max(state.last_time_us, time_us)
+
+    def hand_out(self, runs: Sequence[Read]) -> None:
+        """Messages are delivered once more."""
+        for run in runs:
+            queue = self.state.queues.get(run.queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.hand_out(run)
 
     def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
         """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""

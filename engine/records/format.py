@@ -15,6 +15,8 @@ transaction id, 0 for the others)
                            other limits and properties where it was altered.
                            "subscription": queue_id, name, start (a position)
 
+    10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
+
   Two-phase commit
 
     6 PREPARE              one transaction, prepared: durable and undecided
@@ -53,6 +55,13 @@ COMMIT body
     then    reads * 24 bytes     u32 queue_id, u32 subscription_id, u64 start, u64 end: positions read
     then    entries              u16 key length, u16 reserved, u32 reserved, i64 version, key in UTF-8, to 8 bytes
     then    the inline blocks, each at a multiple of 8 bytes from the record's start
+
+HANDED_OUT body
+
+    offset  type  field
+    0       u32   runs           number of runs of positions, at least 1
+    4       u32   reserved
+    8       runs * 24 bytes      u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
 
 PREPARE body
 
@@ -134,6 +143,7 @@ PREPARE: Final = 6
 COMMIT_PREPARED: Final = 7
 ROLLBACK_PREPARED: Final = 8
 CATALOG: Final = 9
+HANDED_OUT: Final = 10
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 
 INLINE: Final = 0
@@ -145,6 +155,7 @@ ID_AND_TIME: Final = struct.Struct("<Qq")
 PART: Final = struct.Struct("<QQQIIIBBHQ")
 READ: Final = struct.Struct("<IIQQ")
 ENTRY: Final = struct.Struct("<HHIq")
+HANDOUT_HEADER: Final = struct.Struct("<II")
 PREPARE_HEADER: Final = struct.Struct("<HHI")
 DECISION_HEADER: Final = struct.Struct("<QqIHH")
 DECISION_FILLED: Final = struct.Struct("<QqI")

@@ -1,7 +1,7 @@
 """Which journal records make room: they are written on a full disk too (see `quire.journal`, J9).
 
-Transactions that only read, the end of queues and subscriptions, and the decision of a prepared
-transaction, whose messages have their place already.
+Transactions that only read, the deliveries that come before them, the end of queues and
+subscriptions, and the decision of a prepared transaction, whose messages have their place already.
 """
 
 from __future__ import annotations
@@ -24,4 +24,4 @@ def relieves(record: WholeRecord) -> bool:
         return bool(reads) and not parts
     if kind == format.CATALOG:
         return all(entry is None for _, _, entry in json.loads(head[RECORD_HEADER_BYTES:]))
-    return kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED)
+    return kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED, format.HANDED_OUT)

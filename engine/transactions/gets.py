@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
 
 from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
@@ -17,9 +20,11 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import INLINE
 from quire.errors import InvalidArgument
-from quire.message import Delivered, Message
+from quire.message import Delivered, Message, Messages
 
 from .context import Context
+
+TOO_OFTEN: Final = "delivered too often"
 
 
 class _Reading:
@@ -58,8 +63,8 @@ class Gets:
         """The next message, if there is one."""
         context = self._context
         queue, subscription = context.state.source(source)
-        if subscription.selection is not None:
-            return self._one_selected(queue, subscription)
+        if not subscription.is_plain:
+            return self._one_by_rule(queue, subscription)
         reading = self._block
         record = None
         position = -1
@@ -109,7 +114,7 @@ class Gets:
             raise
         return message
 
-    def _one_selected(self, queue: Queue, subscription: Subscription) -> Message | None:
+    def _one_by_rule(self, queue: Queue, subscription: Subscription) -> Message | None:
         """The same where the next message is not simply the next one."""
         runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False)
         try:
@@ -162,6 +167,68 @@ class Gets:
         else:  # one message, as whatever is taken moves the end
             runs = [(last[3] - 1, last[3])]
         self.take_back(last[4], last[5], runs)
+
+    def spent(
+        self, queue: Queue, subscription: Subscription, most: int
+    ) -> list[tuple[Message, str]]:
+        """Take messages that are spent, at most so many; with each, why it was rejected."""
+        with queue.lock:
+            run = subscription.take_spent(most)
+            if run is None:
+                return []
+            deliveries = subscription.deliveries(run[0])
+            reasons = subscription.reasons
+            why = [reasons.get(position, TOO_OFTEN) for position in range(*run)]
+        try:
+            parts = self.deliver(queue, subscription, [(*run, deliveries)])
+            messages = list(Messages(queue.name, parts))
+            if len(messages) != len(why):  # some were read past meanwhile: which is not known
+                why = [TOO_OFTEN] * len(messages)
+        except BaseException:
+            self.take_back(queue, subscription, [run])
+            raise
+        return list(zip(messages, why, strict=True))
+
+    def reject(self, message: Message, reason: str, delay: float) -> tuple[Queue, Subscription]:
+        """Give back one message that was got. Raises InvalidArgument where it was not."""
+        for index, taken in enumerate(self.taken):
+            _, _, lo, hi, queue, subscription, _, _ = taken
+            position = self._position(taken, message.id) if queue.name == message.queue else -1
+            if position >= 0:
+                ids = taken[:2]
+                left = [(lo, position), (position + 1, hi)]
+                self.taken[index : index + 1] = [
+                    (*ids, start, end, queue, subscription, None, 0)
+                    for start, end in left
+                    if start < end
+                ]
+                self._batch = None
+                self._context.delivery.reject(queue, subscription, position, reason, delay)
+                return queue, subscription
+        raise InvalidArgument(
+            f"message {message.id} of queue {message.queue!r} is none that this transaction has "
+            "got: reject what it got, once"
+        )
+
+    def _position(self, taken: Taken, message_id: int) -> int:
+        """Where a message is among what was taken; -1: it is not."""
+        _, _, lo, hi, queue, _, record, epoch = taken
+        if record is not None and epoch == queue.epoch:
+            return lo if record[1] == message_id else -1
+        while lo < hi:
+            with queue.lock:
+                pointers = queue.pointers(lo, hi)
+            for pointer in pointers:
+                lo = pointer.ref.position + pointer.start
+                for part in self._context.delivery.fetch(queue, pointer, 1):
+                    ids = part.block.ids(part.first_id, part.start, part.stop)
+                    if ids[0] <= message_id <= ids[-1]:
+                        found = np.searchsorted(ids, message_id)
+                        return lo + int(found) if ids[found] == message_id else -1
+                    lo += len(ids)
+            if not pointers:
+                break
+        return -1
 
     def _note(
         self,

@@ -41,9 +41,12 @@ from weakref import ref
 
 from quire.arguments import (
     Bytes,
+    check_delay,
     check_ends,
     check_key,
     check_max_messages,
+    check_message,
+    check_reason,
     check_timeout,
     check_version,
     check_xid,
@@ -52,6 +55,7 @@ from quire.engine.commits.commit import Commit
 from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Entry, Read
 from quire.errors import (
     AlreadyCommitted,
@@ -243,6 +247,25 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             if self._gets is not None:
                 self._gets.unget()
+
+    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+        """Give back one message that it has got, for another try or to the dead-letter queue."""
+        check_message(message)
+        check_reason(reason)
+        check_delay(delay)
+        with self._lock:
+            self._check_open()
+            queue, subscription = self._reading().reject(message, reason, delay)
+        if subscription.spent:
+            self._context.delivery.after_reject(queue, subscription)
+
+    def take_spent(
+        self, queue: Queue, subscription: Subscription, most: int
+    ) -> list[tuple[Message, str]]:
+        """Take messages that nobody else gets any more; with each, why it was rejected."""
+        with self._lock:
+            self._check_open()
+            return self._reading().spent(queue, subscription, most)
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""

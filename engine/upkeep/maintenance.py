@@ -17,11 +17,14 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.errors import DiskFull, QuireError, StoreFailed
 from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, REORGANISE_SECONDS, TRIM_SECONDS
 
+from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
 
 
@@ -33,6 +36,7 @@ class Maintenance:
         self._context = context
         self._checkpointer = checkpointer
         self._leases = leases
+        self._dead_letters = DeadLetters(context)
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -80,14 +84,22 @@ class Maintenance:
         an I/O error the next commit is refused.
         """
         if self._journal.end_lsn < self._due:
-            if self._thread is None and self._context.registry.open:
-                self._expire()
+            if self._thread is None:
+                self._do_small_things()
             return
         if self._thread is not None:
             self._due = self._journal.end_lsn + self._pace_bytes
             self._wake.put(None)
         else:
             self._try()
+
+    def after_reject(self, queue: Queue, subscription: Subscription) -> None:
+        """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.
+
+        What stands in the way is shown by `status`, and tried again later.
+        """
+        with suppress(QuireError):
+            self._dead_letters.move(queue, subscription)
 
     def after_discard(self) -> None:
         """Called by a rollback that leaves files behind: does not raise, as that is done."""
@@ -104,6 +116,8 @@ class Maintenance:
         """Do what is due."""
         options = self._context.options
         self._expire()
+        self._context.delivery.bring_back()
+        self._dead_letters.move_all()
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
@@ -133,6 +147,13 @@ class Maintenance:
             return error
         return None
 
+    def _do_small_things(self) -> None:
+        """What is due at any time, where no thread does it."""
+        if self._context.registry.open:
+            self._expire()
+        self._context.delivery.bring_back()
+        self._dead_letters.move_all()
+
     def _expire(self) -> None:
         self._context.registry.expire(self._env.monotonic())
 
@@ -161,7 +182,7 @@ class Maintenance:
             self.last_error = str(error)
             self._due = self._journal.end_lsn + self._pace_bytes
             return False
-        self.last_error = None
+        self.last_error = self._dead_letters.last_error
         return True
 
     @property

@@ -97,6 +97,7 @@ class AsyncTransaction:
         return found
 
     unget = in_thread(Transaction.unget)
+    reject = in_thread(Transaction.reject)
     read_to = in_thread(Transaction.read_to)
     read_to_many = in_thread(Transaction.read_to_many)
     record = in_thread(Transaction.record)

@@ -6,6 +6,7 @@
     python tests/formats/make_store.py tests/formats/store-v2-files.tar.gz files
     python tests/formats/make_store.py tests/formats/store-v2-definitions.tar.gz definitions
     python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
+    python tests/formats/make_store.py tests/formats/store-v3-properties.tar.gz properties
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
@@ -13,6 +14,7 @@
 Every kind of place and record is in it: blocks in the journal and in the data file, packed and not,
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
+with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
 on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
@@ -106,6 +108,24 @@ def fill_definitions(store: Store) -> None:
     store.drop_queue("gone")
 
 
+def fill_properties(store: Store) -> None:
+    """Queues with properties, in the checkpoint and in the journal, and deliveries that count."""
+    store.create_queue("dead", kind="work", text="what nobody could use")
+    store.create_queue(
+        "tried", kind="work", max_deliveries=5, dead_letter="dead", properties={"team": "a"}
+    )
+    for number in range(4):
+        store.put("tried", b"%d" % number, priority=number % 2)
+    for number in range(2):
+        with store.transaction() as txn:
+            txn.get_many("tried", 2 + number)
+            txn.rollback()
+        if not number:
+            store.checkpoint()
+    store.alter_queue("tried", priority=True, capacity=1 << 20, text="altered")
+    store.alter_queue("dead", puts=False)
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -131,6 +151,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_prepared(store)
         if kind == "definitions":
             fill_definitions(store)
+        if kind == "properties":
+            fill_properties(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

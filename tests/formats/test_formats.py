@@ -25,6 +25,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v2-files.tar.gz",
         "store-v2-definitions.tar.gz",
         "store-v3-definitions.tar.gz",
+        "store-v3-properties.tar.gz",
         "store-v4-full.tar.gz",
     }
 
@@ -58,9 +59,11 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         assert store.verify().findings == []
         several = "files" in archive.name
         late = ["late"] * ("definitions" in archive.name)
+        late += ["dead"] * ("properties" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
+            *((name, 0) for name in ["tried"] * ("properties" in archive.name)),
             ("work", 2 if several else 0),
         ]
         assert len(store.status()["data"]["files"]) == (3 if several else 1)
@@ -139,3 +142,24 @@ def test_definitions_of_a_released_format(version: int, tmp_path: Path) -> None:
         ("subscription", 2, 1, "all"), ("subscription", 3, 1, "some"),
         ("subscription", 5, 1, "reader"),
     ]  # fmt: skip
+
+
+@pytest.mark.promise(8)
+def test_properties_of_a_released_format(tmp_path: Path) -> None:
+    """What queues were made with and altered to, and how often their messages were handed out."""
+    with tarfile.open(Path(__file__).parent / "store-v3-properties.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            tried, dead = store.queues(["tried", "dead"])
+            assert (tried.max_deliveries, tried.dead_letter) == (5, "dead")
+            assert (tried.priority, tried.capacity_bytes, tried.text) == (True, 1 << 20, "altered")
+            assert tried.properties == {"team": "a"}
+            assert (dead.text, dead.puts) == ("what nobody could use", False)
+            assert store.queue("work").puts
+            with store.transaction() as txn:
+                found = [(m.payload, m.delivery_count) for m in txn.get_many("tried")]
+                txn.rollback()
+            assert [payload for payload, _ in found] == [b"1", b"3", b"0", b"2"]
+            store.checkpoint()
+    assert dict(found) == {b"0": 4, b"1": 4, b"2": 3, b"3": 2}

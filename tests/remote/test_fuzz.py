@@ -78,11 +78,16 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "limit": [1, 100],
     "owner": [None, "the importer"],
     "records": [[], [["k", 1]], [["k", 9]]],
+    "changes": [{}, {"text": "t"}, {"priority": True}, {"gets": True, "capacity": 1 << 20}],
+    "message_id": [1, 2, 7],
+    "reason": ["", "bad"],
+    "delay": [0, 0.01],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["positions"],
     "puts": [],
+    "reject": ["queue", "message_id", "reason", "delay"],
     "commit": ["records", "wait"],
     "prepare": ["records", "xid", "wait"],
 }

@@ -1,0 +1,98 @@
+"""Messages that were delivered as often as they may be move to their queue's dead-letter queue.
+
+- DLQ1: a message is in one of the two queues: it is read here and put there by one commit.
+- DLQ2: until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other
+  queue is full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
+- DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.transactions.context import Context
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.errors import InvalidArgument, QuireError
+from quire.limits import DEAD_LETTERS_AT_ONCE
+from quire.message import SETTABLE, Message
+
+QUEUE = "quire.queue"
+SUBSCRIPTION = "quire.subscription"
+DELIVERIES = "quire.deliveries"
+REASON = "quire.reason"
+TIME = "quire.time"
+
+OWN = (QUEUE, SUBSCRIPTION, DELIVERIES, REASON, TIME)
+
+
+class DeadLetters:
+    """See the module. Thread-safe."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._moving = threading.local()
+        self.last_error: str | None = None
+
+    def move_all(self) -> None:
+        """All that is spent, as far as it can be moved now."""
+        counted = self._context.state.counted
+        if not counted:
+            return
+        self.last_error = None
+        for queue in list(counted):
+            for subscription in list(queue.subscriptions.values()):
+                with suppress(QuireError):  # the others go on
+                    self.move(queue, subscription)
+
+    def move(self, queue: Queue, subscription: Subscription) -> None:
+        """What is spent of a subscription. Raises what stands in the way."""
+        if getattr(self._moving, "is_here", False):
+            return  # this thread does already: it is after a commit of this
+        self._moving.is_here = True
+        try:
+            while subscription.spent and not queue.dropped:
+                if not self._move_some(queue, subscription):
+                    return
+        except QuireError as error:
+            self.last_error = f"dead letters of {queue.name!r}: {error}"
+            raise
+        finally:
+            self._moving.is_here = False
+
+    def _move_some(self, queue: Queue, subscription: Subscription) -> bool:
+        target = queue.config.properties.dead_letter
+        if target is None:
+            return False
+        with EmbeddedTransaction(self._context, None, False, "dead letters") as txn:
+            taken = txn.take_spent(queue, subscription, DEAD_LETTERS_AT_ONCE)
+            for message, reason in taken:
+                self._put(txn, target, message, subscription.name, reason)
+            txn.commit(timeout=0.0)
+        return bool(taken)
+
+    def _put(
+        self,
+        txn: EmbeddedTransaction,
+        target: str,
+        message: Message,
+        subscription: str,
+        reason: str,
+    ) -> None:
+        fields = {name: getattr(message, name) for name in SETTABLE}
+        own = {
+            QUEUE: message.queue,
+            SUBSCRIPTION: subscription,
+            DELIVERIES: str(message.delivery_count - 1),  # this one is none
+            REASON: reason,
+            TIME: str(self._context.env.now_us()),
+        }
+        for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
+            fields[name] = None
+        attributes = dict(message.attributes)
+        try:
+            txn.put(target, message.payload, **fields | {"attributes": attributes | own})
+        except InvalidArgument:  # with its own attributes they are too many
+            txn.put(target, message.payload, **fields | {"attributes": own})

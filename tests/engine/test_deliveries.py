@@ -1,0 +1,231 @@
+"""Counted deliveries and dead letters: no kill and no power failure forgets one, or a message."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.engine import EmbeddedStore as Store
+from quire.engine.records.commit_record import Read
+from quire.engine.records.handout_record import pack_handout, unpack_handout
+from quire.errors import DiskFull, StoreCorrupt
+from quire.journal import RECORD_HEADER_BYTES
+from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.workload import new_machine, open_store
+
+MOST = 3
+MESSAGES = [b"%d" % number for number in range(6)]
+
+
+@dataclass
+class Seen:
+    """What a consumer saw: how often each message was handed to it, and what it has read."""
+
+    is_made: bool = False
+    put: list[bytes] = field(default_factory=list)
+    handed: Counter[bytes] = field(default_factory=Counter)
+    read: set[bytes] = field(default_factory=set)
+    reading: bytes | None = None  # its commit is under way
+
+
+def make(store: Store, **options: Any) -> None:
+    """A work queue, and the one for its dead letters."""
+    store.create_queues(
+        [
+            {"name": "dead", "kind": "work"},
+            {"name": "q", "kind": "work", "max_deliveries": MOST, "dead_letter": "dead", **options},
+        ]
+    )
+
+
+def consume(store: Store, seen: Seen, tries: int) -> None:
+    """Even messages are read, after two tries; odd ones are poison. With a checkpoint."""
+    for number in range(tries):
+        with store.transaction() as txn:
+            message = txn.get("q")
+            if message is None:
+                txn.rollback()
+                return
+            payload = message.payload
+            assert message.delivery_count >= seen.handed[payload] + 1
+            seen.handed[payload] = message.delivery_count
+            if int(payload) % 2 or message.delivery_count < 2:
+                if number % 3:
+                    txn.reject(message, "poison")
+                txn.rollback()
+                continue
+            seen.reading = payload
+        seen.read.add(payload)
+        seen.reading = None
+        if number == 4:
+            store.checkpoint()
+
+
+def work(env: SimEnv, seen: Seen) -> None:
+    """Messages are put, and handed out until all are read or dead letters."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    store = open_store(env)
+    make(store)
+    seen.is_made = True
+    for payload in MESSAGES:
+        store.put("q", payload)
+        seen.put.append(payload)
+    consume(store, seen, 12)
+    store.close()
+
+
+def check(env: SimEnv, seen: Seen) -> None:
+    """Each message is in one place, was delivered so often at most, and the rest goes on."""
+    if not seen.is_made:
+        return
+    store = open_store(env)
+    if {info.name for info in store.queues()} != {"q", "dead"}:
+        raise AssertionError("the queues are gone")
+    waiting = store.browse("q").payloads()
+    dead = [(m.payload, m.attributes["quire.deliveries"]) for m in store.browse("dead")]
+    there = Counter([*waiting, *(payload for payload, _ in dead)])
+    for payload in seen.put:
+        maybe = {0, 1} if payload == seen.reading else {int(payload not in seen.read)}
+        assert there[payload] in maybe, payload
+    assert all(int(deliveries) == MOST for _, deliveries in dead)
+    rest = Seen(True, list(there), seen.handed.copy(), set(), None)
+    consume(store, rest, 100)
+    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    assert store.browse("q").payloads() == []
+    assert max(rest.handed.values(), default=0) <= MOST
+    store.checkpoint()
+    store.close()
+    with open_store(env) as again:
+        assert again.browse("q").payloads() == []
+        assert again.verify().ok
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_promise_1_2_power_failure_at_every_call_of_a_consumer(seed: int, spread: int) -> None:
+    """What was handed out stays counted, and every message has one place."""
+    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=2, every=(spread + 1) // 2)
+    assert cases > 100
+
+
+def test_kills_count(seed: int) -> None:
+    """A message that kills who gets it comes to its end; an open transaction is one delivery."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.put("q", b"poison")
+    for delivery in range(1, MOST + 1):
+        message = store.transaction().get("q")
+        assert message is not None
+        assert message.delivery_count == delivery
+        env = env.kill()
+        store = open_store(env)
+    assert store.transaction().get("q") is None
+    store.put("q", b"good")  # after a commit the maintenance looks, as no thread does
+    assert store.browse("dead").payloads() == [b"poison"]
+    message = store.transaction().get("q")
+    assert message is not None
+    assert message.payload == b"good"
+
+
+def test_batches_are_counted_by_one_record(seed: int) -> None:
+    """A get is one write, however many messages it takes; priorities and topics alike."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store, priority=True)
+    with store.transaction() as txn:
+        txn.put_many("q", [b"x"] * 500)
+    store.put("q", b"first", priority=1)
+    before = env.calls.count("write", "*.log")
+    txn = store.transaction()
+    assert len(txn.get_many("q", 1000)) == 501
+    assert env.calls.count("write", "*.log") == before + 1
+    txn.rollback()
+    store.close()
+    store = open_store(env)
+    txn = store.transaction()
+    assert {m.delivery_count for m in txn.get_many("q", 1000)} == {2}
+    txn.rollback()
+    assert [(i.delivered, i.pending) for i in store.subscriptions("q")] == [(0, 501)]
+    store.close()
+
+
+def test_a_delivery_that_cannot_be_noted_is_none(seed: int) -> None:
+    """The disk fails: nothing is handed out, and it is there after a reopening."""
+    env = new_machine(seed, direct=False)
+    store = open_store(env)
+    make(store)
+    store.put("q", b"m")
+    env.fail("sync", "*.log")
+    txn = store.transaction()
+    with pytest.raises(Exception, match="input/output"):
+        txn.get("q")
+    assert [i.delivered for i in store.subscriptions("q")] == [0]
+    txn.rollback()
+    store.close()
+    store = open_store(env)
+    message = store.transaction().get("q")
+    assert message is not None
+    assert message.delivery_count in (1, 2)
+
+
+@pytest.mark.promise(5)
+def test_promise_5_counted_queues_are_read_on_a_full_disk(seed: int) -> None:
+    """Deliveries are noted there too, so that reading makes room."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    for number in range(200):
+        store.put("q", b"%d" % number * 300)
+    env.capacity_bytes = env.used_bytes()
+    with suppress(DiskFull):
+        while True:
+            store.put("q", b"x" * 5000)
+    for _ in range(300):
+        with store.transaction() as txn:
+            if txn.get("q") is None:
+                break
+    assert store.queue("q").messages == 0
+    store.close()
+
+
+def test_the_record_is_read_as_it_was_written() -> None:
+    """And garbage is refused."""
+    runs = [Read(1, 2, 3, 4), Read(1, 2, 10, 1 << 40)]
+    body = memoryview(pack_handout(runs))[RECORD_HEADER_BYTES:]
+    assert list(unpack_handout(body, "here").runs) == runs
+    for wrong in (b"", body[:-1], bytes(body)[:8] + bytes(48), b"\xff" * 56):
+        with pytest.raises(StoreCorrupt, match="here"):
+            unpack_handout(memoryview(wrong), "here")
+
+
+def test_a_dropped_queue_leaves_its_record(tmp_path: Path) -> None:
+    """Recovery passes over deliveries of a queue that was dropped later."""
+    path = str(tmp_path / "s")
+    store = Store.open(path)
+    make(store)
+    store.put("q", b"m")
+    with store.transaction() as txn:
+        txn.get("q")
+    store.drop_queue("q")
+    store.close()
+    with Store.open(path) as store:
+        assert [info.name for info in store.queues()] == ["dead"]
+
+
+def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that only remembers them is caught."""
+    monkeypatch.setattr(
+        "quire.engine.commits.handouts.Handouts.note",
+        lambda handouts, queue, subscription, runs: [
+            queue.hand_out((queue.queue_id, subscription.subscription_id, *run[:2])) for run in runs
+        ],
+    )
+    with pytest.raises(AssertionError):
+        enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
