@@ -3,10 +3,10 @@
 Some clients put messages of 100 bytes, each in a process of its own. In each round they do so
 alone, beside each kind of such a client, and alone once more, in an order that is drawn: so a ratio
 compares what happened in the same seconds, and that of the second time alone tells how much of it
-is chance. Such a client sends
-requests for as long as the system takes them, and connects again when the owner cuts it off. One
-kind gives up each connection as soon as it is stuck, so that the owner makes one large answer after
-another; beside it stands a client that reads as many of them. The owner's memory is the most that it had in a turn, above what it had before.
+is chance. Such a client sends requests for as long as the system takes them, and connects again
+when the owner cuts it off. One kind gives up each connection as soon as it is stuck, so that the
+owner makes one large answer after another; beside it stands a client that reads as many of them.
+The owner's memory is the most that it had in a turn, above what it had before.
 """
 
 from __future__ import annotations
