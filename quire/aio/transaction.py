@@ -33,7 +33,8 @@ class AsyncTransaction:
 
     In a joined store a transaction that waits before it has done anything is not begun at the owner
     until there is something to get, and needs no connection meanwhile. One that is aborted there
-    while it waits is told so when the waiting ends.
+    while it waits, or open for longer than the owner's options say, is told so when something comes
+    to the source, or by its next call.
     """
 
     def __init__(
@@ -154,6 +155,8 @@ class AsyncTransaction:
         self, end: Callable[[Transaction, float | None], None], timeout: float | None
     ) -> None:
         """Commit or prepare; one that waits for room leaves threads for those who make it."""
+        if timeout is not None:
+            check_timeout(timeout)
         try:
             await self._call(lambda inner: end(inner, 0.0))
         except QueueFull:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import quire.aio
+from quire.aio import AsyncStore
+from quire.aio.pool import Pool
+from quire.errors import StoreClosed
+from quire.store import Store
 
 R = TypeVar("R")
 
@@ -33,6 +37,15 @@ class BehindLoop:
             return self._run(value(*args, **kwargs))
 
         return call
+
+    @property
+    def loop_thread(self) -> str:
+        """The name of the event loop's thread."""
+
+        async def name() -> str:
+            return threading.current_thread().name
+
+        return self._run(name())
 
     def transaction(self, *args: Any, **kwargs: Any) -> BehindLoop:
         """Begin one."""
@@ -58,15 +71,11 @@ class BehindLoop:
 
 
 @contextmanager
-def behind_loop(path: str, **options: Any) -> Iterator[Any]:
-    """The store at the path, opened for asyncio."""
+def behind_loop(opened: Callable[[], Coroutine[Any, Any, AsyncStore]]) -> Iterator[Any]:
+    """The store that a coroutine opens in an event loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-
-    async def opened() -> quire.aio.AsyncStore:
-        return await quire.aio.open(path, **options)
-
     try:
         with BehindLoop(asyncio.run_coroutine_threadsafe(opened(), loop).result(), loop) as store:
             yield store
@@ -74,3 +83,28 @@ def behind_loop(path: str, **options: Any) -> Iterator[Any]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def joined_behind_loop(path: str) -> Iterator[Any]:
+    """The store at the path, which somebody owns, opened for asyncio."""
+
+    async def opened() -> AsyncStore:
+        return await quire.aio.open(path)
+
+    with behind_loop(opened) as store:
+        yield store
+
+
+@contextmanager
+def owned_behind_loop(owner: Store) -> Iterator[Any]:
+    """A store that this process owns, as `quire.aio.open` gives it. At the end it is verified."""
+
+    async def opened() -> AsyncStore:
+        return AsyncStore(owner, Pool())
+
+    with behind_loop(opened) as store:
+        yield store
+        with suppress(StoreClosed):  # a test may have closed it
+            report = store.verify()
+            assert report.ok, report.findings

@@ -238,6 +238,32 @@ def test_a_transaction_that_is_ended_while_it_waits(store_path: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_joined_transaction_that_is_aborted_while_it_waits(store_path: str, comes: bool) -> None:
+    """It is told when something comes, which is for others, or else by its next call."""
+
+    async def main() -> None:
+        async with opened(store_path, "joined") as store:
+            await store.create_queue("work", kind="work")
+            txn = await store.transaction()
+            await txn.put("work", b"never")
+            waiting = asyncio.create_task(txn.get("work", SECONDS if comes else 0.2))
+            await in_line(store, "work", 1)
+            [info] = await store.transactions()
+            await store.abort(info.id)
+            if comes:
+                await store.put("work", b"for others")
+                with pytest.raises(TransactionAborted):
+                    await waiting
+                assert await take(store, "work") == b"for others"
+            else:
+                assert await waiting is None
+            with pytest.raises(TransactionAborted):
+                await txn.commit()
+
+    asyncio.run(main())
+
+
 def test_a_transaction_whose_time_is_over_while_it_waits(store_path: str, role: str) -> None:
     """It raises, long before the get's own time is over."""
 

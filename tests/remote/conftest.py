@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
@@ -12,7 +12,7 @@ from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote import ElectedStore, RemoteStore
 from quire.store import Store as Interface
-from tests.aio.behind_loop import behind_loop
+from tests.aio.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.remote.children import join
 
 AnyStore = Interface
@@ -45,27 +45,23 @@ def elected(owner: Store) -> Iterator[ElectedStore]:
         yield store
 
 
-@pytest.fixture
-def async_owner(store_path: str) -> Iterator[AnyStore]:
-    """A store that this process owns, through the API for asyncio."""
-    with behind_loop(store_path, segment_bytes=SEGMENT_BYTES, data_files=2) as store:
-        yield store
-        with suppress(StoreClosed):
-            report = store.verify()
-            assert report.ok, report.findings
+# How a store is had. Each gives one over a store that this process owns and serves.
+FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
+    "embedded": nullcontext,
+    "joined": lambda owner: join(owner.path),
+    "elected": lambda owner: open_store(owner.path),
+    "asyncio": owned_behind_loop,
+    "asyncio joined": lambda owner: joined_behind_loop(owner.path),
+}
+# For `pytest.mark.parametrize("store", ..., indirect=True)`, where something holds for these only.
+JOINED = ["joined", "elected", "asyncio joined"]
+WITH_CALLBACKS = ["embedded", "joined", "elected"]
+TOLD_AT_ONCE = ["embedded", "joined", "elected", "asyncio"]  # that a transaction was ended
 
 
-@pytest.fixture
-def async_joined(owner: Store) -> Iterator[AnyStore]:
-    """A joined store, through the API for asyncio."""
-    with behind_loop(owner.path) as store:
-        assert store.role == "joined"
-        yield store
-
-
-@pytest.fixture(params=["embedded", "joined", "elected"])
-def store(request: pytest.FixtureRequest) -> AnyStore:
+@pytest.fixture(params=FORMS)
+def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
     """Each of them: what is tested with it holds for all."""
-    name = {"embedded": "owner"}.get(request.param, request.param)
-    value: AnyStore = request.getfixturevalue(name)
-    return value
+    with FORMS[request.param](owner) as store:
+        assert (store.role == "joined") == (request.param in JOINED)
+        yield store

@@ -1,4 +1,4 @@
-"""Bad arguments: an embedded store and a joined one refuse them alike, and nothing changes."""
+"""Bad arguments: all forms of a store refuse them alike, and nothing changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
-from quire.remote import RemoteStore
+from tests.remote.conftest import FORMS, AnyStore
+
+others = pytest.mark.parametrize("store", list(FORMS)[1:], indirect=True)  # not embedded
 
 NAN = math.nan
 BLOCK = bytes(encode_one(b"x"))
@@ -172,21 +174,21 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
 
 
 @pytest.fixture
-def both(owner: Store, joined: RemoteStore) -> Iterator[tuple[Store, RemoteStore]]:
-    """A store with two queues, embedded and joined; it is as before at the end."""
+def both(owner: Store, store: AnyStore) -> Iterator[tuple[Store, AnyStore]]:
+    """A store with two queues, embedded and in another form; it is as before at the end."""
     owner.create_queue("work", kind="work")
     owner.create_queue("topic")
     owner.subscribe("topic", "a")
     owner.put("work", b"kept")
     before = owner.queues(), owner.subscriptions("topic")
-    yield owner, joined
+    yield owner, store
     assert (owner.queues(), owner.subscriptions("topic")) == before
     assert owner.browse("work").payloads() == [b"kept"]
     assert owner.recover() == []
     assert owner.ledger("key") is None
 
 
-def refusal(call: Callable[[Any, Any], object], of: Store | RemoteStore | Any, bad: Any) -> str:
+def refusal(call: Callable[[Any, Any], object], of: Any, bad: Any) -> str:
     """What the error says is wrong, without what it advises."""
     with pytest.raises(InvalidArgument) as caught:
         call(of, bad)
@@ -195,19 +197,21 @@ def refusal(call: Callable[[Any, Any], object], of: Store | RemoteStore | Any, b
     return said.partition(":")[0]
 
 
+@others
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", CALLS)
-def test_a_bad_argument_of_the_store(both: tuple[Store, RemoteStore], name: str) -> None:
-    """InvalidArgument that says the same, whoever owns the store."""
+def test_a_bad_argument_of_the_store(both: tuple[Store, AnyStore], name: str) -> None:
+    """InvalidArgument that says the same as embedded."""
     values, call = CALLS[name]
     for bad in values:
         said = [refusal(call, store, bad) for store in both]
         assert said[0] == said[1]
 
 
+@others
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", IN_TRANSACTIONS)
-def test_a_bad_argument_of_a_transaction(both: tuple[Store, RemoteStore], name: str) -> None:
+def test_a_bad_argument_of_a_transaction(both: tuple[Store, AnyStore], name: str) -> None:
     """Likewise; and the transaction stays open."""
     values, call = IN_TRANSACTIONS[name]
     transactions = [store.transaction() for store in both]
@@ -219,10 +223,11 @@ def test_a_bad_argument_of_a_transaction(both: tuple[Store, RemoteStore], name: 
         txn.rollback()
 
 
+@others
 @pytest.mark.promise(13)
-def test_what_is_odd_but_right(both: tuple[Store, RemoteStore]) -> None:
+def test_what_is_odd_but_right(both: tuple[Store, AnyStore]) -> None:
     """Endless times, and the longest keys; for both."""
-    owner, joined = both
+    owner, other = both
     for store in both:
         txn = store.transaction(timeout=math.inf)
         assert txn.get("work", timeout=math.inf) is not None
@@ -230,5 +235,5 @@ def test_what_is_odd_but_right(both: tuple[Store, RemoteStore]) -> None:
         assert info.seconds_left is None
         txn.rollback()
         with store.transaction(timeout=1e9) as txn:
-            txn.record("k" * MAX_LEDGER_KEY_BYTES, int(store is joined))
+            txn.record("k" * MAX_LEDGER_KEY_BYTES, int(store is other))
             txn.commit(timeout=math.inf)

@@ -1,4 +1,4 @@
-"""Blocks and files of other processes in a joined transaction: they travel with its commit."""
+"""Blocks and files of other processes in a transaction; joined they travel with its commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from quire.arguments import Bytes
 from quire.block import BlockBuilder
-from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import (
     PositionLost,
@@ -23,7 +22,7 @@ from quire.ltds import LtdsWriter, new_id
 from quire.remote import RemoteStore
 from quire.remote.channel import Channel
 from quire.remote.limits import SEND_AHEAD_BYTES
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import JOINED, AnyStore
 
 
 def block(*payloads: bytes) -> bytes:
@@ -143,11 +142,12 @@ def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object])
     assert [*map(int, adopted), int(last)] == [first + 20, first + 21, first + 22]
 
 
-def test_the_ids_of_a_file_before_the_commit(joined: RemoteStore) -> None:
+@pytest.mark.parametrize("store", JOINED, indirect=True)
+def test_the_ids_of_a_file_before_the_commit(store: AnyStore) -> None:
     """How many they are is not known yet, which is said."""
-    joined.create_queue("work", kind="work")
-    with joined.transaction() as txn:
-        ids = txn.adopt("work", file(joined, b"1", b"2"))
+    store.create_queue("work", kind="work")
+    with store.transaction() as txn:
+        ids = txn.adopt("work", file(store, b"1", b"2"))
         assert repr(ids) == "AdoptedIds(not committed)"
         for look in (lambda: len(ids), lambda: ids[0], lambda: list(ids)):
             with pytest.raises(TransactionError, match="has committed"):
@@ -202,13 +202,13 @@ def test_what_is_refused(store: AnyStore, work: str, name: str, error: type[Quir
     assert store.transactions() == []
 
 
-def test_a_refused_file_is_its_writers_again(owner: Store, joined: RemoteStore) -> None:
+def test_a_refused_file_is_its_writers_again(store: AnyStore) -> None:
     """It can be adopted by the next transaction."""
-    joined.create_queue("small", kind="work", capacity=4096)
-    joined.create_queue("work", kind="work")
-    ltds_id = file(joined, b"x" * 5000)
-    with pytest.raises(QueueFull), joined.transaction() as txn:
+    store.create_queue("small", kind="work", capacity=4096)
+    store.create_queue("work", kind="work")
+    ltds_id = file(store, b"x" * 5000)
+    with pytest.raises(QueueFull), store.transaction() as txn:
         txn.adopt("small", ltds_id)
-    with joined.transaction() as txn:
+    with store.transaction() as txn:
         txn.adopt("work", ltds_id)
-    assert owner.browse("work").payloads() == [b"x" * 5000]
+    assert store.browse("work").payloads() == [b"x" * 5000]

@@ -15,10 +15,9 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, RemoteTransaction
 from quire.remote.limits import SEND_AHEAD_BYTES
-from tests.remote.children import join
-from tests.remote.conftest import AnyStore
+from quire.transaction import Transaction
+from tests.remote.conftest import FORMS, JOINED, AnyStore
 from tests.remote.test_life import take, until
 
 CAPACITY = 100_000
@@ -30,7 +29,7 @@ def small(store: AnyStore) -> str:
     return store.create_queue("small", kind="work", capacity=CAPACITY).name
 
 
-def too_much(store: RemoteStore, queue: str) -> tuple[RemoteTransaction, list[object]]:
+def too_much(store: AnyStore, queue: str) -> tuple[Transaction, list[object]]:
     """A transaction whose puts the queue does not admit, but for the first; and their ids."""
     txn = store.transaction()
     ids: list[object] = [txn.put(queue, b"first")]
@@ -39,12 +38,13 @@ def too_much(store: RemoteStore, queue: str) -> tuple[RemoteTransaction, list[ob
 
 
 @pytest.mark.promise(5)
+@pytest.mark.parametrize("store", JOINED, indirect=True)
 @pytest.mark.parametrize("ending", ["commit", "prepare", "with records"])
-def test_promise_5_what_is_full_leaves_it_open(joined: RemoteStore, ending: str) -> None:
+def test_promise_5_what_is_full_leaves_it_open(store: AnyStore, ending: str) -> None:
     """RT2: the puts are kept, and the same transaction commits once there is room, whole."""
-    joined.create_queue("small", kind="work", capacity=CAPACITY)
-    joined.put("small", b"in the way" * 5000)
-    txn, ids = too_much(joined, "small")
+    store.create_queue("small", kind="work", capacity=CAPACITY)
+    store.put("small", b"in the way" * 5000)
+    txn, ids = too_much(store, "small")
     if ending == "with records":
         txn.record("key", 1)
     end: Callable[[], object] = (lambda: txn.prepare("x1")) if ending == "prepare" else txn.commit
@@ -52,11 +52,11 @@ def test_promise_5_what_is_full_leaves_it_open(joined: RemoteStore, ending: str)
         with pytest.raises(QueueFull):
             end()
         assert txn.state == "open"
-    assert take(joined, "small") == [b"in the way" * 5000]
+    assert take(store, "small") == [b"in the way" * 5000]
     end()
     if ending == "prepare":
         txn.commit()
-    messages = list(joined.browse("small"))
+    messages = list(store.browse("small"))
     assert [m.payload for m in messages] == [b"first", b"x" * 60_000, b"last"]
     assert [m.priority for m in messages] == [0, 0, 3]
     assert [int(i) for i in ids] == [m.id for m in messages]  # type: ignore[call-overload]
@@ -75,11 +75,12 @@ def test_what_is_full_can_be_rolled_back(store: AnyStore, small: str) -> None:
     assert store.queue(small).used_bytes == 0
 
 
-def test_a_refused_put_that_is_sent_ahead(joined: RemoteStore) -> None:
+@pytest.mark.parametrize("store", JOINED, indirect=True)
+def test_a_refused_put_that_is_sent_ahead(store: AnyStore) -> None:
     """RT2: a later put raises it, and is not made itself; memory at the client is bounded."""
-    joined.create_queue("small", kind="work", capacity=CAPACITY)
-    joined.create_queue("large", kind="work")
-    txn = joined.transaction()
+    store.create_queue("small", kind="work", capacity=CAPACITY)
+    store.create_queue("large", kind="work")
+    txn = store.transaction()
     txn.put("small", b"x" * 2 * CAPACITY)
     txn.put_many("large", [bytes(1 << 20)] * (SEND_AHEAD_BYTES >> 20))
     for _ in range(3):
@@ -87,7 +88,7 @@ def test_a_refused_put_that_is_sent_ahead(joined: RemoteStore) -> None:
             txn.put("large", b"not made")
         assert txn.state == "open"
     txn.rollback()
-    assert joined.queue("large").used_bytes == 0
+    assert store.queue("large").used_bytes == 0
 
 
 def test_a_put_is_known_to_the_owner_at_once(owner: Store, store: AnyStore) -> None:
@@ -109,25 +110,30 @@ def test_a_put_is_known_to_the_owner_at_once(owner: Store, store: AnyStore) -> N
     assert [store.queue(name).open_transactions for name in "ab"] == [0, 0]
 
 
-@pytest.mark.parametrize("role", ["owner", "joined"])
-def test_the_stores_own_timeout_ends_puts(store_path: str, role: str) -> None:
+def ended_by_the_store(owner: Store, store: AnyStore) -> None:
+    """A transaction that has put, and is open for longer than the store lets it be."""
+    store.create_queue("work", kind="work")
+    txn = store.transaction()
+    txn.put("work", b"x")
+    until(lambda: owner.queue("work").open_transactions == 1)
+    until(lambda: not owner.transactions())
+    for call in (txn.commit, lambda: txn.put("work", b"y"), lambda: txn.prepare("x1")):
+        with pytest.raises(TransactionTimeout) as caught:
+            call()
+        assert str(caught.value) == (
+            "the transaction was open for too long and has been rolled back: begin anew, or "
+            "give transaction(timeout=...) more seconds"
+        )
+    assert owner.queue("work").used_bytes == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_stores_own_timeout_ends_puts(store_path: str, form: str) -> None:
     """Its option `transaction_timeout`, in the same words."""
-    with open_store(store_path, transaction_timeout=0.2) as owner, join(store_path) as joined:
-        store = owner if role == "owner" else joined
-        store.create_queue("work", kind="work")
-        txn = store.transaction()
-        txn.put("work", b"x")
+    with open_store(store_path, transaction_timeout=0.2) as owner:
         assert isinstance(owner, Store)
-        until(lambda: owner.queue("work").open_transactions == 1)
-        until(lambda: not owner.transactions())
-        for call in (txn.commit, lambda: txn.put("work", b"y"), lambda: txn.prepare("x1")):
-            with pytest.raises(TransactionTimeout) as caught:
-                call()
-            assert str(caught.value) == (
-                "the transaction was open for too long and has been rolled back: begin anew, or "
-                "give transaction(timeout=...) more seconds"
-            )
-        assert owner.queue("work").used_bytes == 0
+        with FORMS[form](owner) as store:
+            ended_by_the_store(owner, store)
 
 
 def test_a_dropped_transaction_is_rolled_back(owner: Store, store: AnyStore) -> None:

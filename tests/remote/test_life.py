@@ -1,4 +1,4 @@
-"""The life of a transaction, embedded and joined: who is open, aborting, waiting for space."""
+"""The life of a transaction, in all forms of a store: who is open, aborting, waiting for space."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from quire.aio import AsyncTransaction
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
@@ -28,8 +29,9 @@ from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import ElectedTransaction, RemoteStore, RemoteTransaction
 from quire.remote.failures import raise_error
+from tests.aio.behind_loop import BehindLoop
 from tests.remote.children import child, join
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import TOLD_AT_ONCE, AnyStore
 from tests.remote.raw_stream import RawStream, add, commit, get
 from tests.remote.test_processes import CLIENT, OWNER, SECONDS
 
@@ -91,7 +93,9 @@ def fill(store: AnyStore) -> Any:
 def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
     """Put a message that the owner knows of at once, also where it would wait at the client."""
     txn.put(queue, payload)
-    inner = txn._inner if isinstance(txn, ElectedTransaction) else txn
+    inner = txn
+    while isinstance(inner, BehindLoop | AsyncTransaction | ElectedTransaction):
+        inner = inner._inner
     if isinstance(inner, RemoteTransaction):
         inner._send_ahead()  # and has taken it
 
@@ -135,11 +139,11 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
     assert (first.bytes, first.buffered_bytes, first.state) == (21, 21, "open")
     assert first.seconds_left is not None
     assert 0 < first.seconds_left <= 60
-    joined = store.role == "joined"
+    thread = store.loop_thread if isinstance(store, BehindLoop) else "MainThread"
     assert second.owner == (
         f"process {os.getpid()} over the socket"
-        if joined
-        else "thread MainThread of the store's process"
+        if store.role == "joined"
+        else f"thread {thread} of the store's process"
     )
     assert second.large
     one = store.transaction_info(first.id)
@@ -155,13 +159,14 @@ def test_open_transactions_are_listed(store: AnyStore, work: str) -> None:
     assert store.transactions() == []
 
 
-def test_a_time_without_end(owner: Store, joined: RemoteStore) -> None:
+def test_a_time_without_end(owner: Store, store: AnyStore) -> None:
     """It can be told to others too, as JSON has no infinity."""
     owner.create_queue("work", kind="work")
     txn = owner.transaction(timeout=math.inf)
-    [info] = joined.transactions()
+    [info] = store.transactions()
     assert (info.id, info.seconds_left) == (txn.id, None)
-    assert joined.status()["transactions"][0]["seconds_left"] is None
+    if store.role == "joined":
+        assert store.status()["transactions"][0]["seconds_left"] is None
     txn.rollback()
 
 
@@ -230,6 +235,7 @@ def test_only_what_is_open_can_be_shown_and_aborted(store: AnyStore, work: str) 
             call("1")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("store", TOLD_AT_ONCE, indirect=True)
 def test_a_get_that_waits_can_be_aborted(store: AnyStore, work: str) -> None:
     """It returns at once."""
     txn = store.transaction()

@@ -12,13 +12,6 @@ from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFoun
 from tests.remote.conftest import AnyStore
 
 
-@pytest.fixture(params=["owner", "joined", "elected", "async_owner", "async_joined"])
-def store(request: pytest.FixtureRequest) -> AnyStore:
-    """Any of them: what is tested with it holds for all."""
-    value: AnyStore = request.getfixturevalue(request.param)
-    return value
-
-
 def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     """As it was made, and as it was altered; what is not named stays."""
     made = store.create_queue("q", text="orders, ümlaut", properties={"team": "a"}, priority=True)

@@ -11,10 +11,12 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
 from quire.remote import RemoteStore
 from quire.remote.protocol import AWAIT, HEAD, READY
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import WITH_CALLBACKS, AnyStore
 
 SECONDS = 20.0
 WAITERS = 1000
+
+with_callbacks = pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)
 
 
 def awaited(store: AnyStore, source: str) -> threading.Event:
@@ -35,6 +37,7 @@ def work(store: AnyStore) -> str:
     return store.create_queue("work", kind="work").name
 
 
+@with_callbacks
 def test_a_commit_calls_back(store: AnyStore, owner: Store, work: str) -> None:
     """Once, and not before; at once where something is there already."""
     event = awaited(store, work)
@@ -48,6 +51,7 @@ def test_a_commit_calls_back(store: AnyStore, owner: Store, work: str) -> None:
     assert not awaited(store, work).wait(0.05)
 
 
+@with_callbacks
 def test_a_rollback_calls_back(store: AnyStore, work: str) -> None:
     """As what it had got is there again; while it is in flight nothing is."""
     store.put(work, b"1")
@@ -60,6 +64,7 @@ def test_a_rollback_calls_back(store: AnyStore, work: str) -> None:
     assert event.wait(SECONDS)
 
 
+@with_callbacks
 def test_subscriptions_are_awaited_apart(store: AnyStore) -> None:
     """What one has read is there for the other."""
     store.create_queue("topic")
@@ -75,6 +80,7 @@ def test_subscriptions_are_awaited_apart(store: AnyStore) -> None:
     assert event.wait(SECONDS)
 
 
+@with_callbacks
 def test_a_drop_calls_back(store: AnyStore, work: str) -> None:
     """The get that follows says why."""
     event = awaited(store, work)
@@ -85,6 +91,7 @@ def test_a_drop_calls_back(store: AnyStore, work: str) -> None:
         txn.get(work)
 
 
+@with_callbacks
 def test_what_is_withdrawn_is_not_called(store: AnyStore, work: str) -> None:
     """Others that wait for the same source are."""
     first, second = threading.Event(), threading.Event()
@@ -97,6 +104,7 @@ def test_what_is_withdrawn_is_not_called(store: AnyStore, work: str) -> None:
     assert not first.is_set()
 
 
+@with_callbacks
 def test_close_calls_back(store: AnyStore, work: str) -> None:
     """Whoever looks then meets StoreClosed."""
     event = awaited(store, work)
@@ -139,6 +147,7 @@ def test_a_thousand_waiters_take_no_threads(joined: RemoteStore, owner: Store) -
     assert all(event.wait(SECONDS) for event in events)
 
 
+@with_callbacks
 def test_no_commit_is_missed(store: AnyStore, owner: Store, work: str) -> None:
     """Many commits race with one that takes, and waits only when it finds nothing."""
     count = 300

@@ -1,4 +1,4 @@
-"""Two-phase commit, embedded and joined; and what each side sees when the other dies."""
+"""Two-phase commit, in all forms of a store; and what each side sees when the other dies."""
 
 from __future__ import annotations
 
@@ -247,12 +247,12 @@ def test_a_stream_is_free_after_the_prepare(joined: RemoteStore) -> None:
     assert take(joined, "work") == [b"%d" % number for number in range(300) if number % 2]
 
 
-def test_another_client_decides(owner: Store, joined: RemoteStore) -> None:
+def test_another_client_decides(owner: Store, store: AnyStore) -> None:
     """The object learns it when it is asked to decide, and hits no later one of the same xid."""
-    joined.create_queue("work", kind="work")
+    store.create_queue("work", kind="work")
     with open_store(owner.path) as other:
         for decide in (owner.commit_prepared, other.commit_prepared, other.rollback_prepared):
-            txn = joined.transaction()
+            txn = store.transaction()
             message_id = txn.put("work", b"x")
             txn.prepare("same")
             decide("same")
