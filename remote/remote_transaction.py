@@ -392,11 +392,10 @@ class RemoteTransaction(TransactionCalls):
 
     def _announce(self, queue: str) -> None:
         """Tell the owner of the first put to a queue (RT1)."""
+        self._at_owner(self._tell, queue)
 
-        def tell(channel: Channel) -> None:
-            channel.tell(self._puts.frames(self._number, queue))
-
-        self._at_owner(tell)
+    def _tell(self, channel: Channel, queue: str) -> None:
+        channel.tell(self._puts.frames(self._number, queue))
 
     def _send_ahead(self) -> None:
         """Have the owner take all that was put, or raise why it does not."""
