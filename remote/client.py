@@ -259,9 +259,8 @@ class RemoteStore(SingleCalls):
 
     def check_queue(self, name: str) -> None:
         """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""
-        if check_name(name, "queue") not in self._known_queues:
-            self.queue(name)
-            self._known_queues[name] = name.encode()
+        if not isinstance(name, str) or name not in self._known_queues:
+            self.queue(name)  # which knows it then
 
     def forget_queues(self) -> None:
         """A commit met a queue that is gone."""

@@ -41,6 +41,7 @@ class Connection:
         self._place = place_of(url)
         self._expected_epoch = epoch
         self._process_id = os.getpid()
+        self._is_forked = False  # it is the parent's
         self._idle: deque[Channel] = deque()
         self._channels: set[Channel] = set()  # all, but the watch
         self._lost: str | None = None
@@ -76,22 +77,25 @@ class Connection:
     @property
     def usable(self) -> bool:
         """Whether it is open, in the process that opened it."""
-        return not self._closed and self._process_id == os.getpid()
+        return not (self._closed or self._is_forked)
 
     def check(self) -> None:
         """Raise what keeps this connection from being used, if anything does."""
+        if self._closed or self._is_forked or self._lost is not None:
+            raise self._refusal()
+
+    def _refusal(self) -> QuireError:
         if self._closed:
-            raise StoreClosed("this store object was closed: open the store again")
-        if self._process_id != os.getpid():
-            raise StoreClosed(
+            return StoreClosed("this store object was closed: open the store again")
+        if self._is_forked:
+            return StoreClosed(
                 f"this store object was opened by process {self._process_id}, from which this one"
                 " was forked: open the store here, too"
             )
-        if self._lost is not None:
-            raise ConnectionLost(
-                f"the owner of the store is gone ({self._lost}); its open transactions are rolled"
-                " back: open the store again"
-            )
+        return ConnectionLost(
+            f"the owner of the store is gone ({self._lost}); its open transactions are rolled"
+            " back: open the store again"
+        )
 
     def borrow(self) -> Channel:
         """A channel for one thread, until `give_back`."""
@@ -159,7 +163,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        if self._process_id != os.getpid():
+        if self._is_forked:
             return
         self._end_idle()
         for channel in list(self._channels):
@@ -172,6 +176,7 @@ class Connection:
 
     def abandon(self) -> None:
         """In the child of a fork (CN3)."""
+        self._is_forked = True
         if self._closed:
             return
         for channel in (self._watch, *self._channels):

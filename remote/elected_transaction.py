@@ -103,7 +103,7 @@ class ElectedTransaction(TransactionCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._outcome is None and self._inner.state == "open":
+        if self._outcome is None and self._inner.is_open:
             if kind is not None:
                 self.rollback()
                 return
@@ -203,7 +203,7 @@ class ElectedTransaction(TransactionCalls):
             return
         before: dict[str, int] = {}
         try:
-            if self._entries and self._inner.state == "open":
+            if self._entries and self._inner.is_open:
                 before = self._joined.ledger_many(self._entries)
             self._inner.commit(timeout)
         except _ENDED as error:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Final
-
 from quire.arguments import Bytes
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Transaction
 
-from .protocol import COMMITTED, Header
-
-_ONE: Final = struct.Struct("<IB3xQ")
+from .protocol import COMMITTED, HEAD, MESSAGE_ID, Header
 
 
 class Placing:
@@ -43,11 +38,8 @@ class Placing:
         """The same as a COMMITTED frame; None where that cannot hold it."""
         if self._adopted:
             return None
-        if len(self.first) == 1:
-            for queue in self.first:
-                return _ONE.pack(8, COMMITTED, self._id(queue))
-        count = len(self.first)
-        return struct.pack(f"<IB3x{count}Q", 8 * count, COMMITTED, *map(self._id, self.first))
+        ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]
+        return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED) + b"".join(ids)
 
     def _id(self, queue: str) -> int:
         if queue in self._empty:

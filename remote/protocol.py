@@ -85,6 +85,7 @@ ROLLBACK_FRAME: Final = struct.Struct("<IB3xI")
 ID_FRAME: Final = struct.Struct("<IB3xQ")
 MESSAGE_HEAD: Final = struct.Struct("<IB3xqqI")
 FILE_ID: Final = struct.Struct("<Q")
+MESSAGE_ID: Final = struct.Struct("<Q")
 assert (GREETING.size, HEAD.size) == (8, 8)
 
 Header = Mapping[str, object]

@@ -9,7 +9,7 @@ PB2. Within a queue, puts are numbered in put order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -28,12 +28,12 @@ from .protocol import (
     ADD,
     ADD_HEAD,
     BLOCK,
-    COMMITTED,
     ENTRY,
     FIELDS,
     FILE,
     FILE_ID,
     HEAD,
+    MESSAGE_ID,
     PLAIN,
     check_size,
     encode_json,
@@ -131,7 +131,7 @@ class PutBuffer:
         builder = self._builder(queue)
         before = builder.charge_bytes
         builder.add(payload, Fields.of(**fields) if fields else None)
-        return self._keep(queue, builder, builder.charge_bytes - before, 1)[0]
+        return MessageId(*self._keep(queue, builder, builder.charge_bytes - before, 1))
 
     def _first(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
         """The first message of a queue goes by itself."""
@@ -142,7 +142,7 @@ class PutBuffer:
             entry = Entry(queue, FIELDS, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
-        return self._keep(queue, entry, entry.size, 1)[0]
+        return MessageId(*self._keep(queue, entry, entry.size, 1))
 
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         """Keep the messages of a list, an array or a batch."""
@@ -152,13 +152,14 @@ class PutBuffer:
             count = builder.add_arrow(payloads)
         else:
             count = builder.add_many(payloads)
-        return self._keep(queue, builder, builder.charge_bytes - before, count)
+        return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Keep the messages of a block. Raises InvalidArgument for what is none."""
         data = bytes(data) if isinstance(data, bytearray | memoryview) else data
         count = check_block(data).count
-        return self._keep(queue, Entry(queue, BLOCK, data), len(data), count)
+        entry = Entry(queue, BLOCK, data)
+        return MessageIds(*self._keep(queue, entry, len(data), count), count)
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Note a file's messages. Raises InvalidArgument for what is no file's id."""
@@ -172,18 +173,18 @@ class PutBuffer:
         """Whether a put to the queue was sent."""
         return queue in self._order
 
-    def frames(self, transaction: int, queue: str | None = None) -> Iterator[list[Bytes]]:
-        """What waits, for this queue or for all, as frames of about `SEND_AHEAD_BYTES`.
+    def frames(self, transaction: int, queue: str | None = None) -> list[Bytes]:
+        """What waits, for this queue or for all, as frames of about `SEND_AHEAD_BYTES`, in parts.
 
         Once they were asked for, it waits no more; what was sent is kept (PB1).
         """
         first = self._number(queue)
-        return self._cut(transaction, self._sent[first:], self._taken + first)
+        return _cut(transaction, self._sent[first:], self._taken + first)
 
-    def again(self, transaction: int) -> Iterator[list[Bytes]]:
+    def again(self, transaction: int) -> list[Bytes]:
         """The same for all queues, with what was sent before and is not taken."""
         self._number(None)
-        return self._cut(transaction, list(self._sent), self._taken)
+        return _cut(transaction, self._sent, self._taken)
 
     def _number(self, queue: str | None) -> int:
         """Give what waits its numbers; the place of the first of them."""
@@ -196,7 +197,12 @@ class PutBuffer:
             if items:
                 self._order[name] = None
             for item in items:
-                for entry in _entries(name, item):
+                if isinstance(item, Entry):
+                    self._sent.append(item)
+                    self._sent_bytes += item.size
+                    continue
+                for block in item.blocks(MAX_LTDS_BLOCK_BYTES):
+                    entry = Entry(name, BLOCK, block.data)
                     self._sent.append(entry)
                     self._sent_bytes += entry.size
         if not self._waiting:
@@ -209,32 +215,20 @@ class PutBuffer:
         self._sent_bytes = sum(entry.size for entry in self._sent)
         self._taken = max(self._taken, count)
 
-    def _cut(self, transaction: int, entries: list[Entry], first: int) -> Iterator[list[Bytes]]:
-        while entries:
-            size = count = 0
-            for entry in entries:
-                if size and size + entry.size > SEND_AHEAD_BYTES:
-                    break
-                size += entry.size
-                count += 1
-            head = ADD_HEAD.pack(ADD_HEAD.size - HEAD.size + size, ADD, transaction, first)
-            yield [head, *(part for entry in entries[:count] for part in entry.parts)]
-            first += count
-            del entries[:count]
-
     def clear(self) -> None:
         """Forget what waits."""
-        self._waiting = {}
-        self._sent = []
+        self._waiting.clear()
+        self._sent.clear()
         self._waiting_bytes = self._sent_bytes = 0
 
     def settle_short(self, answer: Bytes) -> None:
         """The transaction committed: the first ids of the queues, in their order."""
-        numbers = memoryview(answer)[HEAD.size :]
-        if answer[4] != COMMITTED or len(numbers) != FILE_ID.size * len(self._order):
+        if len(answer) != HEAD.size + MESSAGE_ID.size * len(self._order):
             raise RemoteError("the owner's answer tells other puts than there were")
-        for queue, (number,) in zip(self._order, FILE_ID.iter_unpack(numbers), strict=True):
-            self._runs[queue][0].first_id = number
+        at = HEAD.size
+        for queue in self._order:
+            (self._runs[queue][0].first_id,) = MESSAGE_ID.unpack_from(answer, at)
+            at += MESSAGE_ID.size
 
     def settle(self, placed: Mapping[str, object]) -> None:
         """The same as numbers by queue: within it, its messages have ids in one run."""
@@ -255,20 +249,34 @@ class PutBuffer:
         last = waiting[-1] if waiting else None
         return last if isinstance(last, BlockBuilder) else BlockBuilder()
 
-    def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> MessageIds:
-        """Let it wait, if it does not yet and is not empty; the ids of its new messages."""
+    def _keep(self, queue: str, item: Waiting, charge: int, count: int) -> tuple[Run, int]:
+        """Let it wait, if it does not yet and is not empty; the place of its new messages."""
         if count or isinstance(item, Entry):
-            waiting = self._waiting.setdefault(queue, [])
-            if not (isinstance(item, BlockBuilder) and waiting and waiting[-1] is item):
+            waiting = self._waiting.get(queue)
+            if waiting is None:
+                self._waiting[queue] = [item]
+            elif waiting[-1] is not item:
                 waiting.append(item)
         self._waiting_bytes += charge
-        runs = self._runs.setdefault(queue, [Run()])
-        start = runs[-1].count or 0
-        runs[-1].count = start + count
-        return MessageIds(runs[-1], start, count)
+        runs = self._runs.get(queue)
+        if runs is None:
+            self._runs[queue] = runs = [Run()]
+        run = runs[-1]
+        start = run.count or 0
+        run.count = start + count
+        return run, start
 
 
-def _entries(queue: str, item: Waiting) -> list[Entry]:
-    if isinstance(item, Entry):
-        return [item]
-    return [Entry(queue, BLOCK, block.data) for block in item.blocks(MAX_LTDS_BLOCK_BYTES)]
+def _cut(transaction: int, entries: list[Entry], first: int) -> list[Bytes]:
+    """Frames of the puts, the first of which has this number."""
+    parts: list[Bytes] = []
+    at = 0
+    while at < len(entries):
+        place, begin, size = len(parts), at, 0
+        while at < len(entries) and not (size and size + entries[at].size > SEND_AHEAD_BYTES):
+            parts += entries[at].parts
+            size += entries[at].size
+            at += 1
+        length = ADD_HEAD.size - HEAD.size + size
+        parts.insert(place, ADD_HEAD.pack(length, ADD, transaction, first + begin))
+    return parts

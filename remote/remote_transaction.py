@@ -25,9 +25,9 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from quire.arguments import (
     Bytes,
@@ -85,9 +85,16 @@ from .put_buffer import PutBuffer
 if TYPE_CHECKING:
     from .client import RemoteStore
 
+# Looking a member up in its class takes as long as a call.
+_OPEN: Final = TransactionState.OPEN
+_PREPARED: Final = TransactionState.PREPARED
+_COMMITTED: Final = TransactionState.COMMITTED
+_IN_DOUBT: Final = TransactionState.IN_DOUBT
+
 _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
 
 A = TypeVar("A")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -105,7 +112,7 @@ class RemoteTransaction(TransactionCalls):
         owner: str | None = None,
     ) -> None:
         self.id: Final = number
-        self._state = TransactionState.OPEN
+        self._state = _OPEN
         self._store = store
         self._connection = store.connection
         self._deadline = None if timeout is None else time.monotonic() + timeout
@@ -126,7 +133,7 @@ class RemoteTransaction(TransactionCalls):
             return
         channel.broken = True  # which rolls it back at the owner
         self._connection.give_back(channel)
-        if self._state is TransactionState.OPEN and self._connection.usable:
+        if self._state is _OPEN and self._connection.usable:
             warnings.warn(
                 f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
                 "in a with block, or end it by commit() or rollback()",
@@ -141,11 +148,11 @@ class RemoteTransaction(TransactionCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._state is TransactionState.PREPARED:
+        if self._state is _PREPARED:
             return
         if kind is not None:
             self.rollback()
-        elif self._state is TransactionState.OPEN or self._cause is not None:
+        elif self._state is _OPEN or self._cause is not None:
             try:
                 self.commit()
             except BaseException:
@@ -159,49 +166,58 @@ class RemoteTransaction(TransactionCalls):
     def state(self) -> str:
         return self._state.value
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its state is "open"."""
+        return self._state is _OPEN
+
     def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
         with self._lock:
             self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
-            self._announce(queue)
+            if not self._puts.knows(queue):
+                self._announce(queue)
             return message_id
 
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         with self._lock:
             self._check_put(queue)
             ids = self._puts.put_many(queue, payloads)
-            self._announce(queue)
+            if not self._puts.knows(queue):
+                self._announce(queue)
             return ids
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
             self._check_put(queue)
             ids = self._puts.put_block(queue, data)
-            self._announce(queue)
+            if not self._puts.knows(queue):
+                self._announce(queue)
             return ids
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
             self._check_put(queue)
             ids = self._puts.adopt(queue, ltds_id)
-            self._announce(queue)
+            if not self._puts.knows(queue):
+                self._announce(queue)
             return ids
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_timeout(timeout)
+        length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
             self._check_open()
-            channel = self._enter()
-            length = GET_HEAD.size - HEAD.size + len(name)
-            answer = self._exchange([GET_HEAD.pack(length, GET, self._number, wait) + name])
+            channel = self._channel or self._enter()
+            request = GET_HEAD.pack(length, GET, self._number, wait) + name
+            answer = self._at_owner(Channel.exchange, [request])
             kind = answer[4]
+            if kind == MESSAGE:
+                return self._delivered(read_short_message, answer, source.partition("/")[0])
             if kind == NOTHING:
                 return None
-            if kind == MESSAGE:
-                queue = source.partition("/")[0]
-                return self._delivered(lambda data: read_short_message(data, queue), answer)
             if kind != RESULT:
-                self._fail(channel.unexpected())
+                raise self._fail(channel.unexpected())
             return self._delivered(lambda data: read_message(decode_call(data)), answer)
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
@@ -249,13 +265,10 @@ class RemoteTransaction(TransactionCalls):
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             self._check_open()
-            header = self._ended_by(
-                lambda: self._last_call({"op": "prepare", "xid": xid, "wait": wait}),
-                f"prepare of {xid!r}",
-                LISTED,
-            )
+            request = {"op": "prepare", "xid": xid, "wait": wait}
+            header = self._ended_by(self._last_call, request, f"prepare of {xid!r}", LISTED)
             self._prepared = xid, field(header, "number", int)
-            self._state = TransactionState.PREPARED
+            self._state = _PREPARED
             self._store.prepared[self._prepared[1]] = self
 
     def decided(self, decided: Decided) -> None:
@@ -273,36 +286,34 @@ class RemoteTransaction(TransactionCalls):
     def commit(self, timeout: float | None = None) -> None:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
-            if self._state is TransactionState.PREPARED:
+            if self._state is _PREPARED:
                 if not self._decide(Decision.COMMIT):
                     self._check_open()  # it is not
                 return
             self._check_open()
             if self._channel is None and self._puts.is_empty and not self._records:
-                self._state = TransactionState.COMMITTED
+                self._state = _COMMITTED
                 return
-            header = self._ended_by(
-                lambda: self._commit(wait), "a commit", "whether it took effect"
-            )
-            self._state = TransactionState.COMMITTED
+            header = self._ended_by(self._commit, wait, "a commit", "whether it took effect")
+            self._state = _COMMITTED
             if header:
                 self._puts.settle(field(header, "placed", dict))
 
     def rollback(self) -> None:
         with self._lock:
-            if self._state is TransactionState.PREPARED:
+            if self._state is _PREPARED:
                 self._decide(Decision.ROLLBACK)
-            elif self._state is TransactionState.OPEN:
+            elif self._state is _OPEN:
                 self._roll_back()
 
-    def _ended_by(self, request: Callable[[], Header], doing: str, look: str) -> Header:
+    def _ended_by(self, ask: Callable[[A], Header], how: A, doing: str, look: str) -> Header:
         """Make the request that ends the transaction here, unless it is refused.
 
         `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
         """
-        self._state = TransactionState.IN_DOUBT  # unless the owner answers
+        self._state = _IN_DOUBT  # unless the owner answers
         try:
-            return request()
+            return ask(how)
         except StreamEnded as error:
             if not error.sent:
                 self._state = TransactionState.ROLLED_BACK
@@ -311,7 +322,7 @@ class RemoteTransaction(TransactionCalls):
             self._take_state(error)
             raise
         finally:
-            if self._state is not TransactionState.OPEN:
+            if self._state is not _OPEN:
                 self._leave()
 
     def _commit(self, wait: float | None) -> Header:
@@ -352,8 +363,7 @@ class RemoteTransaction(TransactionCalls):
         puts = self._puts
         if not (self._refused or puts.waits):
             return []
-        frames = puts.again(self._number) if self._refused else puts.frames(self._number)
-        return [part for parts in frames for part in parts]
+        return puts.again(self._number) if self._refused else puts.frames(self._number)
 
     def _request(self, op: str, arguments: Header) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
@@ -361,13 +371,11 @@ class RemoteTransaction(TransactionCalls):
             lambda channel: channel.request({"op": op, "txn": self._number, **arguments})
         )
 
-    def _exchange(self, parts: Sequence[Bytes]) -> Bytes:
-        """The same in short."""
-        return self._at_owner(lambda channel: channel.exchange(parts))
-
-    def _at_owner(self, ask: Callable[[Channel], A]) -> A:
+    def _at_owner(
+        self, ask: Callable[Concatenate[Channel, P], A], *args: P.args, **kwargs: P.kwargs
+    ) -> A:
         try:
-            return ask(self._enter())
+            return ask(self._channel or self._enter(), *args, **kwargs)
         except StreamEnded as error:
             raise self._fail(error) from None
         except QuireError as error:
@@ -382,10 +390,10 @@ class RemoteTransaction(TransactionCalls):
         self._end()
         return self._connection.lose(str(error))
 
-    def _delivered(self, read: Callable[[A], R], answer: A) -> R:
+    def _delivered(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an answer brings. If it cannot be read, no commit may count it as delivered."""
         try:
-            return read(answer)
+            return read(*args, **kwargs)
         except BaseException:
             self._roll_back()
             raise
@@ -399,23 +407,17 @@ class RemoteTransaction(TransactionCalls):
 
     def _announce(self, queue: str) -> None:
         """Tell the owner of the first put to a queue (RT1)."""
-        if not self._puts.knows(queue):
-            self._tell(queue)
+        self._at_owner(self._tell, queue)
 
-    def _tell(self, queue: str | None) -> None:
-        def tell(channel: Channel) -> None:
-            for parts in self._puts.frames(self._number, queue):
-                channel.tell(parts)
-
-        self._at_owner(tell)
+    def _tell(self, channel: Channel, queue: str) -> None:
+        channel.tell(self._puts.frames(self._number, queue))
 
     def _send_ahead(self) -> None:
         """Have the owner take all that was put, or raise why it does not."""
 
         def send(channel: Channel) -> None:
             puts = self._puts
-            for parts in puts.again(self._number) if self._refused else puts.frames(self._number):
-                channel.tell(parts)
+            channel.tell(self._rest())
             channel.request({"op": "puts", "txn": self._number, "puts": puts.count})
             puts.taken(puts.count)
             self._refused = False
@@ -426,7 +428,7 @@ class RemoteTransaction(TransactionCalls):
         """The channel that carries the transaction, from the first request to its end."""
         if self._channel is None:
             self._channel = channel = self._connection.borrow()
-            channel.transaction_state = TransactionState.OPEN
+            channel.transaction_state = _OPEN
             self._number = channel.next_transaction()
             if self._deadline is not None or self._large or self._owner is not None:
                 header: dict[str, object] = {
@@ -442,7 +444,7 @@ class RemoteTransaction(TransactionCalls):
         channel, self._channel = self._channel, None
         self._puts.clear()
         if channel is not None:
-            if channel.transaction_state is TransactionState.OPEN:
+            if channel.transaction_state is _OPEN:
                 channel.close()  # which rolls it back at the owner
             self._connection.give_back(channel)
 
@@ -455,7 +457,7 @@ class RemoteTransaction(TransactionCalls):
         self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
         channel = self._channel
         state = None if channel is None else channel.transaction_state
-        if channel is not None and state is TransactionState.OPEN:
+        if channel is not None and state is _OPEN:
             self._state = state
             if channel.taken < self._puts.count:
                 self._refused = True
@@ -478,7 +480,7 @@ class RemoteTransaction(TransactionCalls):
             self._end()
 
     def _check_open(self) -> None:
-        if self._state is TransactionState.OPEN:
+        if self._state is _OPEN:
             try:
                 self._connection.check()
             except QuireError:
@@ -496,12 +498,12 @@ class RemoteTransaction(TransactionCalls):
                 self._end()
         if self._cause is not None:
             raise type(self._cause)(str(self._cause))
-        if self._state is TransactionState.PREPARED:
+        if self._state is _PREPARED:
             raise TransactionClosed(
                 f"the transaction is prepared as {self._prepared[0]!r}: only commit() and "
                 "rollback() can follow"
             )
-        if self._state is not TransactionState.OPEN:
+        if self._state is not _OPEN:
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )

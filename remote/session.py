@@ -304,7 +304,8 @@ class Session:
         number = field(header, "txn", int)
         if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
             raise RemoteError("only what begins a new transaction is told")
-        self._begin(number, header)
+        large = check_large(header.get("large", False))
+        self._begin(number, _lifetime(header), large, check_owner(header.get("owner")))
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
@@ -388,13 +389,17 @@ class Session:
             raise TransactionClosed(f"transaction {number} of this connection has ended")
         if transaction is not None:
             raise RemoteError(f"transaction {self._number} of this connection has not ended")
-        return self._begin(number, {})
+        return self._begin(number)
 
-    def _begin(self, number: int, header: Header) -> ServedTransaction:
+    def _begin(
+        self,
+        number: int,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+    ) -> ServedTransaction:
         self._transaction = transaction = self._store.transaction(
-            _lifetime(header),
-            check_large(header.get("large", False)),
-            check_owner(header.get("owner")) or self._client,
+            timeout, large, owner or self._client
         )
         self._number = number
         return transaction
@@ -424,12 +429,12 @@ class Session:
         self, end: Callable[[float | None], None], seconds: float | None
     ) -> None:
         """Commit or prepare; while a queue has no room, wait for it, as long as the client does."""
-        wait = self._store.commit_timeout if seconds is None else seconds
-        if not wait >= 0.0:
-            check_timeout(wait)  # says why
+        if seconds is not None:
+            check_timeout(seconds)
         try:
             end(0.0)
         except QueueFull:
+            wait = self._store.commit_timeout if seconds is None else seconds
             if not wait:
                 raise
             with self._waiting():

@@ -15,9 +15,9 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import RemoteStore, session
 from quire.remote import sockets as sockets_module
-from quire.remote.protocol import RESULT, greeting
+from quire.remote.protocol import ID, ID_FRAME, RESULT, greeting
 from tests.remote.children import Child, child, join
 from tests.remote.raw_stream import RawStream, add, call, get
 from tests.remote.test_life import until
@@ -241,3 +241,16 @@ def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: 
         ):
             store.put("work", b"x")
         thread.join(SECONDS)
+
+
+def test_an_answer_of_another_kind(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner that answers a get by something else is no owner: the transaction is over."""
+    joined.create_queue("q", kind="work")
+    txn = joined.transaction()
+    monkeypatch.setattr(session, "NOTHING_FRAME", ID_FRAME.pack(8, ID, 1))
+    with pytest.raises(ConnectionLost, match="another kind"):
+        txn.get("q")
+    assert txn.state == "rolled back"
+    until(lambda: not owner.transactions())
