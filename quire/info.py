@@ -32,6 +32,9 @@ class QueueInfo:
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    timed: bool = False
+    ttl: float | None = None  # seconds
+    keep_expired: bool = False
     dead_letter: str | None = None
 
 
@@ -67,7 +70,7 @@ class SubscriptionInfo:
     delivered: int  # messages in flight: got, their transactions not ended
     pending: int  # messages not read yet, those in flight included
     spent: int = 0  # of them, those that wait for the dead-letter queue to take them
-    delayed: int = 0  # of them, those that were rejected and come again later
+    delayed: int = 0  # of them, those that come later: rejected with a delay, or not due yet
 
 
 class TransactionState(Enum):

@@ -90,6 +90,7 @@ MAX_CATALOG_ENTRY_BYTES = 1024
 MAX_TEXT_BYTES = 1024
 MAX_PROPERTIES = 100
 MAX_DELIVERIES = 0xFFFF
+MAX_TTL_SECONDS = 100 * 366 * 86400
 
 # Of a message that is rejected: why, and how long it stays hidden.
 MAX_REASON_BYTES = 4096
@@ -268,7 +269,9 @@ SCAN_AHEAD = 64  # records that a read structure holds
 RECORDS_AT_ONCE = 1024  # that are unpacked together
 INTERVALS_HEAD_SLACK = 64  # dead ones in front of a set, cut off when they are half of it
 INDEXED_AT_ONCE = 65536  # messages whose headers are looked at together
-LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES = 8, 40, 150  # of a position in a selection, measured
+# Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
+LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
+NEVER_US = (1 << 63) - 1  # a time that does not come
 LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon

@@ -9,10 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from quire.errors import InvalidArgument
-from quire.limits import MAX_DELIVERIES, MAX_PRIORITY, MAX_PROPERTIES, MAX_TEXT_BYTES
+from quire.limits import (
+    MAX_DELIVERIES,
+    MAX_PRIORITY,
+    MAX_PROPERTIES,
+    MAX_TEXT_BYTES,
+    MAX_TTL_SECONDS,
+)
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
@@ -38,6 +44,13 @@ class QueueOptions(TypedDict, total=False):
     max_deliveries: int | None
     """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
     ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    timed: bool
+    """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
+    `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
+    ttl: float | None
+    """Seconds after its commit in which a message without `expires_at` expires, if times count."""
+    keep_expired: bool
+    """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
     """The queue that takes what was delivered `max_deliveries` times and never read for good."""
 
@@ -61,7 +74,15 @@ class Properties(NamedTuple):
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    timed: bool = False
+    ttl: float | None = None
+    keep_expired: bool = False
     dead_letter: str | None = None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether messages leave the queue by themselves."""
+        return self.timed or self.max_deliveries is not None
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -138,6 +159,17 @@ def _deliveries(name: str, value: object) -> int | None:
     return value
 
 
+def _ttl(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 < cast(float, value) <= MAX_TTL_SECONDS:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give seconds above 0, up to {MAX_TTL_SECONDS}, or None"
+        )
+    return float(cast(float, value))
+
+
 def _queue(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
         return value
@@ -161,6 +193,9 @@ _CHECKS: Final = {
     "puts": _flag,
     "gets": _flag,
     "max_deliveries": _deliveries,
+    "timed": _flag,
+    "ttl": _ttl,
+    "keep_expired": _flag,
     "dead_letter": _queue,
 }
 

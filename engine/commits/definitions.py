@@ -143,7 +143,7 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             queue = state.queue(name)
-            for other in state.counted:
+            for other in state.ruled:
                 if other.config.properties.dead_letter == name:
                     raise QueueInUse(
                         f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that "
@@ -219,6 +219,10 @@ def _check_dead_letter(name: str, properties: Properties, names: Container[str])
     if properties.max_deliveries is not None and target is None:
         raise InvalidArgument(
             f"queue {name!r}: max_deliveries needs dead_letter, the queue to which messages go then"
+        )
+    if properties.keep_expired and target is None:
+        raise InvalidArgument(
+            f"queue {name!r}: keep_expired needs dead_letter, the queue to which messages go then"
         )
     if target == name:
         raise InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")

@@ -490,7 +490,7 @@ class Queue:
                 delivered=subscription.delivered,
                 pending=self.end_position - subscription.done.total,
                 spent=subscription.spent.total,
-                delayed=len(subscription.later),
+                delayed=subscription.delayed,
             )
 
 

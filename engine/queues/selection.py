@@ -9,6 +9,8 @@ takes and never journaled: a restart makes it anew.
 - SL2: every position below `known` that is not read is in exactly one of four: in a lane, in
   flight, not looked at again (`unknown`), or read by a `read_to` and still in a lane, where it is
   passed over when its turn comes.
+- SL4: of a queue whose times count, what is not due yet is `scheduled`, and what has expired is set
+  aside (`expired`) until the maintenance has moved or dropped it; in flight it may be read still.
 - SL3: what is available takes 8 bytes a message, and some 40 where it was returned; what is in
   flight some 150. All of them are counted (`memory_bytes`).
 """
@@ -23,7 +25,10 @@ from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from quire.intervals import IntervalSet
-from quire.limits import LANE_BYTES, LANE_SLACK, RETURNED_BYTES, TAKEN_BYTES
+from quire.limits import LANE_BYTES, LANE_SLACK, NEVER_US, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES
+
+# Of messages that follow each other: rank, when they are due (0: at once), when they expire.
+Headers = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64] | None]
 
 
 class _Lane:
@@ -72,7 +77,16 @@ class _Lane:
 class Selection:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_lanes", "_out", "known", "unknown")
+    __slots__ = (
+        "_expiring",
+        "_lanes",
+        "_late",
+        "_out",
+        "_scheduled",
+        "expired",
+        "known",
+        "unknown",
+    )
 
     def __init__(self, returned: IntervalSet, known: int) -> None:
         """`returned`: what is available below `known`; what is behind that is looked at later."""
@@ -80,6 +94,10 @@ class Selection:
         self.known = known
         self._lanes: SortedDict[int, _Lane] = SortedDict()  # those that have something, by rank
         self._out: dict[int, int] = {}  # the rank of what was taken from a lane
+        self._scheduled: list[tuple[int, int, int]] = []  # a heap: when, position, rank
+        self._expiring: list[tuple[int, int]] = []  # a heap: when, position
+        self._late: set[int] = set()  # what expired in flight
+        self.expired = IntervalSet()
 
     # What is not known yet
 
@@ -102,14 +120,22 @@ class Selection:
         self.known = start
         return start, min(start + most, end)
 
-    def learn(self, start: int, ranks: NDArray[np.int64], done: IntervalSet) -> None:
-        """The ranks of the messages from a position on, as `next_unknown` gave it."""
+    def learn(self, start: int, found: Headers, done: IntervalSet) -> None:
+        """What the messages from a position on say, as `next_unknown` gave it."""
+        ranks, due, expires = found
         end = start + len(ranks)
         positions = np.arange(start, end, dtype=np.int64)
-        if done.overlaps(start, end):
-            left = np.zeros(len(ranks), bool)
-            for lo, hi in done.gaps(start, end):
-                left[lo - start : hi - start] = True
+        left = np.ones(len(ranks), bool)
+        for lo, hi in done.intersection(start, end):
+            left[lo - start : hi - start] = False
+        if expires is not None:
+            for index in np.flatnonzero(left & (expires != NEVER_US)).tolist():
+                heappush(self._expiring, (int(expires[index]), start + index))
+        if due is not None:
+            for index in np.flatnonzero(left & (due > 0)).tolist():
+                heappush(self._scheduled, (int(due[index]), start + index, int(ranks[index])))
+            left &= due <= 0
+        if not left.all():
             positions, ranks = positions[left], ranks[left]
         for rank in np.unique(ranks).tolist():
             lane = self._lanes.get(rank)
@@ -121,6 +147,46 @@ class Selection:
         else:
             self.known = end
 
+    # Time
+
+    def advance(self, now_us: int, done: IntervalSet) -> bool:
+        """What is due is available, what has expired is not; whether anything became available."""
+        is_any = False
+        while self._scheduled and self._scheduled[0][0] <= now_us:
+            _, position, rank = heappop(self._scheduled)
+            if not done.contains(position):
+                self._add(position, rank)
+                is_any = True
+        while self._expiring and self._expiring[0][0] <= now_us:
+            _, position = heappop(self._expiring)
+            if position in self._out:
+                self._late.add(position)
+            elif not done.contains(position):
+                self.expired.add(position, position + 1)
+        return is_any
+
+    def take_expired(self, start: int, end: int) -> None:
+        """[start, end) has expired, and is in flight now."""
+        for position in range(start, end):
+            self._out[position] = 0
+            self._late.add(position)
+
+    @property
+    def next_due_us(self) -> int:
+        """When the next scheduled message is due; `NEVER_US`: there is none."""
+        return self._scheduled[0][0] if self._scheduled else NEVER_US
+
+    @property
+    def scheduled(self) -> int:
+        """How many messages are not due yet."""
+        return len(self._scheduled)
+
+    def _add(self, position: int, rank: int) -> None:
+        lane = self._lanes.get(rank)
+        if lane is None:
+            lane = self._lanes[rank] = _Lane()
+        heappush(lane.again, position)
+
     # Taking and giving back
 
     def take(self, limit: int, done: IntervalSet) -> tuple[int, int] | None:
@@ -129,12 +195,17 @@ class Selection:
         while lanes:
             rank, lane = lanes.peekitem(0)
             start = end = lane.first()
-            while end - start < limit and lane.first() == end >= 0 and not done.contains(end):
+            while (
+                end - start < limit
+                and lane.first() == end >= 0
+                and not done.contains(end)
+                and not self.expired.contains(end)
+            ):
                 lane.pop()
                 self._out[end] = rank
                 end += 1
             if end == start and start >= 0:
-                lane.pop()  # somebody has read past it
+                lane.pop()  # somebody has read past it, or it has expired
             if not lane:
                 del lanes[rank]
             if end > start:
@@ -147,15 +218,19 @@ class Selection:
             rank = self._out.pop(position, None)
             if rank is None:
                 self.unknown.add(position, position + 1)
-                continue
-            lane = self._lanes.get(rank)
-            if lane is None:
-                lane = self._lanes[rank] = _Lane()
-            heappush(lane.again, position)
+            elif position in self._late:
+                self._late.remove(position)
+                self.expired.add(position, position + 1)
+            else:
+                self._add(position, rank)
 
     def forget(self, start: int, end: int) -> None:
         """[start, end) is read."""
         out = self._out
+        if self.expired:
+            self.expired.remove(start, end)
+        if self._late:
+            self._late -= {position for position in self._late if start <= position < end}
         if end - start > len(out):
             for position in [position for position in out if start <= position < end]:
                 del out[position]
@@ -175,6 +250,11 @@ class Selection:
             for position in lane.positions():
                 if not done.contains(position):
                     found.add(position, position + 1)
+        for _, position, _ in self._scheduled:
+            if not done.contains(position):
+                found.add(position, position + 1)
+        for start, end in self.expired:
+            found.add(start, end)
         return found
 
     @property
@@ -182,4 +262,10 @@ class Selection:
         """What it takes (SL3)."""
         again = sum(len(lane.again) for lane in self._lanes.values())
         new = sum(len(lane.new) for lane in self._lanes.values())
-        return LANE_BYTES * new + RETURNED_BYTES * again + TAKEN_BYTES * len(self._out)
+        timed = len(self._scheduled) + len(self._expiring)
+        return (
+            TIMED_BYTES * timed
+            + LANE_BYTES * new
+            + RETURNED_BYTES * again
+            + TAKEN_BYTES * len(self._out)
+        )

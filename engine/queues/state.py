@@ -44,7 +44,7 @@ class State:
         self.ledger = durable.ledger
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
-        self.counted: set[Queue] = set()  # those with `max_deliveries`
+        self.ruled: set[Queue] = set()  # those from which messages go by themselves
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
 
     # Look-ups
@@ -136,16 +136,16 @@ class State:
         self._sources.clear()
         for made in changes:
             if made.type == QUEUE:
-                self._count(made.key)
+                self._note_rules(made.key)
 
-    def _count(self, queue_id: int) -> None:
-        """A queue was made, altered or dropped: whether its deliveries are counted."""
+    def _note_rules(self, queue_id: int) -> None:
+        """A queue was made, altered or dropped."""
         queue = self.queues.get(queue_id)
-        if queue is not None and queue.config.properties.max_deliveries is not None:
-            self.counted.add(queue)
-        elif self.counted:
-            self.counted = {known for known in self.counted if known is not queue}
-            self.counted = {known for known in self.counted if not known.dropped}
+        if queue is not None and queue.config.properties.has_rules:
+            self.ruled.add(queue)
+        elif self.ruled:
+            self.ruled = {known for known in self.ruled if known is not queue}
+            self.ruled = {known for known in self.ruled if not known.dropped}
 
     # Beside the fold (see `Effects`)
 
@@ -154,8 +154,8 @@ class State:
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
         made = Queue(queue, self.pages, self.places, self.strategy, used)
-        if queue.config.properties.max_deliveries is not None:
-            self.counted.add(made)
+        if queue.config.properties.has_rules:
+            self.ruled.add(made)
         return made
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:

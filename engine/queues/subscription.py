@@ -26,13 +26,30 @@ from quire.properties import Properties
 from .read_structure import ReadStructure
 from .selection import Selection
 
+_NONE = IntervalSet()  # nobody changes it
+
 
 class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
-        "attempts", "cursor", "delivered", "done", "indexing", "is_plain", "later", "most", "name",
-        "queue_id", "read_structure", "reasons", "removed", "returned", "selection", "spent",
+        "_rule",
+        "attempts",
+        "cursor",
+        "delivered",
+        "done",
+        "indexing",
+        "is_plain",
+        "later",
+        "most",
+        "name",
+        "queue_id",
+        "read_structure",
+        "reasons",
+        "removed",
+        "returned",
+        "selection",
+        "spent",
         "subscription_id",
     )  # fmt: skip
 
@@ -50,12 +67,18 @@ class Subscription:
         self.removed = False
         self.read_structure = structure
         self.selection: Selection | None = None
+        self._rule: tuple[bool, bool, float | None, int] = (False, False, None, 0)
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
         self.later: list[tuple[float, int]] = []  # a heap: when it is due, and the position
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.is_plain = True  # none of these: what is next is simply the next one
         self.indexing = threading.Lock()  # of who fills the selection; the queue's lock is inside
+
+    @property
+    def delayed(self) -> int:
+        """How many messages come later."""
+        return len(self.later) + (self.selection.scheduled if self.selection is not None else 0)
 
     @property
     def position(self) -> int:
@@ -138,7 +161,11 @@ class Subscription:
 
     def obey(self, properties: Properties) -> None:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
-        self._select(properties.priority)
+        rule = properties.priority, properties.timed, properties.ttl, properties.default_priority
+        if rule != self._rule:  # what is known was looked at by another one
+            self._rule = rule
+            self._select(False)
+        self._select(properties.priority or properties.timed)
         self.most = properties.max_deliveries or 0
         self._tell_plain()
         spent, self.spent = self.spent, IntervalSet()
@@ -167,12 +194,31 @@ class Subscription:
         self.spent.add(start, end)
         self.delivered -= end - start
 
-    def take_spent(self, limit: int) -> tuple[int, int] | None:
-        """The first run of what is spent, now in flight, to be moved elsewhere."""
+    @property
+    def expired(self) -> IntervalSet:
+        """What nobody gets any more, as its time is over."""
+        return _NONE if self.selection is None else self.selection.expired
+
+    def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
+        """The first run of what is spent or expired (True), now in flight, to be moved or dropped.
+
+        If it is given back, it is so again.
+        """
         run = self.spent.pop_first(limit)
-        if run is not None:
-            self.delivered += run[1] - run[0]
-        return run
+        is_expired = run is None
+        if run is None:
+            run = self.expired.pop_first(limit)
+            if run is None:
+                return None
+            if self.selection is not None:
+                self.selection.take_expired(*run)
+        self.delivered += run[1] - run[0]
+        return *run, is_expired
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether there is anything spent or expired."""
+        return bool(self.spent) or bool(self.expired)
 
     def delay(self, position: int, due: float) -> None:
         """What was in flight is available again when it is due."""

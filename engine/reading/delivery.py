@@ -52,9 +52,9 @@ class Delivery:
         while True:
             due = math.inf
             if not subscription.is_plain:
-                due = self._next_due(queue, subscription)
                 if subscription.selection is not None:
                     catch_up(self._reader, queue, subscription)
+                due = self._next_due(queue, subscription)
             runs = self._take(queue, subscription, limit, min(timeout, due), wanted)
             if runs and subscription.most:
                 self._hand_out(queue, subscription, runs)
@@ -76,14 +76,30 @@ class Delivery:
             raise
 
     def _next_due(self, queue: Queue, subscription: Subscription) -> float:
-        """Bring back what is due; seconds until the next will be."""
-        if not subscription.later:
-            return math.inf
+        """Bring back what is due; seconds until the next will be. What has expired is set aside."""
+        seconds = math.inf
         with queue.lock:
-            now = self._env.monotonic()
-            if subscription.bring_back(now):
+            is_any = False
+            if subscription.later:
+                now = self._env.monotonic()
+                is_any = subscription.bring_back(now)
+                if subscription.later:
+                    seconds = subscription.later[0][0] - now
+            selection = subscription.selection
+            if selection is not None and queue.config.properties.timed:
+                now_us = self._env.now_us()
+                is_any |= selection.advance(now_us, subscription.done)
+                if selection.scheduled:
+                    seconds = min(seconds, (selection.next_due_us - now_us) / 1e6)
+            if is_any:
                 queue.wake()
-            return subscription.later[0][0] - now if subscription.later else math.inf
+        return seconds
+
+    def look(self, queue: Queue, subscription: Subscription) -> None:
+        """At the times of messages that nobody asks for: what is due, what has expired."""
+        if subscription.selection is not None:
+            catch_up(self._reader, queue, subscription)
+            self._next_due(queue, subscription)
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""

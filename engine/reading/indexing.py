@@ -9,14 +9,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from quire.block.format import Column
+from quire.block.format import ABSENT_TIME, Column
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
+from quire.engine.queues.selection import Headers
 from quire.engine.queues.subscription import Subscription
 from quire.errors import StoreCorrupt
-from quire.limits import INDEXED_AT_ONCE, MAX_PRIORITY
+from quire.limits import INDEXED_AT_ONCE, MAX_PRIORITY, NEVER_US
+from quire.message import Delivered
+from quire.properties import Properties
 
 from .block_reader import BlockMoved, BlockReader
 
@@ -34,47 +36,66 @@ def catch_up(reader: BlockReader, queue: Queue, subscription: Subscription) -> N
                 )
                 if found is None:
                     return
-                default = queue.config.properties.default_priority
+                properties = queue.config.properties
                 pointers = queue.pointers(*found)
             start = found[0]
             # As far as the pointers go; what is not there any more is read, and needs no rank.
             end = pointers[-1].end_position if pointers else found[1]
-            ranks = np.zeros(end - start, np.int64)
+            columns = Columns(start, end, properties)
             for pointer in pointers:
-                at = pointer.ref.position + pointer.start - start
-                priorities = _priorities(reader, queue, pointer)
-                ranks[at : at + len(priorities)] = priorities
-            ranks[ranks == 0] = default
+                columns.read(reader, queue, pointer)
             with queue.lock:
                 if subscription.selection is selection:
-                    selection.learn(start, MAX_PRIORITY - ranks, subscription.done)
+                    selection.learn(start, columns.headers(), subscription.done)
 
 
-def _priorities(reader: BlockReader, queue: Queue, pointer: Pointer) -> NDArray[np.int64]:
-    """Of the messages that a pointer names; 0 where there is none (IX2)."""
-    try:
-        return _read(reader, pointer)
-    except (BlockMoved, StoreCorrupt):  # a checkpoint may have moved it, or it is damaged
-        count = pointer.stop - pointer.start
+class Columns:
+    """What the headers of messages at [start, end) say, as far as the queue's properties ask."""
+
+    def __init__(self, start: int, end: int, properties: Properties) -> None:
+        self._start = start
+        self._properties = properties
+        self._priority = np.zeros(end - start, np.int64)
+        self._due = self._expires = None
+        if properties.timed:
+            self._due = np.zeros(end - start, np.int64)
+            self._expires = np.full(end - start, NEVER_US, np.int64)
+
+    def headers(self) -> Headers:
+        """For the selection."""
+        if not self._properties.priority:
+            return np.zeros_like(self._priority), self._due, self._expires
+        ranks = self._priority
+        ranks[ranks == 0] = self._properties.default_priority
+        return MAX_PRIORITY - ranks, self._due, self._expires
+
+    def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
+        """Of the messages that a pointer names (IX2)."""
         start = pointer.ref.position + pointer.start
-        ranks = np.zeros(count, np.int64)
-        with queue.lock:
-            again = [] if queue.dropped else queue.pointers(start, start + count)
-        for moved in again:
-            if moved.ref == pointer.ref:
-                continue  # the same place: damage
-            at = moved.ref.position + moved.start - start
-            priorities = _priorities(reader, queue, moved)
-            ranks[at : at + len(priorities)] = priorities
-        return ranks
+        try:
+            for part in reader.deliver(pointer, 1):
+                self._take(part, start)
+                start += part.stop - part.start
+        except (BlockMoved, StoreCorrupt):  # a checkpoint may have moved it, or it is damaged
+            with queue.lock:
+                again = [] if queue.dropped else queue.pointers(start, pointer.end_position)
+            for moved in again:
+                if moved.ref != pointer.ref:  # else it is damage
+                    self.read(reader, queue, moved)
 
-
-def _read(reader: BlockReader, pointer: Pointer) -> NDArray[np.int64]:
-    parts = []
-    for part in reader.deliver(pointer, 1):
-        column = part.block.headers.fixed.get(Column.PRIORITY)
-        if column is None:
-            parts.append(np.zeros(part.stop - part.start, np.int64))
-        else:
-            parts.append(column[part.start : part.stop].astype(np.int64))
-    return np.concatenate(parts) if len(parts) != 1 else parts[0]
+    def _take(self, part: Delivered, position: int) -> None:
+        block, rows = part.block, slice(part.start, part.stop)
+        fixed = block.headers.fixed
+        at = slice(position - self._start, position - self._start + part.stop - part.start)
+        if Column.PRIORITY in fixed:
+            self._priority[at] = fixed[Column.PRIORITY][rows]
+        if self._due is None or self._expires is None:
+            return
+        if Column.DELIVER_AT in fixed:  # absent: far below zero
+            self._due[at] = fixed[Column.DELIVER_AT][rows]
+        ttl = self._properties.ttl
+        if ttl is not None:
+            self._expires[at] = block.times(part.time_us, part.start, part.stop) + int(ttl * 1e6)
+        if Column.EXPIRES_AT in fixed:
+            expires = fixed[Column.EXPIRES_AT][rows]
+            self._expires[at] = np.where(expires == ABSENT_TIME, self._expires[at], expires)

@@ -25,6 +25,7 @@ from quire.message import Delivered, Message, Messages
 from .context import Context
 
 TOO_OFTEN: Final = "delivered too often"
+EXPIRED: Final = "expired"
 
 
 class _Reading:
@@ -168,26 +169,34 @@ class Gets:
             runs = [(last[3] - 1, last[3])]
         self.take_back(last[4], last[5], runs)
 
-    def spent(
+    def gone(
         self, queue: Queue, subscription: Subscription, most: int
-    ) -> list[tuple[Message, str]]:
-        """Take messages that are spent, at most so many; with each, why it was rejected."""
+    ) -> tuple[int, list[tuple[Message, str]]]:
+        """Take what is spent or expired: how many, at most `most`, and those that are to be kept.
+
+        With each of these, why nobody else gets it any more.
+        """
         with queue.lock:
-            run = subscription.take_spent(most)
+            run = subscription.take_gone(most)
             if run is None:
-                return []
-            deliveries = subscription.deliveries(run[0])
-            reasons = subscription.reasons
-            why = [reasons.get(position, TOO_OFTEN) for position in range(*run)]
+                return 0, []
+            start, end, is_expired = run
+            deliveries = subscription.deliveries(start)
+            why = [subscription.reasons.get(position, TOO_OFTEN) for position in range(start, end)]
         try:
-            parts = self.deliver(queue, subscription, [(*run, deliveries)])
-            messages = list(Messages(queue.name, parts))
-            if len(messages) != len(why):  # some were read past meanwhile: which is not known
-                why = [TOO_OFTEN] * len(messages)
+            if is_expired and not queue.config.properties.keep_expired:
+                self._note(queue, subscription, start, end, None, 0)
+                return end - start, []
+            parts = self.deliver(queue, subscription, [(start, end, deliveries)])
         except BaseException:
-            self.take_back(queue, subscription, [run])
+            self.take_back(queue, subscription, [(start, end)])
             raise
-        return list(zip(messages, why, strict=True))
+        messages = list(Messages(queue.name, parts))
+        if is_expired:
+            why = [EXPIRED] * len(messages)
+        elif len(messages) != len(why):  # some were read past meanwhile: which is not known
+            why = [TOO_OFTEN] * len(messages)
+        return end - start, list(zip(messages, why, strict=True))
 
     def reject(self, message: Message, reason: str, delay: float) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""

@@ -259,13 +259,13 @@ class EmbeddedTransaction(TransactionCalls):
         if subscription.spent:
             self._context.delivery.after_reject(queue, subscription)
 
-    def take_spent(
+    def take_gone(
         self, queue: Queue, subscription: Subscription, most: int
-    ) -> list[tuple[Message, str]]:
-        """Take messages that nobody else gets any more; with each, why it was rejected."""
+    ) -> tuple[int, list[tuple[Message, str]]]:
+        """Take messages that nobody else gets any more (see `Gets.gone`)."""
         with self._lock:
             self._check_open()
-            return self._reading().spent(queue, subscription, most)
+            return self._reading().gone(queue, subscription, most)
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""

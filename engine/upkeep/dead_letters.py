@@ -1,4 +1,4 @@
-"""Messages that were delivered as often as they may be move to their queue's dead-letter queue.
+"""Messages leave a queue by themselves: to its dead-letter queue, or because their time is over.
 
 - DLQ1: a message is in one of the two queues: it is read here and put there by one commit.
 - DLQ2: until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other
@@ -37,23 +37,24 @@ class DeadLetters:
         self.last_error: str | None = None
 
     def move_all(self) -> None:
-        """All that is spent, as far as it can be moved now."""
-        counted = self._context.state.counted
-        if not counted:
+        """All that is spent or has expired, as far as it can be moved now."""
+        ruled = self._context.state.ruled
+        if not ruled:
             return
         self.last_error = None
-        for queue in list(counted):
+        for queue in list(ruled):
             for subscription in list(queue.subscriptions.values()):
+                self._context.delivery.look(queue, subscription)
                 with suppress(QuireError):  # the others go on
                     self.move(queue, subscription)
 
     def move(self, queue: Queue, subscription: Subscription) -> None:
-        """What is spent of a subscription. Raises what stands in the way."""
+        """What is spent or has expired of a subscription. Raises what stands in the way."""
         if getattr(self._moving, "is_here", False):
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
         try:
-            while subscription.spent and not queue.dropped:
+            while subscription.has_gone and not queue.dropped:
                 if not self._move_some(queue, subscription):
                     return
         except QuireError as error:
@@ -64,14 +65,15 @@ class DeadLetters:
 
     def _move_some(self, queue: Queue, subscription: Subscription) -> bool:
         target = queue.config.properties.dead_letter
-        if target is None:
-            return False
-        with EmbeddedTransaction(self._context, None, False, "dead letters") as txn:
-            taken = txn.take_spent(queue, subscription, DEAD_LETTERS_AT_ONCE)
-            for message, reason in taken:
-                self._put(txn, target, message, subscription.name, reason)
+        with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+            count, letters = txn.take_gone(queue, subscription, DEAD_LETTERS_AT_ONCE)
+            if letters and target is None:  # it was altered just now
+                txn.rollback()
+                return False
+            for message, reason in letters:
+                self._put(txn, str(target), message, subscription.name, reason)
             txn.commit(timeout=0.0)
-        return bool(taken)
+        return count > 0
 
     def _put(
         self,

@@ -149,6 +149,7 @@ def test_properties_of_a_released_format(tmp_path: Path) -> None:
     """What queues were made with and altered to, and how often their messages were handed out."""
     with tarfile.open(Path(__file__).parent / "store-v3-properties.tar.gz") as file:
         file.extractall(tmp_path, filter="data")
+    found: list[tuple[bytes, int]] = []
     for _ in range(2):
         with Store.open(str(tmp_path / "store"), background=False) as store:
             tried, dead = store.queues(["tried", "dead"])

@@ -15,13 +15,6 @@ from tests.remote.conftest import AnyStore
 SECONDS = 20.0
 
 
-@pytest.fixture(params=["owner", "joined", "elected", "async_owner", "async_joined"])
-def store(request: pytest.FixtureRequest) -> AnyStore:
-    """Any of them: what is tested with it holds for all."""
-    value: AnyStore = request.getfixturevalue(request.param)
-    return value
-
-
 @pytest.fixture
 def work(store: AnyStore) -> str:
     """A work queue whose messages are delivered twice."""
