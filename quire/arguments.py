@@ -22,7 +22,6 @@ from quire.limits import (
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
 )
-from quire.message import Message
 from quire.properties import DEFAULT, NAME, Properties, check_properties
 
 Bytes = bytes | bytearray | memoryview
@@ -147,13 +146,6 @@ def check_reason(reason: object) -> str:
     raise InvalidArgument(
         f"reason {reason!r:.100}: give a str of up to {MAX_REASON_BYTES} bytes in UTF-8"
     )
-
-
-def check_message(message: object) -> Message:
-    """One that was got."""
-    if not isinstance(message, Message):
-        raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
-    return message
 
 
 def check_seconds(seconds: object) -> float:

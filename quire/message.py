@@ -280,6 +280,13 @@ def check_payload(payload: object) -> bytes:
     return payload
 
 
+def check_message(message: object) -> Message:
+    """One that was got."""
+    if not isinstance(message, Message):
+        raise InvalidArgument(f"message {message!r:.100}: give what a get has returned")
+    return message
+
+
 def _check_int(name: str, value: object, maximum: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgument(f"{name} must be an int, not {type(value).__name__}")

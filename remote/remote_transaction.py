@@ -35,7 +35,6 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
-    check_message,
     check_reason,
     check_source,
     check_timeout,
@@ -50,7 +49,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionState
-from quire.message import Message, Messages
+from quire.message import Message, Messages, check_message
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
 from quire.transaction import Payloads, Transaction

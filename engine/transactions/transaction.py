@@ -45,7 +45,6 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
-    check_message,
     check_reason,
     check_timeout,
     check_version,
@@ -70,7 +69,7 @@ from quire.errors import (
 )
 from quire.info import TransactionInfo, TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Delivered, Fields, Message, Messages, check_payload
+from quire.message import Delivered, Fields, Message, Messages, check_message, check_payload
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
 from quire.transaction import Transaction
