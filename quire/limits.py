@@ -271,6 +271,7 @@ INTERVALS_HEAD_SLACK = 64  # dead ones in front of a set, cut off when they are 
 INDEXED_AT_ONCE = 65536  # messages whose headers are looked at together
 # Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
+HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
 LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms

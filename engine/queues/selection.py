@@ -19,13 +19,22 @@ from __future__ import annotations
 
 from array import array
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
 from quire.intervals import IntervalSet
-from quire.limits import LANE_BYTES, LANE_SLACK, NEVER_US, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES
+from quire.limits import (
+    HEAPIFIED,
+    LANE_BYTES,
+    LANE_SLACK,
+    NEVER_US,
+    RETURNED_BYTES,
+    TAKEN_BYTES,
+    TIMED_BYTES,
+)
 
 # Of messages that follow each other: rank, when they are due (0: at once), when they expire.
 Headers = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64] | None]
@@ -74,6 +83,16 @@ class _Lane:
         return [*self.new[self.head :], *self.again]
 
 
+def _push(heap: list[Any], items: list[Any]) -> None:
+    """Add many to a heap."""
+    if len(items) > HEAPIFIED:
+        heap += items
+        heapify(heap)
+    else:
+        for item in items:
+            heappush(heap, item)
+
+
 class Selection:
     """See the module. The queue's lock covers it."""
 
@@ -120,7 +139,7 @@ class Selection:
         self.known = start
         return start, min(start + most, end)
 
-    def learn(self, start: int, found: Headers, done: IntervalSet) -> None:
+    def learn(self, start: int, found: Headers, done: IntervalSet, now_us: int) -> None:
         """What the messages from a position on say, as `next_unknown` gave it."""
         ranks, due, expires = found
         end = start + len(ranks)
@@ -129,12 +148,18 @@ class Selection:
         for lo, hi in done.intersection(start, end):
             left[lo - start : hi - start] = False
         if expires is not None:
-            for index in np.flatnonzero(left & (expires != NEVER_US)).tolist():
-                heappush(self._expiring, (int(expires[index]), start + index))
+            over = left & (expires <= now_us)
+            for position in positions[over].tolist():
+                self.expired.add(position, position + 1)
+            left &= ~over
+            some = left & (expires != NEVER_US)
+            pairs = zip(expires[some].tolist(), positions[some].tolist(), strict=True)
+            _push(self._expiring, list(pairs))
         if due is not None:
-            for index in np.flatnonzero(left & (due > 0)).tolist():
-                heappush(self._scheduled, (int(due[index]), start + index, int(ranks[index])))
-            left &= due <= 0
+            some = left & (due > now_us)
+            rows = zip(*(a[some].tolist() for a in (due, positions, ranks)), strict=True)
+            _push(self._scheduled, list(rows))
+            left &= ~some
         if not left.all():
             positions, ranks = positions[left], ranks[left]
         for rank in np.unique(ranks).tolist():

@@ -53,7 +53,7 @@ class Delivery:
             due = math.inf
             if not subscription.is_plain:
                 if subscription.selection is not None:
-                    catch_up(self._reader, queue, subscription)
+                    catch_up(self._env, self._reader, queue, subscription)
                 due = self._next_due(queue, subscription)
             runs = self._take(queue, subscription, limit, min(timeout, due), wanted)
             if runs and subscription.most:
@@ -98,7 +98,7 @@ class Delivery:
     def look(self, queue: Queue, subscription: Subscription) -> None:
         """At the times of messages that nobody asks for: what is due, what has expired."""
         if subscription.selection is not None:
-            catch_up(self._reader, queue, subscription)
+            catch_up(self._env, self._reader, queue, subscription)
             self._next_due(queue, subscription)
 
     def bring_back(self) -> None:

@@ -15,6 +15,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import Headers
 from quire.engine.queues.subscription import Subscription
+from quire.env import Env
 from quire.errors import StoreCorrupt
 from quire.limits import INDEXED_AT_ONCE, MAX_PRIORITY, NEVER_US
 from quire.message import Delivered
@@ -23,7 +24,7 @@ from quire.properties import Properties
 from .block_reader import BlockMoved, BlockReader
 
 
-def catch_up(reader: BlockReader, queue: Queue, subscription: Subscription) -> None:
+def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscription) -> None:
     """Look at all messages of the subscription that are not looked at yet."""
     with subscription.indexing:
         while True:
@@ -46,7 +47,8 @@ def catch_up(reader: BlockReader, queue: Queue, subscription: Subscription) -> N
                 columns.read(reader, queue, pointer)
             with queue.lock:
                 if subscription.selection is selection:
-                    selection.learn(start, columns.headers(), subscription.done)
+                    found_there = columns.headers()
+                    selection.learn(start, found_there, subscription.done, env.now_us())
 
 
 class Columns:

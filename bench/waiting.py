@@ -1,0 +1,124 @@
+"""What a get costs where many messages wait: by priority, by time, and in plain commit order.
+
+Each store holds so many messages of 100 bytes in one work queue, put as one batch. A get takes one
+of them in a transaction of its own; gets of the small and the large store take turns, and their
+processor time is compared. The memory is what the selection counts for itself; a test holds that
+count to what the interpreter allocates.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.drawing import COLOURS, drawing, plain_numbers
+from bench.figure import Figure, Plot, Result, Setting, at_most
+from bench.times import Times
+from quire.engine import EmbeddedStore as Store
+
+__all__ = ["run"]
+
+COUNTS = (1_000, 10_000, 100_000, 1_000_000)
+ORDERS: dict[str, dict[str, Any]] = {
+    "commit order": {},
+    "by priority": {"priority": True},
+    "by time": {"timed": True},
+}
+FLAT, MEMORY_BYTES = 1.2, 200
+TURN = 5  # gets
+
+
+def run(setting: Setting) -> list[Result]:
+    """Processor time of a get, and memory for each message that waits, in each order."""
+    figures: list[Figure] = []
+    times: dict[str, dict[int, Times]] = {}
+    counts = [setting.scaled(count, count // 10) for count in COUNTS]
+    for order, properties in ORDERS.items():
+        with ExitStack() as opened:
+            stores = {}
+            for count in counts:
+                path = setting.folder / f"{order.replace(' ', '-')}-{count}"
+                store = opened.enter_context(Store.open(str(path)))
+                begun = time.process_time()
+                _fill(store, count, properties, setting.seed)
+                _get(store, Times())
+                if count == counts[-1] and properties:
+                    seconds = time.process_time() - begun
+                    figures += _at_first(f"{order}, {count:,} messages", store, count, seconds)
+                stores[count] = store
+            times[order] = _in_turns(stores, setting.scaled(60, 10))
+        small, large = (times[order][count].quantile(0.5) for count in (counts[0], counts[-1]))
+        figures += [
+            Figure(f"{order}: a get of {counts[0]:,} that wait, p50", small, "us"),
+            Figure(f"{order}: a get of {counts[-1]:,}, to that", large / small, "times",
+                   at_most(FLAT) if ORDERS[order] else None),
+        ]  # fmt: skip
+    return [*figures, _plot(times)]
+
+
+def _at_first(words: str, store: Store, count: int, seconds: float) -> list[Figure]:
+    memory = _memory(store) / count
+    return [
+        Figure(f"{words}: put and looked at for the first time", seconds, "s"),
+        Figure(f"{words}: memory for each", memory, "bytes", at_most(MEMORY_BYTES)),
+    ]
+
+
+def _fill(store: Store, count: int, properties: dict[str, Any], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    now = time.time_ns() // 1000
+    due = now + rng.integers(-10_000_000, 3_600_000_000, count)
+    due[: max(count // 2, 500)] = 0  # at once
+    columns = {
+        "payload": pa.array([b"x" * 100] * count, pa.binary()),
+        "priority": pa.array(rng.integers(0, 10, count).astype(np.int32)),
+        "deliver_at": pa.array(due, pa.timestamp("us", "UTC")),
+    }
+    store.create_queue("q", kind="work", **properties)
+    with store.transaction() as txn:
+        txn.put_many("q", pa.table(columns))
+
+
+def _in_turns(stores: dict[int, Store], turns: int) -> dict[int, Times]:
+    times = {count: Times() for count in stores}
+    for _ in range(turns):
+        for count, store in stores.items():
+            for _ in range(TURN):
+                _get(store, times[count])
+    return times
+
+
+def _get(store: Store, times: Times) -> None:
+    begun = time.process_time()
+    with store.transaction() as txn:
+        assert txn.get("q") is not None
+    times.add(time.process_time() - begun)
+
+
+def _memory(store: Store) -> int:
+    """Of the queue's selection."""
+    queue = store._context.state.queue("q")
+    [subscription] = queue.subscriptions.values()
+    assert subscription.selection is not None
+    return subscription.selection.memory_bytes
+
+
+def _plot(times: dict[str, dict[int, Times]]) -> Plot:
+    figure, (axes,) = drawing(1, "A get of one message, by how many wait")
+    for (order, by_count), colour in zip(times.items(), COLOURS, strict=False):
+        counts = list(by_count)
+        assert all(low < high for low, high in pairwise(counts))
+        p50 = [by_count[count].quantile(0.5) for count in counts]
+        axes.plot(counts, p50, "o-", color=colour, label=order)
+    axes.set_xscale("log")
+    axes.set_xlabel("messages that wait")
+    axes.set_ylabel("processor time of a get with its commit, us, p50")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="lower left", fontsize=9)
+    plain_numbers(axes)
+    return Plot("waiting", "microseconds of a get by how many messages wait", figure)
