@@ -144,7 +144,7 @@ def test_a_dropped_transaction_is_rolled_back(owner: Store, store: AnyStore) -> 
     assert txn.get("work") is not None
     with pytest.warns(ResourceWarning, match="was dropped while it was open: it is rolled back"):
         del txn
-    until(lambda: not owner.transactions())
+        until(lambda: not owner.transactions())  # perhaps another thread lets go of it last
     assert take(store, "work") == [b"x"]
 
 
