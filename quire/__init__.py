@@ -1,5 +1,6 @@
 """Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
 
+from quire.consumer import Consumer
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
@@ -59,6 +60,7 @@ __all__ = [
     "AlreadyCommitted",
     "CommitUnfinished",
     "ConnectionLost",
+    "Consumer",
     "DiskFull",
     "InputChanged",
     "InvalidArgument",

@@ -27,6 +27,7 @@ from quire.properties import DEFAULT, NAME, Properties, check_properties
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
 Start = Literal["earliest", "latest"] | int
+Acknowledge = Literal["auto", "session"]
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -125,6 +126,11 @@ def check_timeout(timeout: object) -> float:
     return min(cast(float, timeout), threading.TIMEOUT_MAX)
 
 
+def check_wait(timeout: object) -> float:
+    """The same of one who may wait for ever: None, as an infinite time."""
+    return math.inf if timeout is None else check_timeout(timeout)
+
+
 def check_lifetime(timeout: object) -> float | None:
     """How long a transaction may stay open; None: as the store's options say."""
     if timeout is None or (_is_number(timeout) and timeout > 0):
@@ -156,6 +162,16 @@ def check_seconds(seconds: object) -> float:
 
 
 # Numbers
+
+
+def check_ack(ack: object) -> Acknowledge:
+    """When a consumer's transaction commits."""
+    if not isinstance(ack, str) or ack not in ("auto", "session"):
+        raise InvalidArgument(
+            f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one) or '
+            '"session" (all at `acknowledge()` and at the end of the with block)'
+        )
+    return cast(Acknowledge, ack)
 
 
 def check_max_messages(max_messages: object) -> int:
@@ -242,6 +258,13 @@ def check_large(large: object) -> bool:
     if not isinstance(large, bool):
         raise InvalidArgument(f"large {large!r:.100}: give True or False")
     return large
+
+
+def check_exist_ok(exist_ok: object) -> bool:
+    """Whether what is to be made may be there already."""
+    if not isinstance(exist_ok, bool):
+        raise InvalidArgument(f"exist_ok {exist_ok!r:.100}: give True or False")
+    return exist_ok
 
 
 def check_gaps(gaps: object) -> bool:
