@@ -1,9 +1,11 @@
 """Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
 
+from quire import codecs
 from quire.consumer import Consumer
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
+    CodecNotFound,
     CommitUnfinished,
     ConnectionLost,
     DiskFull,
@@ -11,6 +13,7 @@ from quire.errors import (
     InvalidArgument,
     KeyHeld,
     OutcomeUnknown,
+    PayloadInvalid,
     PositionLost,
     QueueDisabled,
     QueueExists,
@@ -58,6 +61,7 @@ __version__ = "0.1.0"
 __all__ = [
     "MESSAGE_SCHEMA",
     "AlreadyCommitted",
+    "CodecNotFound",
     "CommitUnfinished",
     "ConnectionLost",
     "Consumer",
@@ -71,6 +75,7 @@ __all__ = [
     "MessageIds",
     "Messages",
     "OutcomeUnknown",
+    "PayloadInvalid",
     "Piece",
     "PositionLost",
     "PreparedInfo",
@@ -106,6 +111,7 @@ __all__ = [
     "TransactionTimeout",
     "XidExists",
     "__version__",
+    "codecs",
     "compiled",
     "connect",
     "dump",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import pyarrow as pa
 
+from quire import codecs
 from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_ATTRIBUTES,
@@ -141,6 +142,13 @@ class Message(_OpenMessage):
         self.attributes = attributes
         self.__class__ = cls
         return cast("Message", self)
+
+    def decode(self, codec: str | None = None) -> Any:
+        """The value of the payload, by its content type or the codec of that name: `quire.codecs`.
+
+        Raises CodecNotFound, PayloadInvalid.
+        """
+        return codecs.decode(self, codec)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a message is immutable: {name} cannot be set")
