@@ -55,6 +55,7 @@ from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
 from quire.store import Store
 from quire.transaction import Transaction
+from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,8 @@ __all__ = [
     "TransactionInfo",
     "TransactionNotFound",
     "TransactionTimeout",
+    "WorkerInfo",
+    "Workers",
     "XidExists",
     "__version__",
     "codecs",

@@ -16,6 +16,7 @@ from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     MAX_CAPACITY_BYTES,
+    MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
     MAX_REASON_BYTES,
@@ -179,6 +180,15 @@ def check_max_messages(max_messages: object) -> int:
     if type(max_messages) is not int or max_messages < 1:  # the quicker test: each get comes here
         raise InvalidArgument(f"max_messages {max_messages!r:.100}: give an int of 1 or more")
     return max_messages
+
+
+def check_concurrency(concurrency: object) -> int:
+    """How many threads call a handler."""
+    if not is_int(concurrency) or not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise InvalidArgument(
+            f"concurrency {concurrency!r:.100}: give an int from 1 to {MAX_CONCURRENCY}"
+        )
+    return concurrency
 
 
 def check_position(position: object) -> int:
