@@ -1,4 +1,28 @@
-"""Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
+"""Quire: a transactional multi-queue engine. SQLite's way of working, for message queues.
+
+    import quire
+
+    with quire.open("shop.quire") as store:
+        store.create_queue("orders", kind="work", exist_ok=True)
+        store.put("orders", b"3 apples")
+        with store.consume("orders", timeout=1.0) as messages:
+            for order in messages:
+                print(order.payload)
+
+| to | see |
+|---|---|
+| open a store: own it, or join its owner | `open`; `connect` and `serve` for other ways to it |
+| make queues and subscriptions, put and get, look after the store | `Store`, which `open` gives |
+| put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
+| handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
+| know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
+| catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
+| use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
+| read a store's files in words | `dump` |
+
+Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are plain values that the
+methods of a store give. Loggers stand below `quire`.
+"""
 
 from quire import codecs
 from quire.consumer import Consumer
