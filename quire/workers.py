@@ -228,10 +228,14 @@ class _Worker:
         if messages is not None:
             messages.stop()
 
+    def _is_stopping(self) -> bool:
+        """The flag is set before the thread of `run` has told its workers."""
+        return self._stopping.is_set() or self._end.wait(0.0)
+
     def _run(self) -> None:
         try:
             pause = FIRST_PAUSE_SECONDS
-            while not self._stopping.is_set():
+            while not self._is_stopping():
                 before = self.handled
                 if self._handle_until_a_failure():
                     if self.handled > before:
@@ -254,7 +258,7 @@ class _Worker:
         try:
             with Consumer[Any](self._store, asked) as messages:
                 self._messages = messages
-                if self._stopping.is_set():
+                if self._is_stopping():
                     return False
                 for message in messages:
                     shown = _shown(message)
@@ -262,6 +266,8 @@ class _Worker:
                     messages.acknowledge()
                     self.handled += 1
                     shown = "no message"
+                    if self._is_stopping():
+                        break
         except StoreClosed:
             raise
         except Exception as error:  # noqa: BLE001 -- logged, and the message is there again
