@@ -55,7 +55,7 @@ class BehindLoop:
 
         return BehindLoop(self._run(begin()), self._loop)
 
-    def consume(self, *args: Any, **kwargs: Any) -> ConsumerBehindLoop:
+    def consume(self, *args: Any, **kwargs: Any) -> Any:
         """Its `async for`, as a plain loop."""
         asked = self._inner.consume(*args, **kwargs)
 

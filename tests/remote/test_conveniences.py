@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
     QueueExists,
@@ -21,25 +22,16 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.message import Message, Messages
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 
 SECONDS = 20.0
-PLAIN = ("owner", "joined", "elected")
-ALL = (*PLAIN, "async_owner", "async_joined")
 
 
-@pytest.fixture(params=ALL)
-def store(request: pytest.FixtureRequest) -> AnyStore:
-    """Any of them, also through the API for asyncio: what is tested with it holds for all."""
-    value: AnyStore = request.getfixturevalue(request.param)
-    return value
-
-
-@pytest.fixture(params=PLAIN)
-def plain_store(request: pytest.FixtureRequest) -> AnyStore:
+@pytest.fixture(params=WITH_CALLBACKS)
+def plain_store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
     """Any of them but those for asyncio, where a loop without its block is none."""
-    value: AnyStore = request.getfixturevalue(request.param)
-    return value
+    with FORMS[request.param](owner) as store:
+        yield store
 
 
 @pytest.fixture

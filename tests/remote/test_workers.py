@@ -14,11 +14,19 @@ import pytest
 
 import quire
 from quire import Workers
+from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, SubscriptionNotFound
 from quire.limits import MAX_CONCURRENCY
 from tests.remote.children import SECONDS, child
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 from tests.remote.test_life import until
+
+
+@pytest.fixture(params=WITH_CALLBACKS)
+def store(owner: Store, request: pytest.FixtureRequest) -> Iterator[AnyStore]:
+    """Any of them but those for asyncio, which has tasks instead."""
+    with FORMS[request.param](owner) as store:
+        yield store
 
 
 @pytest.fixture
