@@ -1,8 +1,35 @@
-"""Quire: a transactional multi-queue engine. SQLite's way of working, for message queues."""
+"""Quire: a transactional multi-queue engine. SQLite's way of working, for message queues.
 
+    import quire
+
+    with quire.open("shop.quire") as store:
+        store.create_queue("orders", kind="work", exist_ok=True)
+        store.put("orders", b"3 apples")
+        with store.consume("orders", timeout=1.0) as messages:
+            for order in messages:
+                print(order.payload)
+
+| to | see |
+|---|---|
+| open a store: own it, or join its owner | `open`; `connect` and `serve` for other ways to it |
+| make queues and subscriptions, put and get, look after the store | `Store`, which `open` gives |
+| put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
+| handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
+| know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
+| catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
+| use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
+| read a store's files in words | `dump` |
+
+Classes whose names end in Info, and Lease, Piece, QueueRecord and Report, are plain values that the
+methods of a store give. Loggers stand below `quire`.
+"""
+
+from quire import codecs
+from quire.consumer import Consumer
 from quire.dumping import dump
 from quire.errors import (
     AlreadyCommitted,
+    CodecNotFound,
     CommitUnfinished,
     ConnectionLost,
     DiskFull,
@@ -10,6 +37,7 @@ from quire.errors import (
     InvalidArgument,
     KeyHeld,
     OutcomeUnknown,
+    PayloadInvalid,
     PositionLost,
     QueueDisabled,
     QueueExists,
@@ -51,14 +79,17 @@ from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
 from quire.store import Store
 from quire.transaction import Transaction
+from quire.workers import WorkerInfo, Workers
 
 __version__ = "0.1.0"
 
 __all__ = [
     "MESSAGE_SCHEMA",
     "AlreadyCommitted",
+    "CodecNotFound",
     "CommitUnfinished",
     "ConnectionLost",
+    "Consumer",
     "DiskFull",
     "InputChanged",
     "InvalidArgument",
@@ -69,6 +100,7 @@ __all__ = [
     "MessageIds",
     "Messages",
     "OutcomeUnknown",
+    "PayloadInvalid",
     "Piece",
     "PositionLost",
     "PreparedInfo",
@@ -102,8 +134,11 @@ __all__ = [
     "TransactionInfo",
     "TransactionNotFound",
     "TransactionTimeout",
+    "WorkerInfo",
+    "Workers",
     "XidExists",
     "__version__",
+    "codecs",
     "compiled",
     "connect",
     "dump",

@@ -16,6 +16,7 @@ from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     MAX_CAPACITY_BYTES,
+    MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
     MAX_REASON_BYTES,
@@ -27,6 +28,7 @@ from quire.properties import DEFAULT, NAME, Properties, check_properties
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
 Start = Literal["earliest", "latest"] | int
+Acknowledge = Literal["auto", "session"]
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -125,6 +127,11 @@ def check_timeout(timeout: object) -> float:
     return min(cast(float, timeout), threading.TIMEOUT_MAX)
 
 
+def check_wait(timeout: object) -> float:
+    """The same of one who may wait for ever: None, as an infinite time."""
+    return math.inf if timeout is None else check_timeout(timeout)
+
+
 def check_lifetime(timeout: object) -> float | None:
     """How long a transaction may stay open; None: as the store's options say."""
     if timeout is None or (_is_number(timeout) and timeout > 0):
@@ -158,11 +165,30 @@ def check_seconds(seconds: object) -> float:
 # Numbers
 
 
+def check_ack(ack: object) -> Acknowledge:
+    """When a consumer's transaction commits."""
+    if not isinstance(ack, str) or ack not in ("auto", "session"):
+        raise InvalidArgument(
+            f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one) or '
+            '"session" (all at `acknowledge()` and at the end of the with block)'
+        )
+    return cast(Acknowledge, ack)
+
+
 def check_max_messages(max_messages: object) -> int:
     """How many messages to get."""
     if type(max_messages) is not int or max_messages < 1:  # the quicker test: each get comes here
         raise InvalidArgument(f"max_messages {max_messages!r:.100}: give an int of 1 or more")
     return max_messages
+
+
+def check_concurrency(concurrency: object) -> int:
+    """How many threads call a handler."""
+    if not is_int(concurrency) or not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise InvalidArgument(
+            f"concurrency {concurrency!r:.100}: give an int from 1 to {MAX_CONCURRENCY}"
+        )
+    return concurrency
 
 
 def check_position(position: object) -> int:
@@ -242,6 +268,13 @@ def check_large(large: object) -> bool:
     if not isinstance(large, bool):
         raise InvalidArgument(f"large {large!r:.100}: give True or False")
     return large
+
+
+def check_exist_ok(exist_ok: object) -> bool:
+    """Whether what is to be made may be there already."""
+    if not isinstance(exist_ok, bool):
+        raise InvalidArgument(f"exist_ok {exist_ok!r:.100}: give True or False")
+    return exist_ok
 
 
 def check_gaps(gaps: object) -> bool:

@@ -20,12 +20,14 @@ from typing import Any, Final, TypeVar
 
 from quire.errors import QuireError, StoreLocked
 from quire.limits import COMMAND_BATCH_MESSAGES
+from quire.loggers import show_warnings
 
 T = TypeVar("T")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
+    show_warnings("quire")
     options = _parser().parse_args(arguments)
     if sys.stdout is None:  # what cannot be shown is not done
         print("quire: standard output is closed", file=sys.stderr)

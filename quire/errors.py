@@ -20,6 +20,8 @@
     │   ├── InputChanged                  a repeated micro-batch is not the one that is committed
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
+    ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
+    ├── PayloadInvalid (ValueError)       a payload is not what its content type says
     ├── StoreError
     │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
     │   ├── StoreClosed                   the store object was closed
@@ -139,6 +141,14 @@ class CommitUnfinished(TransactionError):
 
 class PositionLost(QuireError):
     """A range of messages is not in the store any more."""
+
+
+class CodecNotFound(QuireError, KeyError):
+    """No codec of that name, or for that content type (see `quire.codecs`)."""
+
+
+class PayloadInvalid(QuireError, ValueError):
+    """A payload is not what its content type says: it cannot be decoded."""
 
 
 class StoreError(QuireError):

@@ -338,5 +338,23 @@ REORGANISE_SECONDS = 2.0
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
 
+# --- workers ---
+
+# Threads of one handler: each holds a transaction, and in a joined store a connection.
+MAX_CONCURRENCY = 256
+
+# How long messages in work have to be finished when workers stop, in seconds: service managers kill
+# a process some 30 s to 90 s after they have told it to end.
+WORKERS_GRACE_SECONDS = 20.0
+
+# How long a worker rests after a failure; twice as long after each further one, up to the second.
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 30.0
+
+# How often it is looked, while workers end, whether they have, in seconds.
+STOP_POLL_SECONDS = 0.05
+
+assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
+assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS

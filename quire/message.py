@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 import pyarrow as pa
 
+from quire import codecs
 from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_ATTRIBUTES,
@@ -98,8 +99,11 @@ class _OpenMessage:
 class Message(_OpenMessage):
     """One delivered message. Immutable.
 
-    `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC. `delivery_count` is
-    1 at the first delivery.
+    `id`: given at its commit, in commit order. `queue`: the name of the one that it came from.
+    `payload`: its bytes; `decode` makes a value of them. `priority`, `group`, `sender`,
+    `correlation_id`, `reply_to`, `content_type`, `expires_at`, `deliver_at` and `attributes` are as
+    its put set them. `time`: that of its commit. `delivery_count` is 1 at the first delivery.
+    `time`, `expires_at` and `deliver_at` are microseconds since the epoch, UTC.
     """
 
     __slots__ = ()
@@ -141,6 +145,13 @@ class Message(_OpenMessage):
         self.attributes = attributes
         self.__class__ = cls
         return cast("Message", self)
+
+    def decode(self, codec: str | None = None) -> Any:
+        """The value of the payload, by its content type or the codec of that name: `quire.codecs`.
+
+        Raises CodecNotFound, PayloadInvalid.
+        """
+        return codecs.decode(self, codec)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a message is immutable: {name} cannot be set")
@@ -407,16 +418,19 @@ class Messages(Sequence[Message]):
 
     @property
     def slices(self) -> Sequence[Delivered]:
+        """The runs of messages in their blocks, for readers of columns."""
         return self._slices
 
     @property
     def ids(self) -> list[int]:
+        """Of all messages, in their order."""
         ids: list[int] = []
         for part in self._slices:
             ids += part.block.ids(part.first_id, part.start, part.stop).tolist()
         return ids
 
     def payloads(self) -> list[bytes]:
+        """Of all messages, in their order; no `Message` is made for it."""
         payloads: list[bytes] = []
         for part in self._slices:
             payloads += part.block.payloads(part.start, part.stop)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -20,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
+from quire.loggers import logger
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
     from quire.store import Store
 
-_log = logging.getLogger("quire.opening")
+_log = logger("quire.opening")
 
 
 def open(

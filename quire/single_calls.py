@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import pyarrow as pa
 
 from quire.arguments import (
+    Acknowledge,
     NewQueue,
     QueueKind,
     Start,
+    check_exist_ok,
     check_key,
     check_name,
     check_queue,
     check_source,
 )
 from quire.documented import documented_by
+from quire.errors import QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
+from quire.message import Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 
+from .consumer import Asked, Consumer
 from .store import Store
-from .transaction import Transaction
+from .transaction import Payloads, Transaction
 
 if TYPE_CHECKING:
     from quire.info import Lease, QueueInfo, SubscriptionInfo
@@ -31,6 +38,9 @@ if TYPE_CHECKING:
 class SingleCalls:
     """For a class that has the other methods of `Store`."""
 
+    def __repr__(self: Store) -> str:
+        return f"<{type(self).__name__} {self.path}, {self.role}>"
+
     def create_queue(
         self: Store,
         name: str,
@@ -38,12 +48,19 @@ class SingleCalls:
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
+        exist_ok: bool = False,
         **options: Unpack[QueueOptions],
     ) -> QueueInfo:
         check_queue(name, kind, capacity, max_messages)
         properties = Properties(**check_properties(options)) if options else DEFAULT
         queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
-        return self.create_queues([queue.to_dict()])[0]
+        if not check_exist_ok(exist_ok):
+            return self.create_queues([queue.to_dict()])[0]
+        while True:
+            with suppress(QueueExists):
+                return self.create_queues([queue.to_dict()])[0]
+            with suppress(QueueNotFound):  # it was dropped in between
+                return _as_asked(self.queue(name), queue, list(options))
 
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
@@ -52,6 +69,48 @@ class SingleCalls:
         self: Store, queue: str, subscription: str, start: Start = "earliest"
     ) -> SubscriptionInfo:
         return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
+
+    def put_many(self: Store, queue: str, payloads: Payloads) -> list[int]:
+        with self.transaction() as txn:
+            ids = txn.put_many(queue, payloads)
+        return list(range(int(ids[0]), int(ids[0]) + len(ids))) if ids else []
+
+    def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:
+        with self.transaction(_lifetime(timeout)) as txn:
+            return txn.get(source, timeout)
+
+    def get_many(
+        self: Store, source: str, max_messages: int = 1000, timeout: float = 0.0
+    ) -> Messages:
+        with self.transaction(_lifetime(timeout)) as txn:
+            return txn.get_many(source, max_messages, timeout)
+
+    @overload
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: Literal[1] = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Message]: ...
+
+    @overload
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: int,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]: ...
+
+    def consume(
+        self: Store,
+        source: str,
+        max_messages: int = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]:
+        return Consumer(self, Asked.of(source, max_messages, timeout, ack))
 
     def ledger(self: Store, key: str) -> int | None:
         return self.ledger_many([check_key(key)]).get(key)
@@ -78,11 +137,41 @@ class SingleCalls:
         self.close()
 
 
+def _lifetime(timeout: float) -> float | None:
+    """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
+    return math.inf if timeout else None
+
+
+def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInfo:
+    """The queue that is there already, if it is what is asked for. Raises QueueExists.
+
+    `options`: the properties that were asked for; others may have been altered since it was made.
+    """
+    there = {
+        "kind": found.kind,
+        "capacity": found.capacity_bytes,
+        "max_messages": found.max_messages,
+        "data_file": None if asked.data_file is None else found.data_file,
+        **{name: getattr(found, name) for name in options},
+    }
+    wanted = {**asked._asdict(), **asked.properties._asdict()}
+    differing = [f"{n} is {there[n]!r}, not {wanted[n]!r}" for n in there if there[n] != wanted[n]]
+    if differing:
+        raise QueueExists(
+            f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "
+            "ask for what is there, or use another name"
+        )
+    return found
+
+
 @documented_by(Transaction)
 class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
 
     __slots__ = ()
+
+    def __repr__(self: Transaction) -> str:
+        return f"<{type(self).__name__} {self.id}, {self.state}>"
 
     def get_arrow(
         self: Transaction, source: str, max_messages: int = 65536, timeout: float = 0.0

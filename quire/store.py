@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Bytes, QueueKind, Start
+from quire.arguments import Acknowledge, Bytes, QueueKind, Start
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
-from quire.message import Messages
+from quire.message import Message, Messages
 from quire.properties import QueueChanges, QueueOptions
 
-from .transaction import Transaction
+from .consumer import Consumer
+from .transaction import Payloads, Transaction
 
 if TYPE_CHECKING:
     from quire.info import (
@@ -79,6 +80,7 @@ class Store(Protocol):
         capacity: int = DEFAULT_CAPACITY_BYTES,
         max_messages: int | None = None,
         data_file: int | None = None,
+        exist_ok: bool = False,
         **options: Unpack[QueueOptions],
     ) -> QueueInfo:
         """Make a queue, durably.
@@ -88,9 +90,10 @@ class Store(Protocol):
         `capacity`: bytes, from 4,096 on, of payloads, strings and attributes as they were put, and
         16 for each message. `max_messages`: None for as many as the capacity admits. `data_file`:
         the number of the data file, from 0, that it keeps its blocks in; None: by its name.
-        `options`: its properties, see `QueueOptions`.
+        `options`: its properties, see `QueueOptions`. `exist_ok`: a queue of that name that is
+        there already, and is as asked for, is fine; of its properties those that are given count.
 
-        Raises QueueExists, InvalidArgument.
+        Raises QueueExists, which with `exist_ok` tells what differs, InvalidArgument.
         """
 
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
@@ -242,6 +245,73 @@ class Store(Protocol):
 
         Takes what `Transaction.put` takes. Raises QueueNotFound, QueueFull, DiskFull, StoreFailed
         and OutcomeUnknown (it may be there), InvalidArgument.
+        """
+
+    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
+        """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
+
+        Takes what `Transaction.put_many` takes. Raises as `put`.
+        """
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        """Take the next message in a transaction of its own; None if none came.
+
+        Waits `timeout` seconds for one. The transaction has committed on return: the message is
+        delivered at most once, and is lost if this process ends before it is done with it. Where
+        that matters, use `consume` or `transaction`.
+
+        `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
+        (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).
+        """
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        """Take up to `max_messages` in a transaction of its own; empty if none came.
+
+        Waits `timeout` seconds for the first. At most once, and raises, as `get`.
+        """
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: Literal[1] = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Message]: ...
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: int,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]: ...
+
+    def consume(
+        self,
+        source: str,
+        max_messages: int = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Consumer[Any]:
+        """The messages of a source, for a loop that handles each in a transaction of its own.
+
+            with store.consume("orders") as messages:
+                for order in messages:
+                    messages.transaction.put("bills", order.payload)
+
+        A transaction commits when the loop comes for the next message. It is rolled back, and the
+        message there again, if the body raises, or leaves the loop (`break`); `acknowledge`
+        commits at once. With `max_messages` above 1 the loop is given `Messages`, up to so many as
+        are there, with one transaction for all of them. `timeout`: seconds to wait for the next
+        message before the loop ends; None: for ever.
+
+        `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
+        the `with` block, which rolls back on an exception.
+
+        Raises, from the loop, what `Transaction.get` and `Transaction.commit` raise: the loop is
+        over then, and what was not committed is there again. InvalidArgument comes at once.
         """
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:

@@ -39,6 +39,7 @@ from quire.arguments import (
     check_queues,
     check_ranges,
     check_starts,
+    check_timeout,
     check_transaction_id,
     check_xid,
 )
@@ -66,11 +67,11 @@ from quire.limits import (
     HAND_OVER_SECONDS,
     JOIN_POLL_SECONDS,
 )
-from quire.message import Messages
+from quire.message import Message, Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.store import Status, Store
-from quire.transaction import Transaction
+from quire.transaction import Payloads, Transaction
 
 from .client import RemoteStore
 from .connection import Connection
@@ -108,9 +109,6 @@ class ElectedStore(SingleCalls):
             daemon=True,
         )
         self._watch.start()
-
-    def __repr__(self) -> str:
-        return f"<ElectedStore {self.path}, {self.role}>"
 
     @property
     def role(self) -> str:
@@ -203,6 +201,17 @@ class ElectedStore(SingleCalls):
                 return store.put(queue, payload, **fields)
             except _LOST as error:
                 self.next_owner(store, error)
+
+    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
+        return self._call(lambda store: store.put_many(queue, payloads))
+
+    def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        until = time.monotonic() + check_timeout(timeout)
+        return self._call(lambda store: store.get(source, _left(until)))
+
+    def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
+        until = time.monotonic() + check_timeout(timeout)
+        return self._call(lambda store: store.get_many(source, max_messages, _left(until)))
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         return self._look(lambda store: store.browse(source, start, max_messages))
@@ -391,6 +400,11 @@ class ElectedStore(SingleCalls):
                     self._changed.notify_all()
             self._closing.wait(pause)
         return None
+
+
+def _left(until: float) -> float:
+    """Seconds."""
+    return max(0.0, until - time.monotonic())
 
 
 _DIRECT: Final = tuple(

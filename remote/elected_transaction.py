@@ -118,9 +118,6 @@ class ElectedTransaction(TransactionCalls):
             if self._outcome is None:
                 self._inner.__exit__(None, None, None)  # aborted, or over its time
 
-    def __repr__(self) -> str:
-        return f"<ElectedTransaction {self.id}, {self.state}>"
-
     @property
     def id(self) -> int:
         return self._inner.id

@@ -158,9 +158,6 @@ class RemoteTransaction(TransactionCalls):
                 self.rollback()
                 raise
 
-    def __repr__(self) -> str:
-        return f"<RemoteTransaction {self.id}, {self.state}>"
-
     @property
     def state(self) -> str:
         return self._state.value

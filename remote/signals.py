@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -19,9 +20,8 @@ class SignalFlag:
     """A flag that a signal handler may set at any moment, and that threads wait for."""
 
     def __init__(self) -> None:
-        self._reader, self._writer = socket.socketpair()
-        self._reader.setblocking(False)
-        self._writer.setblocking(False)
+        self._reader, self._writer = _pair()
+        self._wakes: socket.socket | None = None
 
     def set(self) -> None:
         """Set the flag. Takes no lock."""
@@ -30,20 +30,58 @@ class SignalFlag:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether the flag is set, at the latest after so many seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
-        return bool(poll.poll(None if timeout is None else timeout * 1000))
+        wakes = self._wakes if threading.current_thread() is threading.main_thread() else None
+        if wakes is not None:
+            poll.register(wakes, select.POLLIN)
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic()) * 1000
+            found = {number for number, _ in poll.poll(left)}
+            if wakes is None or wakes.fileno() not in found or self._reader.fileno() in found:
+                return self._reader.fileno() in found
+            _drain(wakes)  # the handlers of what came run now
+
+    @contextmanager
+    def woken_by_signals(self) -> Iterator[None]:
+        """Let every signal end a `wait` of the main thread for a moment, so that handlers run.
+
+        The system wakes a thread that waits already. A signal that comes the moment before, or is
+        given to another thread, would have its handler wait for the next one.
+        """
+        self._wakes, waker = _pair()
+        before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            wakes, self._wakes = self._wakes, None
+            wakes.close()
+            waker.close()
 
     def clear(self) -> None:
         """Unset the flag."""
-        with suppress(BlockingIOError):
-            while self._reader.recv(4096):
-                pass
+        _drain(self._reader)
 
     def close(self) -> None:
         """Give back its files. Nobody waits any more."""
         self._reader.close()
         self._writer.close()
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Neither of which is ever waited for."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    return reader, writer
+
+
+def _drain(reader: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        while reader.recv(4096):
+            pass
 
 
 @contextmanager
@@ -56,6 +94,7 @@ def told_to_end() -> Iterator[SignalFlag]:
     with ExitStack() as handlers:
         handlers.callback(flag.close)
         if threading.current_thread() is threading.main_thread():
+            handlers.enter_context(flag.woken_by_signals())
             for number in (signal.SIGTERM, signal.SIGINT):
                 before = signal.signal(number, lambda *_: flag.set())
                 handlers.callback(signal.signal, number, before)

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "api.md"
-MODULES = ("quire", "quire.aio", "quire.coordination")
+MODULES = ("quire", "quire.codecs", "quire.aio", "quire.coordination")
 FIRST = ("open", "connect", "serve", "dump", "Store", "Transaction", "Message", "Messages")
 LINE = 88  # characters of a signature
 HEAD = """# API reference
@@ -60,10 +60,14 @@ def errors() -> str:
 
 
 def section(name: str, value: Any) -> str:
-    """One function, class or constant."""
+    """One function, class, module or constant."""
     heading = f"### `{name}`\n"
     if isinstance(value, type):
         return "\n".join([heading, *class_parts(value)])
+    if isinstance(value, ModuleType):
+        return "\n".join(
+            [heading, f"A module: see [below](#{value.__name__.replace('.', '')}).", ""]
+        )
     if isinstance(value, FunctionType):
         return "\n".join([heading, code(signature(name, value)), prose(value), ""])
     shown = f"{name}: bool" if isinstance(value, bool) else str(value).strip()

@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 import quire
+import quire.codecs
 import quire.coordination
 from scripts import write_api
 
@@ -28,7 +29,7 @@ class Base(Protocol):
         """Whether it is."""
 
 
-@pytest.mark.parametrize("module", [quire, quire.coordination])
+@pytest.mark.parametrize("module", [quire, quire.codecs, quire.coordination])
 def test_all_that_is_exported_is_on_the_page(module: object) -> None:
     """Functions and classes with a section of their own, exceptions in the tree."""
     text = write_api.text()

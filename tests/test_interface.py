@@ -13,7 +13,7 @@ import pytest
 import quire
 from quire import aio, engine, errors, remote
 
-INTERFACES: list[type] = [quire.Store, quire.Transaction]
+INTERFACES: list[type] = [quire.Store, quire.Transaction, quire.Consumer]
 IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Store: [
         engine.EmbeddedStore,
@@ -40,7 +40,7 @@ UNITS = {
 # What raises nothing of its own: see what the class says of all methods.
 RAISES_NOTHING = {
     "transactions", "transaction", "recover", "ledger", "release", "status", "verify",
-    "close",
+    "close", "stop",
 }  # fmt: skip
 
 
@@ -57,6 +57,9 @@ def methods() -> list[tuple[str, Callable[..., object]]]:
         for name, value in members(kind).items()
         if inspect.isfunction(value)
     ]
+
+
+BEGIN = ("transaction", "consume")  # what is awaited, or used in a block
 
 
 @pytest.mark.parametrize("kind", INTERFACES)
@@ -103,16 +106,21 @@ def test_an_implementation_has_the_interface(kind: type, made: type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "made"), [(quire.Store, aio.AsyncStore), (quire.Transaction, aio.AsyncTransaction)]
+    ("kind", "made"),
+    [
+        (quire.Store, aio.AsyncStore),
+        (quire.Transaction, aio.AsyncTransaction),
+        (quire.Consumer, aio.AsyncConsumer),
+    ],
 )
 def test_the_api_for_asyncio_is_the_interface(kind: type, made: type) -> None:
     """Each method is a coroutine with the same arguments and text, but for what begins a block."""
-    assert members(kind).keys() - {"when_ready"} == members(made).keys()
+    assert members(kind).keys() - {"when_ready", "stop"} == members(made).keys()
     for name, value in members(made).items():
         expected = members(kind)[name]
         assert inspect.getdoc(value) == inspect.getdoc(expected), name
         if inspect.isfunction(expected):
-            assert inspect.iscoroutinefunction(value) == (name != "transaction"), name
+            assert inspect.iscoroutinefunction(value) == (name not in BEGIN), name
             given, wanted = (inspect.signature(each).parameters for each in (value, expected))
             assert {n: p.default for n, p in given.items()} == {
                 n: p.default for n, p in wanted.items()

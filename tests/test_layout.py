@@ -167,7 +167,14 @@ def test_init_re_exports_and_nothing_more(path: Path) -> None:
     assert [name for name in exported if not hasattr(module, name)] == []
 
 
-PUBLIC = ("quire", "quire.aio", "quire.coordination", "quire.remote", "quire.testing")
+PUBLIC = (
+    "quire",
+    "quire.aio",
+    "quire.codecs",
+    "quire.coordination",
+    "quire.remote",
+    "quire.testing",
+)
 
 
 @pytest.mark.parametrize("package", PUBLIC)

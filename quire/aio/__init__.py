@@ -13,8 +13,9 @@ effect is there, so `txn.state` tells whether a commit took place. A get that is
 nothing. A transaction's `async with` block that is cancelled is rolled back.
 """
 
+from .consumer import AsyncConsumer
 from .opening import open
 from .store import AsyncStore
 from .transaction import AsyncTransaction
 
-__all__ = ["AsyncStore", "AsyncTransaction", "open"]
+__all__ = ["AsyncConsumer", "AsyncStore", "AsyncTransaction", "open"]

@@ -6,18 +6,24 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
+from quire.arguments import Acknowledge, check_max_messages, check_source, check_timeout
+from quire.consumer import Asked
 from quire.documented import documented_by
 from quire.limits import AIO_THREADS
+from quire.message import Message, Messages
 from quire.store import Store
+from quire.transaction import Transaction
 
 from .calls import Beginning, in_thread
+from .consumer import AsyncConsumer
 from .lines import Lines
 from .pool import Pool
 from .transaction import AsyncTransaction
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 @documented_by(Store)
@@ -85,6 +91,9 @@ class AsyncStore:
             inner = begin()
         else:
             inner = await self._pool.run(begin, lambda inner: inner.rollback())
+        return self._wrap(inner, timeout)
+
+    def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
         return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
 
     transactions = in_thread(Store.transactions)
@@ -94,6 +103,62 @@ class AsyncStore:
     commit_prepared = in_thread(Store.commit_prepared)
     rollback_prepared = in_thread(Store.rollback_prepared)
     put = in_thread(Store.put)
+    put_many = in_thread(Store.put_many)
+
+    async def get(self, source: str, timeout: float = 0.0) -> Message | None:
+        asked = Asked(check_source(source), 1, True, check_timeout(timeout), "auto")
+        found: Message | None = await self._get(self._consumer(asked))
+        return found
+
+    async def get_many(
+        self, source: str, max_messages: int = 1000, timeout: float = 0.0
+    ) -> Messages:
+        number = check_max_messages(max_messages)
+        asked = Asked(check_source(source), number, False, check_timeout(timeout), "auto")
+        found: Messages | None = await self._get(self._consumer(asked))
+        return Messages(source.partition("/")[0]) if found is None else found
+
+    async def _get(self, consumer: AsyncConsumer[T]) -> T | None:
+        async with consumer:
+            found = await anext(consumer, None)
+            await consumer.acknowledge()
+            return found
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: Literal[1] = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Beginning[AsyncConsumer[Message]]: ...
+
+    @overload
+    def consume(
+        self,
+        source: str,
+        max_messages: int,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Beginning[AsyncConsumer[Any]]: ...
+
+    def consume(
+        self,
+        source: str,
+        max_messages: int = 1,
+        timeout: float | None = None,
+        ack: Acknowledge = "auto",
+    ) -> Beginning[AsyncConsumer[Any]]:
+        asked = Asked.of(source, max_messages, timeout, ack)
+
+        async def begin() -> AsyncConsumer[Any]:
+            return self._consumer(asked)
+
+        return Beginning(begin)
+
+    def _consumer(self, asked: Asked) -> AsyncConsumer[Any]:
+        return AsyncConsumer(self._inner, self._pool, self._lines, self._wrap, asked)
+
     browse = in_thread(Store.browse)
     ledger = in_thread(Store.ledger)
     ledger_many = in_thread(Store.ledger_many)

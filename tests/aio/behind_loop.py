@@ -55,6 +55,15 @@ class BehindLoop:
 
         return BehindLoop(self._run(begin()), self._loop)
 
+    def consume(self, *args: Any, **kwargs: Any) -> Any:
+        """Its `async for`, as a plain loop."""
+        asked = self._inner.consume(*args, **kwargs)
+
+        async def begin() -> Any:
+            return await asked
+
+        return ConsumerBehindLoop(self._run(begin()), self._loop)
+
     def __enter__(self) -> Self:
         return self
 
@@ -68,6 +77,24 @@ class BehindLoop:
 
     def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class ConsumerBehindLoop(BehindLoop):
+    """What `consume` of a store in such a loop gives."""
+
+    @property
+    def transaction(self) -> Any:
+        """The open one."""
+        return BehindLoop(self._inner.transaction, self._loop)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._run(self._inner.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
 
 @contextmanager

@@ -80,3 +80,26 @@ def test_sighup_lets_a_thread_do_something_each_time() -> None:
             assert done.acquire(timeout=10)
     assert signal.getsignal(signal.SIGHUP) is before
     assert threading.active_count() == threads
+
+
+def test_a_signal_that_another_thread_is_given_ends_the_wait() -> None:
+    """The system wakes that thread, not the one that waits and has the handlers to run.
+
+    As it is with a signal that comes the moment before the main thread begins to wait.
+    """
+    with told_to_end() as end:
+        told = threading.Event()
+
+        def run() -> None:
+            told.wait(0.1)  # the main thread waits by then, as a rule
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+            told.wait(10)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            assert end.wait(10)
+        finally:
+            told.set()
+            thread.join()
+    assert signal.set_wakeup_fd(-1) == -1

@@ -677,3 +677,52 @@ def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
         held.clear()
     with open_store(store_path) as again:
         assert again.queue("work").messages == 0
+
+
+# Loops and calls that take messages in transactions of their own ----------------------------------
+
+
+@ends
+def test_a_loop_that_waits_goes_on_with_the_next_owner(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """Nothing was taken when the owner ended: the loop sees no error, nor does a call."""
+    found: list[bytes] = []
+
+    def handle() -> None:
+        with store.consume("work") as messages:
+            for message in messages:
+                found.append(message.payload)
+                if message.payload == b"3":
+                    messages.stop()
+
+    def call() -> None:
+        message = store.get("other", timeout=SECONDS)
+        assert message is not None
+        found.append(message.payload)
+
+    store.create_queue("other", kind="work")
+    threads = [beside(handle), beside(call)]
+    store.put("work", b"1")
+    until(lambda: store.queue("work").messages == 0)  # it has committed, and waits
+    end(owner)
+    assert len(store.put_many("other", [b"2"])) == 1
+    store.put("work", b"3")
+    for thread, errors in threads:
+        thread.join()
+        assert errors == []
+    assert sorted(found) == [b"1", b"2", b"3"]
+
+
+@ends
+def test_a_loop_whose_message_is_in_work_is_told(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """Its transaction is lost with the owner, and the message is there again."""
+    store.put("work", b"1")
+    with store.consume("work") as messages:
+        next(messages)
+        end(owner)
+        with pytest.raises(ConnectionLost):
+            next(messages)
+    assert store.get_many("work").payloads() == [b"1"]

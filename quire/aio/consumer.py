@@ -1,0 +1,129 @@
+"""The loop over a source's messages, for `async for`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Generic, Self, TypeVar, cast
+
+from quire.consumer import Asked, Consumer, Taken, not_open, take
+from quire.documented import documented_by
+from quire.message import Message, Messages
+from quire.store import Store
+from quire.transaction import Transaction
+
+from .lines import Lines
+from .pool import Pool
+from .transaction import AsyncTransaction
+
+T = TypeVar("T")
+
+
+@documented_by(Consumer)
+class AsyncConsumer(Generic[T]):
+    """`Consumer` for asyncio. Made by `AsyncStore.consume`, and used in an `async with` block.
+
+    A loop that waits takes no thread. One whose task is cancelled has its message there again.
+    """
+
+    _transaction: AsyncTransaction | None = None
+
+    def __init__(
+        self,
+        store: Store,
+        pool: Pool,
+        lines: Lines,
+        wrap: Callable[[Transaction], AsyncTransaction],
+        asked: Asked,
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._lines = lines
+        self._wrap = wrap
+        self._asked = asked
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer of {self._asked.source}>"
+
+    @property
+    def transaction(self) -> AsyncTransaction:
+        """The open transaction that has got what was yielded last: what is put in it goes along.
+
+        To roll it back has the message delivered again. Raises TransactionClosed if there is none.
+        """
+        if self._transaction is None:
+            raise not_open()
+        return self._transaction
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        if self._asked.ack == "auto":
+            await self.acknowledge()
+        found = None if self._ended else await self._take()
+        if found is None:
+            self._ended = True
+            raise StopAsyncIteration
+        return cast(T, found)
+
+    async def acknowledge(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            await transaction.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        self._ended = True
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            await transaction.rollback()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._asked.ack == "session":
+                await self.acknowledge()
+        finally:
+            await self.close()
+
+    async def _take(self) -> Message | Messages | None:
+        asked = self._asked
+        seconds = min(asked.timeout, threading.TIMEOUT_MAX)
+        if self._transaction is not None:  # the session's
+            if self._transaction.state == "open":
+                return await self._get(self._transaction, seconds)
+            await self.acknowledge()
+        if seconds:
+            taken = await self._lines.take(asked.source, seconds, self._look, lambda: False)
+        else:
+            taken = await self._look()
+        if taken is None:
+            return None
+        self._transaction = self._wrap(taken.transaction)
+        return taken.found
+
+    async def _get(
+        self, transaction: AsyncTransaction, seconds: float
+    ) -> Message | Messages | None:
+        asked = self._asked
+        if asked.single:
+            return await transaction.get(asked.source, seconds)
+        return await transaction.get_many(asked.source, asked.max_messages, seconds) or None
+
+    async def _look(self) -> Taken | None:
+        return await self._pool.run(partial(take, self._store, self._asked), _give_back)
+
+
+def _give_back(taken: Taken | None) -> None:
+    if taken is not None:
+        taken.transaction.rollback()

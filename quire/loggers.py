@@ -1,0 +1,41 @@
+"""The loggers of Quire: one tree, `quire`, silent until the program says where it goes.
+
+| logger | tells of |
+|---|---|
+| `quire.opening` | an owner that serves: the lines of `quire serve` |
+| `quire.remote` | stores that cannot be shared, clients that are cut off |
+| `quire.workers` | handlers that failed, or did not end in time |
+| `quire.spark_graphs` | what Spark's processes could not tidy up |
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+class ToStandardError(logging.Handler):
+    """Warnings and errors, as Python shows them where a program has not set up logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show it, unless the program shows it already."""
+        shown = logging.lastResort
+        if shown is None or logging.getLogger().handlers:
+            return
+        if record.levelno >= shown.level:
+            shown.handle(record)
+
+
+def logger(name: str) -> logging.Logger:
+    """One of the tree."""
+    return logging.getLogger(name)
+
+
+def show_warnings(name: str) -> None:
+    """For processes of which nobody else sets up the logging: the command line's, and Spark's."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(handler, ToStandardError) for handler in logger.handlers):
+        logger.addHandler(ToStandardError())
+
+
+logging.getLogger("quire").addHandler(logging.NullHandler())
+show_warnings("quire.spark_graphs")

@@ -1,0 +1,313 @@
+"""Functions that handle messages, each in threads of its own, until the program is told to end.
+
+- WR1: a message is handled in a transaction, which commits when its handler returns. An exception
+  rolls it back, and is logged; the message is there again, and the thread goes on after a pause
+  that grows from failure to failure, up to a bound, and begins anew after a success.
+- WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
+  finished; then its transaction is rolled back from outside, by the name that it was begun under.
+- WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
+  behind, and logged: no thread can be ended from outside. It keeps no process from ending.
+- WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
+from quire.consumer import Asked, Consumer
+from quire.env import OsEnv
+from quire.errors import (
+    InvalidArgument,
+    StoreClosed,
+    SubscriptionNotFound,
+    TransactionNotFound,
+)
+from quire.limits import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    STOP_POLL_SECONDS,
+    WORKERS_GRACE_SECONDS,
+)
+from quire.message import Message
+from quire.store import Store
+
+if TYPE_CHECKING:
+    from quire.remote.signals import SignalFlag
+
+Handler = Callable[[Any, Any], object]
+H = TypeVar("H", bound=Handler)
+
+_log = logging.getLogger("quire.workers")
+_ENV: Final = OsEnv()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A handler as it was when asked."""
+
+    source: str
+    handler: str  # its name
+    running: int  # threads
+    handled: int  # messages, or batches, whose transactions have committed
+    failures: int  # that were rolled back
+    last_error: str | None  # of the latest failure
+
+
+class _Task(NamedTuple):
+    source: str
+    handler: Handler
+    concurrency: int
+    max_messages: int
+
+    @property
+    def name(self) -> str:
+        return getattr(self.handler, "__qualname__", repr(self.handler))
+
+
+class Workers:
+    """Functions that handle messages, in threads, with a transaction for each message.
+
+        workers = quire.Workers(store)
+
+        @workers.on("orders", concurrency=2)
+        def handle(order, txn):
+            txn.put("bills", order.payload)
+
+        workers.run()
+
+    A transaction commits when its handler returns. If the handler raises, or the commit does, it is
+    rolled back: the message is there again, the logger `quire.workers` has the error, and the
+    thread goes on after a pause of at most half a minute. `message.delivery_count` tells how often
+    a message came; a handler that gives one up puts it elsewhere and returns.
+
+    `grace`: seconds that messages in work have to be finished once it is to stop.
+    """
+
+    def __init__(self, store: Store, *, grace: float = WORKERS_GRACE_SECONDS) -> None:
+        self._store = store
+        self._grace = check_timeout(grace)
+        self._tasks: list[_Task] = []
+        self._threads: list[_Worker] = []
+        self._end: SignalFlag | None = None
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        how = "not running" if self._end is None else f"{len(self._threads)} threads"
+        return f"<Workers of {', '.join(t.source for t in self._tasks) or 'nothing'}, {how}>"
+
+    def on(self, source: str, *, concurrency: int = 1, max_messages: int = 1) -> Callable[[H], H]:
+        """A decorator: the function is called as `handle(message, txn)` for each message.
+
+        `source`: "queue", or "queue/subscription". `concurrency`: how many threads call it. With
+        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. Raises
+        InvalidArgument.
+        """
+        check_source(source)
+        check_concurrency(concurrency)
+        check_max_messages(max_messages)
+
+        def register(handler: H) -> H:
+            if not callable(handler):
+                raise InvalidArgument(f"handler {handler!r:.100}: give a function")
+            self._tasks.append(_Task(source, handler, concurrency, max_messages))
+            return handler
+
+        return register
+
+    def run(self) -> None:
+        """Handle messages until SIGTERM, SIGINT or `stop`, then finish what is in work.
+
+        Called by the main thread, it takes the two signals as long as it runs; by another one, only
+        `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound
+        and InvalidArgument before anything is handled, StoreClosed if the store was closed.
+        """
+        from quire.remote import told_to_end
+
+        if self._end is not None or not self._tasks:
+            raise InvalidArgument("workers run once at a time, and with a handler: see Workers.on")
+        for task in self._tasks:
+            _check_there(self._store, task.source)
+        with told_to_end() as end:
+            self._threads = [
+                _Worker(self._store, task, end)
+                for task in self._tasks
+                for _ in range(task.concurrency)
+            ]
+            self._end = end
+            try:
+                for worker in self._threads:
+                    worker.thread.start()
+                if not self._stopped:
+                    end.wait()
+            finally:
+                self._finish(end)
+                self._end, self._stopped = None, False
+        for worker in self._threads:
+            if worker.closed is not None:
+                raise worker.closed
+
+    def stop(self) -> None:
+        """Let `run` finish what is in work, and return; before it, it returns at once.
+
+        For any thread, a handler or a signal handler: nothing waits here.
+        """
+        self._stopped = True
+        end = self._end
+        if end is not None:
+            with suppress(OSError):  # it has just returned
+                end.set()
+
+    @property
+    def failures(self) -> int:
+        """How often a message was not handled and is there again, since `run` began."""
+        return sum(worker.failures for worker in self._threads)
+
+    def status(self) -> list[WorkerInfo]:
+        """What each handler has done since `run` began, in the order in which they were given."""
+        return [_info(task, self._threads) for task in self._tasks]
+
+    def _finish(self, end: SignalFlag) -> None:
+        """WR2 and WR3."""
+        started = [worker for worker in self._threads if worker.thread.ident is not None]
+        for worker in started:
+            worker.stop()
+        end.clear()
+        until = _ENV.monotonic() + self._grace
+        while any(worker.thread.is_alive() for worker in started):
+            left = until - _ENV.monotonic()
+            if left <= 0 or end.wait(min(left, STOP_POLL_SECONDS)):
+                break
+        late = [worker for worker in started if worker.thread.is_alive()]
+        if late:
+            self._roll_back({worker.label for worker in late})
+        for worker in started:
+            if worker not in late:
+                worker.thread.join()
+
+    def _roll_back(self, late: set[str]) -> None:
+        for label in late:
+            _log.warning("%s has not ended in time: it is rolled back, and left behind", label)
+        with suppress(StoreClosed):
+            for info in self._store.transactions():
+                if info.owner in late:
+                    with suppress(TransactionNotFound):  # it has just ended
+                        self._store.abort(info.id)
+
+
+class _Worker:
+    """A thread of a handler."""
+
+    def __init__(self, store: Store, task: _Task, end: SignalFlag) -> None:
+        self.handled = 0
+        self.failures = 0
+        self.last_error: str | None = None
+        self.closed: StoreClosed | None = None
+        # By this its transaction is known from others, here and at an owner in another process.
+        self.label = f"{task.name} of {task.source}, {os.getpid()}-{_ENV.random_u64():016x}"
+        self.thread = threading.Thread(
+            target=self._run, name=f"quire-worker-{task.source}", daemon=True
+        )
+        self.task = task
+        self._store = store
+        self._end = end
+        self._stopping = threading.Event()
+        self._messages: Consumer[Any] | None = None
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self._stopping.set()
+        messages = self._messages
+        if messages is not None:
+            messages.stop()
+
+    def _is_stopping(self) -> bool:
+        """The flag is set before the thread of `run` has told its workers."""
+        return self._stopping.is_set() or self._end.wait(0.0)
+
+    def _run(self) -> None:
+        try:
+            pause = FIRST_PAUSE_SECONDS
+            while not self._is_stopping():
+                before = self.handled
+                if self._handle_until_a_failure():
+                    if self.handled > before:
+                        pause = FIRST_PAUSE_SECONDS
+                    self._stopping.wait(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        except StoreClosed as error:
+            self.closed = error
+        finally:
+            if not self._stopping.is_set():  # the others are not to go on without it
+                self._end.set()
+
+    def _handle_until_a_failure(self) -> bool:
+        """Whether there was one."""
+        asked = Asked(
+            self.task.source, self.task.max_messages, self.task.max_messages == 1,
+            math.inf, "auto", self.label,
+        )  # fmt: skip
+        shown = "no message"
+        try:
+            with Consumer[Any](self._store, asked) as messages:
+                self._messages = messages
+                if self._is_stopping():
+                    return False
+                for message in messages:
+                    shown = _shown(message)
+                    self.task.handler(message, messages.transaction)
+                    messages.acknowledge()
+                    self.handled += 1
+                    shown = "no message"
+                    if self._is_stopping():
+                        break
+        except StoreClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 -- logged, and the message is there again
+            self.failures += 1
+            self.last_error = f"{type(error).__name__}: {error}"
+            _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
+            return True
+        finally:
+            self._messages = None
+        return False
+
+
+def _shown(message: Any) -> str:
+    if isinstance(message, Message):
+        return f"message {message.id}, delivery {message.delivery_count}"
+    return f"{len(message)} messages"
+
+
+def _info(task: _Task, threads: list[_Worker]) -> WorkerInfo:
+    own = [worker for worker in threads if worker.task is task]
+    errors = [worker.last_error for worker in own if worker.last_error is not None]
+    return WorkerInfo(
+        task.source,
+        task.name,
+        sum(worker.thread.is_alive() for worker in own),
+        sum(worker.handled for worker in own),
+        sum(worker.failures for worker in own),
+        errors[-1] if errors else None,
+    )
+
+
+def _check_there(store: Store, source: str) -> None:
+    """Raises what a get would raise."""
+    queue, _, subscription = source.partition("/")
+    info = store.queue(queue)
+    if (info.kind == "topic") != bool(subscription):
+        raise InvalidArgument(
+            f'source {source!r}: give "queue" for a work queue, "queue/subscription" for a topic'
+        )
+    if subscription and subscription not in info.subscriptions:
+        raise SubscriptionNotFound(
+            f"queue {queue!r} has no subscription {subscription!r}: make it with subscribe"
+        )
