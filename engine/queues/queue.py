@@ -375,14 +375,13 @@ class Queue:
             run = subscription.take(limit, self.end_position)
             if run is None:
                 return None
-            if not subscription.is_spent(run[0]):
-                break
-            subscription.set_aside(*run)
-        try:
-            return *run, subscription.deliveries(run[0])
-        except BaseException:  # an interrupt
-            subscription.give_back(*run, counted=False)
-            raise
+            try:
+                if not subscription.most or not subscription.is_spent(run[0]):
+                    return *run, subscription.deliveries(run[0])
+                subscription.set_aside(*run)
+            except BaseException:  # an interrupt
+                subscription.give_back(*run, counted=False)
+                raise
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
         """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.

@@ -124,6 +124,7 @@ def fill_properties(store: Store) -> None:
             store.checkpoint()
     store.alter_queue("tried", priority=True, capacity=1 << 20, text="altered")
     store.alter_queue("dead", puts=False)
+    store.put("tried", b"4")
 
 
 class FullDisk(OsEnv):
