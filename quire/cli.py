@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from quire.errors import QuireError, StoreLocked
+from quire.errors import InvalidArgument, QuireError, StoreLocked
 from quire.limits import COMMAND_BATCH_MESSAGES
 from quire.loggers import show_warnings
 
@@ -146,12 +146,34 @@ def _create_queue(options: argparse.Namespace) -> None:
         options.name,
         **{name: given[name] for name in ("capacity", "max_messages") if given[name] is not None},
     )  # first, or a store would be made for nothing
+    properties = _properties(options.properties)
     with open_store(options.path, **_creation(options)) as store:
         store.create_queue(
             options.name,
             kind=options.kind,
-            **{name: value for name, value in given.items() if value is not None},
+            **{name: value for name, value in given.items() if value is not None} | properties,
         )
+
+
+def _properties(given: Iterable[str]) -> dict[str, Any]:
+    """From NAME=VALUE: a value is JSON, or else a text. Raises InvalidArgument."""
+    from quire.arguments import check_changes
+
+    properties: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in priority=true")
+        try:
+            properties[name] = json.loads(value)
+        except ValueError:
+            properties[name] = value
+    return check_changes(properties)
+
+
+def _alter_queue(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.alter_queue(options.name, **_properties(options.properties))
 
 
 def _drop_queue(options: argparse.Namespace) -> None:
@@ -499,6 +521,9 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub.add_argument("--max-messages", type=int, metavar="N")
     sub.add_argument("--data-file", type=int, metavar="N", help="from 0; else taken by the name")
     sub.add_argument("--data-files", type=int, metavar="N", help=_FILES_HELP)
+    sub.add_argument("properties", nargs="*", metavar="NAME=VALUE", help="as priority=true")
+    sub = commands.add("alter-queue", _alter_queue, "name", help="change limits and properties")
+    sub.add_argument("properties", nargs="+", metavar="NAME=VALUE", help="as capacity=1000000")
     commands.add("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
 
     sub = commands.add("subscribe", _subscribe, "queue", "subscription", help="make a subscription")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -27,6 +28,7 @@ from quire.message import Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 
 from .consumer import Asked, Consumer
+from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
 
@@ -111,6 +113,15 @@ class SingleCalls:
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
+
+    def redrive(
+        self: Store,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int = 1000,
+        to: str | None = None,
+    ) -> int:
+        return redrive(self, queue, where, max_messages, to)
 
     def ledger(self: Store, key: str) -> int | None:
         return self.ledger_many([check_key(key)]).get(key)

@@ -334,6 +334,22 @@ class Store(Protocol):
         store calls back instead, and the get raises it.
         """
 
+    def redrive(
+        self,
+        queue: str,
+        where: Callable[[Message], bool] | None = None,
+        max_messages: int = 1000,
+        to: str | None = None,
+    ) -> int:
+        """Put dead letters back to the queues where they come from; how many they were.
+
+        In one transaction, with what they were put with; the attributes that tell of their death
+        are taken away. `where`: a function of a message that says which; the others stay, and so
+        does what is no dead letter. `max_messages`: how many to look at. `to`: the queue to put
+        them to instead, also what is no dead letter. What comes from one subscription of a topic
+        goes to all of it. Raises QueueNotFound, QueueFull, QueueDisabled, InvalidArgument.
+        """
+
     def ledger(self, key: str) -> int | None:
         """The last version committed for the key (see `Transaction.record`); None: none was."""
 

@@ -47,6 +47,16 @@ def quire(store_path: str, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return terminal
 
 
+def test_properties_are_given_and_altered(quire: Terminal) -> None:
+    """A value is JSON, or else a text."""
+    quire("create-queue", "p", "priority=true", "text=for the shop", 'properties={"team": "a"}')
+    quire("alter-queue", "p", "default_priority=3", "capacity=8192", "text=")
+    [found] = [queue for queue in json.loads(quire("queues", "--json")) if queue["name"] == "p"]
+    assert (found["priority"], found["default_priority"]) == (True, 3)
+    assert (found["capacity_bytes"], found["text"]) == (8192, "")
+    assert found["properties"] == {"team": "a"}
+
+
 def test_messages_go_in_and_come_out(quire: Terminal) -> None:
     """put takes arguments, get prints payloads and commits, browse only looks."""
     assert quire("put", "w", "one", "two", "Größe") == ""
@@ -331,6 +341,10 @@ def test_commands_join_the_owner(quire: Terminal) -> None:
         (["put", "nowhere", "x"], "QueueNotFound"),
         (["put", "t/a", "x"], "InvalidArgument"),
         (["create-queue", "w"], "QueueExists"),
+        (["alter-queue", "nowhere", "puts=false"], "QueueNotFound"),
+        (["alter-queue", "w", "priority"], "InvalidArgument"),
+        (["alter-queue", "w", "priority=yes"], "InvalidArgument"),
+        (["create-queue", "x", "nonsense=1"], "InvalidArgument"),
         (["subscribe", "t", "b", "--start", "middle"], "InvalidArgument"),
         (["get", "w", "-n", "0"], "InvalidArgument"),
         (["get", "w", "--wait", "-1"], "InvalidArgument"),

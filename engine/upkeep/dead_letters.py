@@ -18,14 +18,7 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import InvalidArgument, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
-
-QUEUE = "quire.queue"
-SUBSCRIPTION = "quire.subscription"
-DELIVERIES = "quire.deliveries"
-REASON = "quire.reason"
-TIME = "quire.time"
-
-OWN = (QUEUE, SUBSCRIPTION, DELIVERIES, REASON, TIME)
+from quire.redriving import DELIVERIES, QUEUE, REASON, SUBSCRIPTION, TIME
 
 
 class DeadLetters:

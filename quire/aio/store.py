@@ -104,6 +104,7 @@ class AsyncStore:
     rollback_prepared = in_thread(Store.rollback_prepared)
     put = in_thread(Store.put)
     put_many = in_thread(Store.put_many)
+    redrive = in_thread(Store.redrive)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:
         asked = Asked(check_source(source), 1, True, check_timeout(timeout), "auto")

@@ -206,3 +206,29 @@ def test_a_limit_may_be_raised(store: AnyStore, work: str) -> None:
     store.alter_queue(work, max_deliveries=3)
     [message] = got(store, work)
     assert message.delivery_count == 3
+
+
+def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
+    """Those that are chosen, as they were put; the others stay dead."""
+    for number in range(3):
+        store.put(work, b"%d" % number, priority=number, attributes={"a": "b"})
+    for _ in range(2):
+        with store.transaction() as txn:
+            for message in list(txn.get_many(work, 10)):
+                txn.reject(message, "not yet")
+    assert store.queue("dead").messages == 3
+    assert store.redrive("dead", lambda letter: letter.priority != 1) == 2
+    assert [letter.payload for letter in store.browse("dead")] == [b"1"]
+    with store.transaction() as txn:
+        back = list(txn.get_many(work, 10))
+        assert [(m.payload, m.priority, dict(m.attributes)) for m in back] == [
+            (b"0", 0, {"a": "b"}), (b"2", 2, {"a": "b"}),
+        ]  # fmt: skip
+        assert {m.delivery_count for m in back} == {1}
+    store.create_queue("other", kind="work")
+    store.put("dead", b"none")
+    assert store.redrive("dead", max_messages=10) == 1
+    assert store.redrive("dead", to="other") == 1
+    assert [m.payload for m in got(store, "other")] == [b"none"]
+    with pytest.raises(InvalidArgument):
+        store.redrive("dead", "all")  # type: ignore[arg-type]

@@ -1,0 +1,48 @@
+"""Putting dead letters back: see `Store.redrive`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from quire.errors import InvalidArgument
+from quire.message import SETTABLE, Message
+
+if TYPE_CHECKING:
+    from .store import Store
+
+OWN_PREFIX: Final = "quire."
+"""What the attributes begin with that a dead letter has from Quire."""
+QUEUE: Final = "quire.queue"
+SUBSCRIPTION: Final = "quire.subscription"
+DELIVERIES: Final = "quire.deliveries"
+REASON: Final = "quire.reason"
+TIME: Final = "quire.time"
+
+
+def redrive(
+    store: Store,
+    queue: str,
+    where: Callable[[Message], bool] | None,
+    max_messages: int,
+    to: str | None,
+) -> int:
+    """In one transaction; how many were put back."""
+    if where is not None and not callable(where):
+        raise InvalidArgument(f"where {where!r:.100}: give a function of a message, or None")
+    count = 0
+    with store.transaction() as txn:
+        for letter in list(txn.get_many(queue, max_messages)):
+            target = letter.attributes.get(QUEUE) if to is None else to
+            if target is None or (where is not None and not where(letter)):
+                txn.reject(letter, letter.attributes.get(REASON, ""))
+                continue
+            fields = {name: getattr(letter, name) for name in SETTABLE}
+            fields["attributes"] = {
+                name: value
+                for name, value in letter.attributes.items()
+                if not name.startswith(OWN_PREFIX)
+            }
+            txn.put(target, letter.payload, **fields)
+            count += 1
+    return count
