@@ -160,7 +160,7 @@ class TestFiles:
         with pytest.raises(InvalidArgument):
             file.write(0, machine.page(6)[:100])
         with pytest.raises(InvalidArgument):
-            file.write(0, bytearray(2 * PAGE + 1)[1:])
+            file.write(0, machine.env.aligned_buffer(2 * PAGE)[8 : PAGE + 8])
         assert file.read(0, 2 * PAGE) == bytes(PAGE) + b"\5" * PAGE
 
     def test_direct_not_granted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
