@@ -136,7 +136,7 @@ class Selection:
         self._scheduled: list[tuple[int, int, int]] = []  # a heap: when, position, rank
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
         self._late: set[int] = set()  # what expired in flight
-        self._passed = 0  # messages that were read and not taken: they may stand in all of these
+        self._passed = 0  # messages that were read, which may stand in any of these still
         self._most = LANE_SLACK  # of them, or of what expires, until those that are read go
         self.expired = IntervalSet()
 
@@ -303,12 +303,14 @@ class Selection:
         out = self._out
         if self.expired:
             self.expired.remove(start, end)
-        if self._late:
-            self._late.difference_update(held_between(self._late, start, end))
         taken = held_between(out, start, end)
         for position in taken:
             del out[position]
         self._passed += end - start - len(taken)
+        if self._late:
+            late = held_between(self._late, start, end)
+            self._late.difference_update(late)
+            self._passed += len(late)
 
     @property
     def has_any(self) -> bool:

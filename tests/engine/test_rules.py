@@ -12,6 +12,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import BY_RULE, Subscription
 from quire.errors import QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
+from quire.message import Message
 from quire.testing import SimEnv
 from tests.engine.workload import new_machine, open_store
 
@@ -270,7 +271,8 @@ def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
     with Store.open(store_path) as store, ThreadPoolExecutor(1) as pool:
         store.create_queue("q", kind="work", priority=True)
         queue, subscription = store._context.state.queue("q"), inside(store)
-        waits, other = threading.Event(), []
+        waits = threading.Event()
+        other: list[Message | None] = []
 
         def put() -> None:
             waits.wait()
