@@ -10,7 +10,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.subscription import BY_RULE, Subscription
-from quire.errors import QueueInUse
+from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT
 from quire.message import Message
 from quire.testing import SimEnv
@@ -305,4 +305,24 @@ def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
     assert runs is None  # more is to be looked at
     with store.transaction() as txn:
         assert txn.get("q") is not None
+    store.close()
+
+
+def test_a_put_that_is_refused_loses_nothing(env: SimEnv) -> None:
+    """A queue that is stopped while a transaction has put to it refuses the next put, no more."""
+    store = make(env)
+    txn = store.transaction()
+    txn.put("q", b"before")
+    txn.put("q", b"before")
+    store.alter_queue("q", puts=False)
+    for _ in range(2):
+        with pytest.raises(QueueDisabled):
+            txn.put("q", b"m")
+        with pytest.raises(QueueDisabled):
+            txn.put_many("q", [b"m", b"m"])
+    txn.put("dead", b"elsewhere")
+    txn.commit()
+    assert store.browse("q").payloads() == [b"before", b"before"]
+    assert store.browse("dead").payloads() == [b"elsewhere"]
+    assert store.verify().ok
     store.close()
