@@ -53,6 +53,8 @@ class Delivery:
             due = math.inf
             if not subscription.is_plain:
                 if subscription.selection is not None:
+                    if subscription.later:  # what is due has to be looked at, too
+                        self._next_due(queue, subscription)
                     catch_up(self._env, self._reader, queue, subscription)
                 due = self._next_due(queue, subscription)
             runs = self._take(queue, subscription, limit, min(timeout, due), wanted)

@@ -326,3 +326,22 @@ def test_a_put_that_is_refused_loses_nothing(env: SimEnv) -> None:
     assert store.browse("dead").payloads() == [b"elsewhere"]
     assert store.verify().ok
     store.close()
+
+
+def test_what_comes_back_later_has_its_place(env: SimEnv) -> None:
+    """Also where priorities were switched meanwhile: the first get after its delay has it."""
+    store = make(env)
+    for number in range(3):
+        store.put("q", b"%d" % number, priority=3 - number)
+    with store.transaction() as txn:
+        message = txn.get("q")
+        assert message is not None
+        txn.reject(message, delay=1.0)
+    store.alter_queue("q", priority=True)
+    with store.transaction() as txn:
+        assert txn.get_many("q", 3).payloads() == [b"1", b"2"]
+        txn.rollback()
+    env.advance(2)
+    with store.transaction() as txn:
+        assert txn.get_many("q", 3).payloads() == [b"0", b"1", b"2"]
+    store.close()

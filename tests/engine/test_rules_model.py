@@ -208,7 +208,7 @@ class Machine:
             assert message.delivery_count > reader.noted[put.payload]
             if most:
                 assert message.delivery_count <= most
-                reader.noted[put.payload] = message.delivery_count
+                reader.noted[put.payload] += 1
             keys.append(self.key(known, put))
         assert keys == sorted(keys)
         there = {message.payload for message in got}
