@@ -97,7 +97,8 @@ MAX_REASON_BYTES = 4096
 MAX_DELAY_SECONDS = 366 * 86400
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
-HANDOUT_RUNS = 4096  # of positions that one record notes
+RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
+HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
 
 # --- transactions ---

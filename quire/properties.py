@@ -81,8 +81,8 @@ class Properties(NamedTuple):
 
     @property
     def has_rules(self) -> bool:
-        """Whether messages leave the queue by themselves."""
-        return self.timed or self.max_deliveries is not None
+        """Whether messages leave the queue by themselves, or it is said where they would go."""
+        return self.timed or self.max_deliveries is not None or self.dead_letter is not None
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""

@@ -135,8 +135,9 @@ class Transaction(Protocol):
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 
         It is available again at its place in the order, to others too, and does not count as
-        delivered. For calls whose result did not arrive where it was to go; call it right after
-        the one that took something. Raises TransactionClosed.
+        delivered; but where the queue has `max_deliveries` it does, as that is noted before. For
+        calls whose result did not arrive where it was to go; call it right after the one that took
+        something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
     def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
@@ -146,7 +147,8 @@ class Transaction(Protocol):
         order, after `delay` seconds (kept in memory: a restart ends them); or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
         `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
-        Raises InvalidArgument where the transaction has not got it, TransactionClosed.
+        Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it
+        meanwhile; TransactionClosed.
         """
 
     def read_to(self, source: str, position: int) -> None:

@@ -82,5 +82,5 @@ def replay(
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
-    state.prepared.resume_reading()
+    state.resume()
     return journal, recovered

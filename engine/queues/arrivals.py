@@ -13,9 +13,9 @@ class Arrivals:
         self._changed = threading.Condition(lock)
         self._callbacks: dict[object, Callable[[], None]] = {}
 
-    def wait_for(self, ready: Callable[[], bool], timeout: float) -> None:
-        """Wait, without holding the lock, until `ready` or the time is over."""
-        self._changed.wait_for(ready, timeout)
+    def wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:
+        """Wait, without holding the lock, until `ready`; False: the time is over."""
+        return self._changed.wait_for(ready, timeout)
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have the callback called at the next change, once; what withdraws it, without a lock."""

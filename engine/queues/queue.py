@@ -416,11 +416,11 @@ class Queue:
                 return result, result[-1].end_position
         return result, end
 
-    def wait(self, timeout: float, ready: Callable[[], bool]) -> None:
-        """Wait under the lock until the queue changes and `ready`, or the time is over."""
+    def wait(self, timeout: float, ready: Callable[[], bool]) -> bool:
+        """Wait under the lock until the queue changes and `ready`; False: the time is over."""
         if self._arrived is None:
             self._arrived = Arrivals(self.lock)
-        self._arrived.wait_for(ready, timeout)
+        return self._arrived.wait_for(ready, timeout)
 
     def when_ready(
         self, subscription: Subscription, callback: Callable[[], None]

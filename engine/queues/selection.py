@@ -11,13 +11,16 @@ takes and never journaled: a restart makes it anew.
   passed over when its turn comes.
 - SL4: of a queue whose times count, what is not due yet is `scheduled`, and what has expired is set
   aside (`expired`) until the maintenance has moved or dropped it; in flight it may be read still.
+  It may stand in a lane meanwhile: what is in flight is never taken once more.
 - SL3: what is available takes 8 bytes a message, and some 40 where it was returned; what is in
-  flight some 150. All of them are counted (`memory_bytes`).
+  flight some 150. All of them are counted (`memory_bytes`). What was read and still stands
+  somewhere is dropped before it is twice as much as all the rest.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -25,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sortedcontainers import SortedDict
 
+from quire.engine.records.attempts import Attempts
 from quire.intervals import IntervalSet
 from quire.limits import (
     HEAPIFIED,
@@ -82,6 +86,20 @@ class _Lane:
     def positions(self) -> list[int]:
         return [*self.new[self.head :], *self.again]
 
+    def drop(self, done: IntervalSet) -> None:
+        """Take away what is read."""
+        self.new = array("q", [p for p in self.new[self.head :] if not done.contains(p)])
+        self.head = 0
+        self.again = [p for p in self.again if not done.contains(p)]
+        heapify(self.again)
+
+
+def held_between(held: Collection[int], start: int, end: int) -> list[int]:
+    """Those of the positions, of a set or dict, that are in [start, end)."""
+    if end - start > len(held):
+        return [position for position in held if start <= position < end]
+    return [position for position in range(start, end) if position in held]
+
 
 def _push(heap: list[Any], items: list[Any]) -> None:
     """Add many to a heap."""
@@ -100,7 +118,9 @@ class Selection:
         "_expiring",
         "_lanes",
         "_late",
+        "_most",
         "_out",
+        "_passed",
         "_scheduled",
         "expired",
         "known",
@@ -116,6 +136,8 @@ class Selection:
         self._scheduled: list[tuple[int, int, int]] = []  # a heap: when, position, rank
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
         self._late: set[int] = set()  # what expired in flight
+        self._passed = 0  # messages that were read, which may stand in any of these still
+        self._most = LANE_SLACK  # of them, or of what expires, until those that are read go
         self.expired = IntervalSet()
 
     # What is not known yet
@@ -171,6 +193,22 @@ class Selection:
             self.unknown.remove(start, end)
         else:
             self.known = end
+        if self._passed > self._most or len(self._expiring) > self._most:
+            self._drop_read(done)
+
+    def _drop_read(self, done: IntervalSet) -> None:
+        """Forget what is read, wherever it stands (SL3)."""
+        for rank, lane in list(self._lanes.items()):
+            lane.drop(done)
+            if not lane:
+                del self._lanes[rank]
+        self._scheduled = [row for row in self._scheduled if not done.contains(row[1])]
+        self._expiring = [pair for pair in self._expiring if not done.contains(pair[1])]
+        heapify(self._scheduled)
+        heapify(self._expiring)
+        self._passed = 0
+        held = len(self._scheduled) + len(self._expiring) + sum(map(len, self._lanes.values()))
+        self._most = LANE_SLACK + 2 * held
 
     # Time
 
@@ -202,8 +240,14 @@ class Selection:
         return self._scheduled[0][0] if self._scheduled else NEVER_US
 
     @property
-    def scheduled(self) -> int:
+    def has_scheduled(self) -> bool:
+        """Whether there may be messages that are not due yet."""
+        return bool(self._scheduled)
+
+    def scheduled(self, done: IntervalSet) -> int:
         """How many messages are not due yet."""
+        if self._passed and self._scheduled:
+            self._drop_read(done)
         return len(self._scheduled)
 
     def _add(self, position: int, rank: int) -> None:
@@ -214,22 +258,27 @@ class Selection:
 
     # Taking and giving back
 
-    def take(self, limit: int, done: IntervalSet) -> tuple[int, int] | None:
-        """The next run of at most `limit` positions, now in flight, or None (SL1)."""
-        lanes = self._lanes
+    def take(self, limit: int, done: IntervalSet, attempts: Attempts) -> tuple[int, int] | None:
+        """The next run of at most `limit` positions that were delivered equally often (SL1).
+
+        They are in flight now; None: there are none.
+        """
+        lanes, out, expired = self._lanes, self._out, self.expired
         while lanes:
             rank, lane = lanes.peekitem(0)
             start = end = lane.first()
+            stop = attempts.equal(start, start + limit)
             while (
-                end - start < limit
-                and lane.first() == end >= 0
+                end < stop
+                and lane.first() == end
+                and end not in out
                 and not done.contains(end)
-                and not self.expired.contains(end)
+                and not expired.contains(end)
             ):
                 lane.pop()
-                self._out[end] = rank
+                out[end] = rank
                 end += 1
-            if end == start and start >= 0:
+            if end == start:
                 lane.pop()  # somebody has read past it, or it has expired
             if not lane:
                 del lanes[rank]
@@ -254,14 +303,14 @@ class Selection:
         out = self._out
         if self.expired:
             self.expired.remove(start, end)
+        taken = held_between(out, start, end)
+        for position in taken:
+            del out[position]
+        self._passed += end - start - len(taken)
         if self._late:
-            self._late -= {position for position in self._late if start <= position < end}
-        if end - start > len(out):
-            for position in [position for position in out if start <= position < end]:
-                del out[position]
-        else:
-            for position in range(start, end):
-                out.pop(position, None)
+            late = held_between(self._late, start, end)
+            self._late.difference_update(late)
+            self._passed += len(late)
 
     @property
     def has_any(self) -> bool:
@@ -271,12 +320,10 @@ class Selection:
     def available(self, done: IntervalSet) -> IntervalSet:
         """All that is available below `known`."""
         found = self.unknown.copy()
-        for lane in self._lanes.values():
-            for position in lane.positions():
-                if not done.contains(position):
-                    found.add(position, position + 1)
-        for _, position, _ in self._scheduled:
-            if not done.contains(position):
+        standing = [position for lane in self._lanes.values() for position in lane.positions()]
+        standing += [position for _, position, _ in self._scheduled]
+        for position in sorted(standing):
+            if position not in self._out and not done.contains(position):
                 found.add(position, position + 1)
         for start, end in self.expired:
             found.add(start, end)

@@ -144,8 +144,12 @@ class State:
         if queue is not None and queue.config.properties.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
-            self.ruled = {known for known in self.ruled if known is not queue}
-            self.ruled = {known for known in self.ruled if not known.dropped}
+            self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
+
+    def resume(self) -> None:
+        """Recovery is done."""
+        self.ruled = {q for q in self.queues.values() if q.config.properties.has_rules}
+        self.prepared.resume_reading()
 
     # Beside the fold (see `Effects`)
 
@@ -153,10 +157,7 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        made = Queue(queue, self.pages, self.places, self.strategy, used)
-        if queue.config.properties.has_rules:
-            self.ruled.add(made)
-        return made
+        return Queue(queue, self.pages, self.places, self.strategy, used)
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)

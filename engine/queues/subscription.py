@@ -18,15 +18,19 @@ from __future__ import annotations
 
 import threading
 from heapq import heappop, heappush
+from typing import Final
 
 from quire.engine.records.durable_state import DurableSubscription
 from quire.intervals import IntervalSet
 from quire.properties import Properties
 
 from .read_structure import ReadStructure
-from .selection import Selection
+from .selection import Selection, held_between
 
-_NONE = IntervalSet()  # nobody changes it
+NONE: Final = -1  # there is no next message
+BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one
+
+_EMPTY = IntervalSet()  # nobody changes it
 
 
 class Subscription:
@@ -78,7 +82,8 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """How many messages come later."""
-        return len(self.later) + (self.selection.scheduled if self.selection is not None else 0)
+        later = sum(not self.done.contains(position) for _, position in self.later)
+        return later + (0 if self.selection is None else self.selection.scheduled(self.done))
 
     @property
     def position(self) -> int:
@@ -88,7 +93,7 @@ class Subscription:
     def take(self, limit: int, end: int) -> tuple[int, int] | None:
         """The next run of at most `limit` positions below `end`, now in flight, or None."""
         if self.selection is not None:
-            run = self._take_selected(limit, self.selection)
+            run = self.selection.take(limit, self.done, self.attempts)
         elif self.returned:
             run = self._take_returned(limit)
         else:
@@ -98,16 +103,18 @@ class Subscription:
         return run
 
     def take_one(self, end: int) -> int:
-        """The next position below `end`, now in flight; -1: there is none. For a plain one."""
+        """The next position below `end`, now in flight; or NONE, BY_RULE."""
         if self.returned.total or self.attempts.starts or not self.is_plain:
+            if not self.is_plain:
+                return BY_RULE
             run = self.take(1, end)
-            return -1 if run is None else run[0]
+            return NONE if run is None else run[0]
         start = self.cursor
         last = self.done.last()
         if last is not None and last[1] > start:
             start = self.done.first_gap(start)
         if start >= end:
-            return -1
+            return NONE
         self.cursor = start + 1
         self.delivered += 1
         return start
@@ -121,7 +128,8 @@ class Subscription:
 
     def is_behind(self, end: int) -> bool:
         """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
-        return self.selection is not None and self.selection.is_behind(end)
+        selection = self.selection
+        return selection is not None and selection.is_behind(end)
 
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
@@ -149,16 +157,6 @@ class Subscription:
             self.returned.add(stop, end)
         return start, stop
 
-    def _take_selected(self, limit: int, selection: Selection) -> tuple[int, int] | None:
-        run = selection.take(limit, self.done)
-        if run is None:
-            return None
-        start, end = run
-        stop = self.attempts.equal(start, end)
-        if stop < end:
-            selection.give_back(stop, end)
-        return start, stop
-
     def obey(self, properties: Properties) -> None:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
         rule = properties.priority, properties.timed, properties.ttl, properties.default_priority
@@ -170,7 +168,9 @@ class Subscription:
         self._tell_plain()
         spent, self.spent = self.spent, IntervalSet()
         for start, end in spent:
-            self._put_back(start, end)
+            self._put_back_by_count(start, end)
+        for position in [p for p in self.reasons if not self.is_spent(p)]:
+            del self.reasons[position]
 
     def _tell_plain(self) -> None:
         self.is_plain = self.selection is None and not self.most and not self.later
@@ -197,23 +197,27 @@ class Subscription:
     @property
     def expired(self) -> IntervalSet:
         """What nobody gets any more, as its time is over."""
-        return _NONE if self.selection is None else self.selection.expired
+        selection = self.selection
+        return _EMPTY if selection is None else selection.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
         """The first run of what is spent or expired (True), now in flight, to be moved or dropped.
 
-        If it is given back, it is so again.
+        All of it was delivered equally often. If it is given back, it is so again.
         """
-        run = self.spent.pop_first(limit)
-        is_expired = run is None
+        gone = self.spent or self.expired
+        is_expired = gone is not self.spent
+        run = gone.pop_first(limit)
         if run is None:
-            run = self.expired.pop_first(limit)
-            if run is None:
-                return None
-            if self.selection is not None:
-                self.selection.take_expired(*run)
-        self.delivered += run[1] - run[0]
-        return *run, is_expired
+            return None
+        start, end = run
+        stop = self.attempts.equal(start, end)
+        if stop < end:
+            gone.add(stop, end)
+        if is_expired and self.selection is not None:
+            self.selection.take_expired(start, stop)
+        self.delivered += stop - start
+        return start, stop, is_expired
 
     @property
     def has_gone(self) -> bool:
@@ -239,7 +243,7 @@ class Subscription:
         return is_any
 
     def _put_back(self, start: int, end: int) -> None:
-        """[start, end), which is not read, is available again, or spent."""
+        """[start, end), unread and delivered equally often, is available again, or spent."""
         if self.is_spent(start):
             self.spent.add(start, end)
         elif self.selection is not None:
@@ -259,6 +263,9 @@ class Subscription:
             self.returned.remove(start, end)
         if self.spent:
             self.spent.remove(start, end)
+        if self.reasons:
+            for position in held_between(self.reasons, start, end):
+                del self.reasons[position]
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """[start, end) was in flight and is available again (U2).
@@ -268,7 +275,7 @@ class Subscription:
         """
         for lo, hi in list(self.done.gaps(start, end)):
             if self.most:
-                self._give_back_counted(lo, hi)
+                self._put_back_by_count(lo, hi)
                 continue
             if self.selection is not None:
                 self.selection.give_back(lo, hi)
@@ -278,7 +285,8 @@ class Subscription:
                 self.attempts.add(lo, hi)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 
-    def _give_back_counted(self, start: int, end: int) -> None:
+    def _put_back_by_count(self, start: int, end: int) -> None:
+        """The same where they were not delivered equally often."""
         while start < end:
             stop = self.attempts.equal(start, end)
             self._put_back(start, stop)

@@ -53,15 +53,20 @@ class Delivery:
             due = math.inf
             if not subscription.is_plain:
                 if subscription.selection is not None:
+                    if subscription.later:  # what is due has to be looked at, too
+                        self._next_due(queue, subscription)
                     catch_up(self._env, self._reader, queue, subscription)
                 due = self._next_due(queue, subscription)
             runs = self._take(queue, subscription, limit, min(timeout, due), wanted)
-            if runs and subscription.most:
-                self._hand_out(queue, subscription, runs)
-            if runs or timeout <= 0 or not wanted():
+            if runs:
+                if subscription.most:
+                    self._hand_out(queue, subscription, runs)
                 return runs
-            timeout = deadline - self._env.monotonic()
-            if timeout <= 0 or not (due < math.inf or subscription.is_behind(queue.end_position)):
+            if not wanted():
+                return []
+            if timeout > 0:
+                timeout = deadline - self._env.monotonic()
+            if runs is not None and (timeout <= 0 or due == math.inf):
                 return runs
 
     def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
@@ -89,7 +94,7 @@ class Delivery:
             if selection is not None and queue.config.properties.timed:
                 now_us = self._env.now_us()
                 is_any |= selection.advance(now_us, subscription.done)
-                if selection.scheduled:
+                if selection.has_scheduled:
                     seconds = min(seconds, (selection.next_due_us - now_us) / 1e6)
             if is_any:
                 queue.wake()
@@ -103,23 +108,25 @@ class Delivery:
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
-        for queue, subscription in list(self._delayed):
-            if self._next_due(queue, subscription) == math.inf:
-                self._delayed.discard((queue, subscription))
-                if subscription.later:  # another one came meanwhile
-                    self._delayed.add((queue, subscription))
+        for delayed in list(self._delayed):
+            queue, subscription = delayed
+            self._next_due(queue, subscription)
+            with queue.lock:
+                if queue.dropped or subscription.removed or not subscription.later:
+                    self._delayed.discard(delayed)
 
     def reject(
         self, queue: Queue, subscription: Subscription, position: int, reason: str, delay: float
     ) -> None:
         """What was in flight is available again after so many seconds, or it is spent."""
         with queue.lock:
-            is_spent = subscription.is_spent(position)
+            is_read = subscription.done.contains(position)  # by somebody's read_to
+            is_spent = subscription.is_spent(position) and not is_read
             if is_spent and len(subscription.reasons) < REASONS_KEPT:
                 subscription.reasons[position] = reason
-            if is_spent or not delay:
+            if is_spent or is_read or not delay:
                 subscription.give_back(position, position + 1, counted=True)
-            elif not subscription.done.contains(position):
+            else:
                 if not subscription.most:
                     subscription.attempts.add(position, position + 1)
                 subscription.delay(position, self._env.monotonic() + delay)
@@ -133,8 +140,8 @@ class Delivery:
         limit: int,
         timeout: float,
         wanted: Callable[[], bool],
-    ) -> Runs:
-        """The same of what is looked at already; it stops waiting where more is to be looked at."""
+    ) -> Runs | None:
+        """The same of what is looked at already; None: more is to be looked at."""
         runs: Runs = []
         run = None
         try:
@@ -142,9 +149,13 @@ class Delivery:
                 check_there(queue, subscription)
                 run = queue.take(subscription, limit)
                 if run is None:
+                    if subscription.is_behind(queue.end_position):
+                        return None
                     if timeout <= 0 or not wanted():
                         return runs
-                    run = self._wait(queue, subscription, limit, timeout, wanted)
+                    run, is_over = self._wait(queue, subscription, limit, timeout, wanted)
+                    if run is None and not is_over:
+                        return None
                 while run is not None:
                     runs += (run,)
                     limit -= run[1] - run[0]
@@ -165,7 +176,8 @@ class Delivery:
         limit: int,
         timeout: float,
         wanted: Callable[[], bool],
-    ) -> tuple[int, int, int] | None:
+    ) -> tuple[tuple[int, int, int] | None, bool]:
+        """What came, and whether the time is over."""
         found: list[tuple[int, int, int]] = []
 
         def ready() -> bool:
@@ -176,9 +188,9 @@ class Delivery:
                 found.append(run)
             return run is not None or subscription.is_behind(queue.end_position)
 
-        queue.wait(timeout, ready)
+        is_over = not queue.wait(timeout, ready)
         check_there(queue, subscription)
-        return found[0] if found else None
+        return found[0] if found else None, is_over
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
         """The messages at positions in flight."""

@@ -7,19 +7,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
 from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
-from quire.engine.queues.subscription import Subscription
+from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, check_there
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import INLINE
 from quire.errors import InvalidArgument
+from quire.limits import RUNS_JOINED
 from quire.message import Delivered, Message, Messages
 
 from .context import Context
@@ -50,13 +52,14 @@ class _Reading:
 class Gets:
     """See the module."""
 
-    __slots__ = ("_batch", "_block", "_context", "passes", "taken")
+    __slots__ = ("_batch", "_block", "_context", "_is_counted", "passes", "taken")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[Taken] = []
         self.passes: list[tuple[Queue, Subscription, int]] = []
         self._block: _Reading | None = None
+        self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
@@ -74,14 +77,13 @@ class Gets:
                 if queue.is_shut or subscription.removed:
                     check_there(queue, subscription)
                 position = subscription.take_one(queue.end_position)
-                if position < 0:
+                if position == NONE:
                     return None
                 epoch = queue.epoch
                 attempts = subscription.attempts
                 deliveries = attempts.of(position) + 1 if attempts.starts else 1
-                if reading is not None and not reading.holds(queue, epoch, position):
+                if reading is None or not reading.holds(queue, epoch, position):
                     self._block = reading = None
-                if reading is None:
                     record = queue.records.tail.at(position)
             if reading is None and record is not None and record[8] == INLINE:
                 if record[7] == 1:
@@ -97,6 +99,8 @@ class Gets:
                         )
                 else:
                     self._block = reading = self._open(queue, record, epoch)
+            if position == BY_RULE:
+                return self._one_by_rule(queue, subscription)
             if reading is None:
                 runs = [(position, position + 1, deliveries)]
                 parts = context.delivery.deliver(queue, subscription, runs)
@@ -159,15 +163,17 @@ class Gets:
 
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
-        batch, self._batch = self._batch, None
-        if not self.taken:
-            return
-        last = self.taken[-1]
-        if batch is not None and batch[1] == (len(self.taken), last[3]):
-            runs = batch[0]
-        else:  # one message, as whatever is taken moves the end
-            runs = [(last[3] - 1, last[3])]
-        self.take_back(last[4], last[5], runs)
+        if self.taken:
+            last = self.taken[-1]
+            self.take_back(last[4], last[5], self._latest())
+        self._batch = None
+
+    def _latest(self) -> list[tuple[int, int]]:
+        """What the latest call took, of what is left of it. Something is taken."""
+        end = self.taken[-1][3]
+        if self._batch is not None and self._batch[1] == (len(self.taken), end):
+            return self._batch[0]
+        return [(end - 1, end)]  # one message, as whatever is taken moves the end
 
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
@@ -176,6 +182,7 @@ class Gets:
 
         With each of these, why nobody else gets it any more.
         """
+        self._is_counted = False
         with queue.lock:
             run = subscription.take_gone(most)
             if run is None:
@@ -204,14 +211,15 @@ class Gets:
             _, _, lo, hi, queue, subscription, _, _ = taken
             position = self._position(taken, message.id) if queue.name == message.queue else -1
             if position >= 0:
-                ids = taken[:2]
-                left = [(lo, position), (position + 1, hi)]
+                latest = self._latest()
+                if self.taken[-1][5] is subscription:
+                    latest = _without(position, latest)
                 self.taken[index : index + 1] = [
-                    (*ids, start, end, queue, subscription, None, 0)
-                    for start, end in left
-                    if start < end
+                    (*taken[:2], start, end, queue, subscription, None, 0)
+                    for start, end in _without(position, [(lo, hi)])
                 ]
-                self._batch = None
+                ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
+                self._batch = latest, ends
                 self._context.delivery.reject(queue, subscription, position, reason, delay)
                 return queue, subscription
         raise InvalidArgument(
@@ -280,6 +288,23 @@ class Gets:
                 ]
         return records
 
+    def to_read(self) -> list[Taken]:
+        """What was taken, for the commit's record: in as few runs as can be, where they are many.
+
+        By priority they come in any order.
+        """
+        if len(self.taken) < RUNS_JOINED:
+            return self.taken
+        joined: list[Taken] = []
+        for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
+            if joined and joined[-1][:2] == taken[:2] and joined[-1][3] == taken[2]:
+                queue_id, subscription_id, start, _, queue, subscription, _, _ = joined.pop()
+                ids = queue_id, subscription_id
+                joined.append((*ids, start, taken[3], queue, subscription, None, 0))
+            else:
+                joined.append(taken)
+        return joined
+
     @property
     def messages(self) -> int:
         """How many messages are in flight."""
@@ -298,13 +323,21 @@ class Gets:
             _, _, lo, hi, queue, subscription, _, _ = taken[-1]
             with queue.lock:
                 try:
-                    subscription.give_back(lo, hi, counted=True)
+                    subscription.give_back(lo, hi, counted=self._is_counted)
                 except BaseException:
                     subscription.give_back(lo, hi, counted=False)
                     del taken[-1]
                     raise
                 del taken[-1]  # no call in between: an interrupt comes before or after both
                 queue.wake()
+
+
+def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs without one position."""
+    left: list[tuple[int, int]] = []
+    for lo, hi in runs:
+        left += (lo, min(position, hi)), (max(position + 1, lo), hi)
+    return [(start, end) for start, end in left if start < end]
 
 
 def message_of(queue: str, parts: list[Delivered]) -> Message | None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, check_block
 from quire.engine.commits.written import Written
-from quire.errors import QueueFull, QueueNotFound, QuireError
+from quire.errors import QueueDisabled, QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
@@ -248,7 +248,7 @@ class Puts:
                 queue.space.write(charge, messages)
                 written.charge += charge
                 written.count += messages
-        except QueueFull:
+        except (QueueFull, QueueDisabled):
             self._leave_untouched(queue.name)
             raise
         except BaseException:  # an interrupt: whether the space is taken is not known here

@@ -555,7 +555,7 @@ class EmbeddedTransaction(TransactionCalls):
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
         if gets is not None:
-            taken = gets.taken
+            taken = gets.to_read()
             if gets.passes:
                 passed = gets.passed()
         entries = () if self._entries is None else self._entry_records()
@@ -570,7 +570,7 @@ class EmbeddedTransaction(TransactionCalls):
             self,
             xid,
             () if puts is None else puts.written,
-            () if gets is None else gets.taken,
+            () if gets is None else gets.to_read(),
             () if gets is None else gets.passed(),
             self._entry_records(),
         )

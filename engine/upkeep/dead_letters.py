@@ -15,7 +15,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.errors import InvalidArgument, QuireError
+from quire.errors import InvalidArgument, QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
 from quire.redriving import DELIVERIES, QUEUE, REASON, SUBSCRIPTION, TIME
@@ -47,19 +47,25 @@ class DeadLetters:
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
         try:
-            while subscription.has_gone and not queue.dropped:
-                if not self._move_some(queue, subscription):
-                    return
+            most = DEAD_LETTERS_AT_ONCE
+            while subscription.has_gone and not (queue.dropped or subscription.removed):
+                try:
+                    if not self._move_some(queue, subscription, most):
+                        return
+                except QueueFull:  # for fewer there may be room
+                    if most == 1:
+                        raise
+                    most //= 2
         except QuireError as error:
             self.last_error = f"dead letters of {queue.name!r}: {error}"
             raise
         finally:
             self._moving.is_here = False
 
-    def _move_some(self, queue: Queue, subscription: Subscription) -> bool:
+    def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
         with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
-            count, letters = txn.take_gone(queue, subscription, DEAD_LETTERS_AT_ONCE)
+            count, letters = txn.take_gone(queue, subscription, most)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False

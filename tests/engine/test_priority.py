@@ -13,6 +13,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.queues.selection import Selection
+from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.testing import SimEnv
@@ -223,17 +224,17 @@ def test_memory_of_waiting_messages() -> None:
     count = 100_000
     selection = Selection(IntervalSet(), 0)
     ranks = np.random.default_rng(1).integers(0, 10, count)
-    done = IntervalSet()
+    done, attempts = IntervalSet(), Attempts()
     selection.learn(0, (ranks, None, None), done, 0)
     assert count * 8 <= selection.memory_bytes < count * 9
-    taken = [selection.take(1, done) for _ in range(count)]
-    assert selection.take(1, done) is None
+    taken = [selection.take(1, done, attempts) for _ in range(count)]
+    assert selection.take(1, done, attempts) is None
     assert selection.memory_bytes < count * 200
     for run in taken:
         assert run is not None
         selection.give_back(*run)
     assert selection.memory_bytes < count * 60
-    again = [selection.take(1, done) for _ in range(count)]
+    again = [selection.take(1, done, attempts) for _ in range(count)]
     assert again == taken
     for run in taken:
         assert run is not None

@@ -1,0 +1,469 @@
+"""All rules of queues at once, against a plain model: altered, killed and reopened at any time.
+
+The model knows of each message who has read it, who has it in flight, and when it may be delivered.
+What leaves a queue by itself is looked up after each step: it is a dead letter, or has expired.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.queues.selection import Selection
+from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueInUse
+from quire.message import Message
+from tests.engine.workload import new_machine, open_store
+
+STEPS = 120
+SECOND = 1_000_000
+NAMES = ("a", "b")
+
+
+@dataclass
+class Put:
+    """A message as it was put; `time` is that of its commit."""
+
+    payload: bytes
+    priority: int = 0
+    deliver_at: int | None = None
+    expires_at: int | None = None
+    time: int = 0
+
+
+@dataclass
+class Reader:
+    """A subscription: payloads by what has become of them."""
+
+    unread: dict[bytes, Put] = field(default_factory=dict)
+    in_flight: set[bytes] = field(default_factory=set)
+    later: dict[bytes, float] = field(default_factory=dict)
+    may_be_spent: set[bytes] = field(default_factory=set)  # so its delay does not count
+    read: set[bytes] = field(default_factory=set)
+    handed: Counter[bytes] = field(default_factory=Counter)
+    noted: Counter[bytes] = field(default_factory=Counter)
+
+
+@dataclass
+class Known:
+    """A queue."""
+
+    kind: str
+    order: list[Put] = field(default_factory=list)
+    readers: dict[str, Reader] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
+    may_drop: bool = False  # what expires
+
+
+@dataclass
+class Open:
+    """A transaction, by the sources of what it has got."""
+
+    txn: Transaction
+    got: list[tuple[str, Reader, Message]] = field(default_factory=list)
+    latest: int = 0  # of what it has got, so many by the last call
+    put: list[tuple[str, Put]] = field(default_factory=list)
+    passed: list[tuple[Known, Reader, int]] = field(default_factory=list)
+
+
+class Machine:
+    """A store and its model."""
+
+    def __init__(self, seed: int, rng: random.Random) -> None:
+        self.rng = rng
+        self.env = new_machine(seed)
+        self.store = open_store(self.env)
+        self.store.create_queue("dead", kind="work")
+        self.queues: dict[str, Known] = {}
+        self.open: list[Open] = []
+        self.prepared: dict[str, Open] = {}
+        self.count = 0
+        for name in ("w", "t"):
+            self.create(name)
+
+    def create(self, name: str) -> None:
+        kind = "work" if name == "w" else "topic"
+        self.store.create_queue(name, kind=kind)  # type: ignore[arg-type]
+        known = self.queues[name] = Known(kind)
+        if kind == "work":
+            known.readers["w"] = Reader()
+        for sub in NAMES if kind == "topic" else ():
+            self.store.subscribe(name, sub)
+            known.readers[f"{name}/{sub}"] = Reader()
+
+    @property
+    def sources(self) -> list[tuple[str, Known, Reader]]:
+        return [(s, q, r) for q in self.queues.values() for s, r in q.readers.items()]
+
+    # What is to be expected
+
+    def expiry(self, known: Known, put: Put) -> int | None:
+        ttl = known.rules.get("ttl")
+        if put.expires_at is not None:
+            return put.expires_at
+        return None if ttl is None else put.time + int(ttl * 1e6)
+
+    def key(self, known: Known, put: Put) -> tuple[int, int]:
+        rank = put.priority or known.rules.get("default_priority", 0)
+        return -rank if known.rules.get("priority") else 0, known.order.index(put)
+
+    def may_get(
+        self, known: Known, reader: Reader, put: Put, times: tuple[int, int], *, surely: bool
+    ) -> bool:
+        """Whether it may, or surely will, be delivered between two times."""
+        first, last = times if surely else times[::-1]
+        if put.payload in reader.in_flight:
+            return False
+        is_hidden = reader.later.get(put.payload, 0.0) > first / 1e6
+        if is_hidden and (surely or put.payload not in reader.may_be_spent):
+            return False
+        if known.rules.get("timed"):
+            expiry = self.expiry(known, put)
+            if (put.deliver_at or 0) > first or (expiry is not None and expiry <= last):
+                return False
+        most = known.rules.get("max_deliveries")
+        return not (surely and most and reader.handed[put.payload] * 2 >= most)
+
+    # Steps
+
+    def begin(self) -> None:
+        if len(self.open) < 4:
+            self.open.append(Open(self.store.transaction(timeout=1e6)))
+
+    def put(self) -> None:
+        name = self.rng.choice(list(self.queues))
+        now = self.env.now_us()
+        own = self.rng.choice(self.open) if self.open and self.rng.random() < 0.3 else None
+        txn = self.store.transaction() if own is None else own.txn
+        puts = []
+        for _ in range(self.rng.choice([1, 1, 4, 12])):
+            self.count += 1
+            put = Put(b"%d" % self.count, self.rng.choice([0, 0, 1, 5]))
+            if self.rng.random() < 0.3:
+                put.deliver_at = now + self.rng.randrange(3 * SECOND)
+            if self.rng.random() < 0.3:
+                put.expires_at = now + self.rng.randrange(1, 5 * SECOND)
+            fields = {n: getattr(put, n) for n in ("priority", "deliver_at", "expires_at")}
+            try:
+                txn.put(name, put.payload, **fields)
+            except QueueDisabled:
+                assert self.queues[name].rules.get("puts") is False
+                break
+            puts.append((name, put))
+        if own is not None:
+            own.put += puts
+            own.latest = 0
+            return
+        txn.commit()
+        self.arrived(puts)
+
+    def arrived(self, puts: list[tuple[str, Put]]) -> None:
+        for name, put in puts:
+            known = self.queues[name]
+            known.order.append(put)
+            for reader in known.readers.values():
+                reader.unread[put.payload] = put
+
+    def get(self) -> None:
+        if not self.open or not self.sources:
+            return
+        own = self.rng.choice(self.open)
+        source, known, reader = self.rng.choice(self.sources)
+        limit = self.rng.choice([1, 1, 2, 7, 100])
+        before = self.env.now_us()
+        try:
+            if limit == 1:
+                message = own.txn.get(source)
+                got = [] if message is None else [message]
+            else:
+                got = list(own.txn.get_many(source, limit))
+        except QueueDisabled:
+            assert known.rules.get("gets") is False
+            return
+        assert known.rules.get("gets") is not False
+        self.check_got(known, reader, got, limit, (before, self.env.now_us()))
+        own.got += [(source, reader, message) for message in got]
+        own.latest = len(got)
+
+    def check_got(
+        self,
+        known: Known,
+        reader: Reader,
+        got: list[Message],
+        limit: int,
+        times: tuple[int, int],
+    ) -> None:
+        """What came may come, in order, and nothing before it was left out."""
+        most = known.rules.get("max_deliveries")
+        keys = []
+        for message in got:
+            put = reader.unread[message.payload]
+            assert self.may_get(known, reader, put, times, surely=False), put
+            assert message.delivery_count > reader.noted[put.payload]
+            if most:
+                assert message.delivery_count <= most
+                reader.noted[put.payload] += 1
+            keys.append(self.key(known, put))
+        assert keys == sorted(keys)
+        there = {message.payload for message in got}
+        for put in reader.unread.values():
+            if put.payload not in there and self.may_get(known, reader, put, times, surely=True):
+                assert len(got) == limit, put
+                assert self.key(known, put) > keys[-1], put
+        for payload in there:
+            reader.in_flight.add(payload)
+            reader.later.pop(payload, None)
+            reader.handed[payload] += 1
+
+    def unget(self) -> None:
+        if self.open and (own := self.rng.choice(self.open)).latest:
+            own.txn.unget()
+            for _, reader, message in own.got[-own.latest :]:
+                reader.in_flight.discard(message.payload)
+            del own.got[-own.latest :]
+            own.latest = 0
+
+    def reject(self) -> None:
+        """Not in a topic: a message of two subscriptions would be rejected of either."""
+        own = self.rng.choice(self.open) if self.open else None
+        mine = [] if own is None else [row for row in own.got if row[0] == "w"]
+        if own is None or not mine:
+            return
+        row = self.rng.choice(mine)
+        _, reader, message = row
+        delay = self.rng.choice([0.0, 0.0, 0.5, 3.0])
+        now = self.env.monotonic()
+        try:
+            own.txn.reject(message, "poison", delay)
+        except InvalidArgument:  # somebody has read past it
+            assert message.payload in reader.read
+            return
+        own.latest = 0
+        own.got.remove(row)
+        reader.in_flight.discard(message.payload)
+        if delay and message.payload in reader.unread:
+            reader.later[message.payload] = now + delay
+            reader.handed[message.payload] += 1
+            if self.queues["w"].rules.get("max_deliveries"):
+                reader.may_be_spent.add(message.payload)
+
+    def read_to(self) -> None:
+        if not self.open or not self.sources:
+            return
+        own = self.rng.choice(self.open)
+        source, known, reader = self.rng.choice(self.sources)
+        position = self.rng.randrange(len(known.order) + 1)
+        own.txn.read_to(source, position)
+        own.passed.append((known, reader, position))
+
+    def ended(self, own: Open, *, is_read: bool) -> None:
+        for _, reader, message in own.got:
+            reader.in_flight.discard(message.payload)
+            if is_read and message.payload in reader.unread:
+                reader.read.add(message.payload)
+                del reader.unread[message.payload]
+        if is_read:
+            self.arrived([pair for pair in own.put if pair[0] in self.queues])
+
+    def pass_by(self, own: Open) -> None:
+        for known, reader, position in own.passed:
+            for put in known.order[:position]:
+                if reader.unread.pop(put.payload, None) is not None:
+                    reader.read.add(put.payload)
+
+    def end(self) -> None:
+        if not self.open:
+            return
+        own = self.open.pop(self.rng.randrange(len(self.open)))
+        way = self.rng.choice(["commit", "commit", "rollback", "prepare"])
+        if way == "prepare" and not own.passed and len(self.prepared) < 3:
+            xid = f"x{self.count}.{self.rng.random()}"
+            own.txn.prepare(xid)
+            self.prepared[xid] = own
+            return
+        if way == "rollback":
+            own.txn.rollback()
+        else:
+            own.txn.commit()
+            self.pass_by(own)
+        self.ended(own, is_read=way != "rollback")
+
+    def decide(self) -> None:
+        if not self.prepared:
+            return
+        xid = self.rng.choice(list(self.prepared))
+        own = self.prepared.pop(xid)
+        if self.rng.random() < 0.5:
+            self.store.commit_prepared(xid)
+            self.ended(own, is_read=True)
+        else:
+            self.store.rollback_prepared(xid)
+            self.ended(own, is_read=False)
+
+    def alter(self) -> None:
+        name = self.rng.choice(list(self.queues))
+        changes: dict[str, Sequence[Any]] = {
+            "priority": [True, False],
+            "default_priority": [0, 3],
+            "timed": [True, True, False],
+            "ttl": [None, 1.5, 4.0],
+            "keep_expired": [True, False],
+            "max_deliveries": [None, 1, 2, 4, 6],
+            "puts": [True, True, True, False],
+            "gets": [True, True, True, False],
+        }
+        names = self.rng.sample(list(changes), self.rng.choice([1, 1, 2, 5]))
+        made = {change: self.rng.choice(changes[change]) for change in names}
+        known = self.queues[name]
+        known.rules |= made
+        self.store.alter_queue(name, dead_letter="dead", **made)
+        known.may_drop |= not known.rules.get("keep_expired", False)
+
+    def alter_dead(self) -> None:
+        most = self.rng.choice([None, None, self.store.queue("dead").messages + 2])
+        self.store.alter_queue("dead", puts=self.rng.random() < 0.8, max_messages=most)
+
+    def define(self) -> None:
+        """A subscription or a queue goes, and comes anew."""
+        known = self.queues["t"]
+        if self.rng.random() < 0.3:
+            name = self.rng.choice(list(self.queues))
+            with suppress(QueueInUse):
+                self.store.drop_queue(name)
+                self.create(name)
+            return
+        sub = self.rng.choice(NAMES)
+        if f"t/{sub}" in known.readers:
+            with suppress(QueueInUse):
+                self.store.unsubscribe("t", sub)
+                del known.readers[f"t/{sub}"]
+            return
+        self.store.subscribe("t", sub, start="latest")
+        known.readers[f"t/{sub}"] = Reader()
+
+    def advance(self) -> None:
+        self.env.advance(self.rng.choice([0.01, 0.3, 1.0, 2.5]))
+
+    def reopen(self) -> None:
+        way = self.rng.choice(["kill", "crash", "close"])
+        if way == "close":
+            self.store.close()
+        else:
+            seed = self.rng.randrange(1 << 30)
+            self.env = self.env.kill() if way == "kill" else self.env.crash(seed=seed)
+        self.store.abandon("the machine of before")
+        self.store = open_store(self.env)
+        for own in self.open:
+            for _, reader, message in own.got:
+                reader.in_flight.discard(message.payload)
+        self.open.clear()
+        for _, _, reader in self.sources:
+            reader.later.clear()
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint()
+
+    def step(self) -> Callable[[], None]:
+        weights: dict[Callable[[], None], int] = {
+            self.begin: 8, self.put: 10, self.get: 16, self.unget: 2, self.reject: 6,
+            self.read_to: 1, self.end: 8, self.decide: 3, self.alter: 6, self.alter_dead: 1,
+            self.define: 1, self.advance: 5, self.reopen: 2, self.checkpoint: 2,
+        }  # fmt: skip
+        return self.rng.choices(list(weights), list(weights.values()))[0]
+
+    # What must hold between any two of them
+
+    def check(self) -> None:
+        dead = Counter(
+            (m.attributes["quire.queue"], m.attributes["quire.subscription"], m.payload)
+            for m in self.store.browse("dead", max_messages=100_000)
+        )
+        assert not [letter for letter, count in dead.items() if count > 1]
+        now = self.env.now_us()
+        for source, known, reader in self.sources:
+            queue, _, sub = source.partition("/")
+            there = {m.payload: m for m in self.store.browse(source, max_messages=100_000)}
+            assert there.keys() <= reader.unread.keys()
+            for payload in [p for p in reader.unread if p not in there]:
+                put = reader.unread.pop(payload)
+                expiry = put.expires_at or (put.time + SECOND)
+                dropped = known.may_drop and expiry <= now
+                assert dead[queue, sub, payload] or dropped, put
+                assert payload not in reader.in_flight
+                reader.later.pop(payload, None)
+            for payload, message in there.items():
+                reader.unread[payload].time = message.time
+                assert not dead[queue, sub, payload]
+            assert not [p for p in reader.read if dead[queue, sub, p]]
+            info = next(s for s in self.store.subscriptions(queue) if s.name == sub)
+            assert info.pending == len(there)
+            assert info.delivered == len(reader.in_flight), (source, info)
+            rest = len([p for p in there if p not in reader.in_flight])
+            assert info.spent + info.delayed <= rest, (source, info)
+
+    def finish(self) -> None:
+        """All is decided, and can be got: nothing is left anywhere."""
+        while self.prepared:
+            self.decide()
+        for own in self.open:
+            own.txn.rollback()
+            self.ended(own, is_read=False)
+        self.open.clear()
+        self.check()
+        self.store.alter_queue("dead", puts=True, max_messages=None)
+        for name in self.queues:
+            self.store.alter_queue(name, gets=True, timed=False, max_deliveries=None)
+        self.env.advance(10)  # what was rejected is due
+        self.store.create_queue("more")
+        self.check()
+        for source, _, reader in self.sources:
+            with self.store.transaction() as txn:
+                got = txn.get_many(source, 100_000).payloads()
+            assert sorted(got) == sorted(reader.unread)
+        for name, known in self.queues.items():
+            if known.readers:
+                assert self.store.queue(name).messages == 0
+                assert self.store.queue(name).used_bytes == 0
+        report = self.store.verify()
+        assert report.ok, report.findings
+        self.store.close()
+
+
+def run(seed: int, steps: int = STEPS) -> None:
+    """One history."""
+    machine = Machine(seed, random.Random(seed))
+    for _ in range(steps):
+        step = machine.step()
+        with suppress(QueueFull):
+            step()
+        machine.check()
+    machine.finish()
+
+
+def run_many(seeds: range) -> None:
+    """Many."""
+    for seed in seeds:
+        run(seed)
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(1, 2)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_promise_1_2_all_rules_at_once(seed: int, rounds: int) -> None:
+    """Whatever is altered, rejected, prepared or killed: one reader, one place, in order."""
+    run_many(range(seed, seed + rounds))
+
+
+@pytest.mark.pure
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_broken_selection_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A canary: what is rolled back is lost where messages are selected."""
+    monkeypatch.setattr(Selection, "give_back", lambda *_: None)
+    with pytest.raises(AssertionError):
+        run_many(range(20))
