@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
@@ -95,6 +95,14 @@ class Transaction(Protocol):
 
         Raises InvalidArgument for what is not exactly one block, StoreVersion for one of a newer
         release, and what `put` raises.
+        """
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks one after another, each into its queue; the ids of each block's messages.
+
+        A joined store takes them some 256 KiB at a time: it asks for the queues, and tells its
+        owner of the puts, together. Raises what `put_block` raises, and what `blocks` does: some
+        of the blocks before are put then, and the transaction is open.
         """
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:

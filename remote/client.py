@@ -262,6 +262,13 @@ class RemoteStore(SingleCalls):
         if not isinstance(name, str) or name not in self._known_queues:
             self.queue(name)  # which knows it then
 
+    def check_queues(self, names: Iterable[str]) -> None:
+        """The same for many, of which one request asks."""
+        known = self._known_queues
+        unknown = [name for name in names if not isinstance(name, str) or name not in known]
+        if unknown:
+            self.queues(unknown)
+
     def forget_queues(self) -> None:
         """A commit met a queue that is gone."""
         self._known_queues.clear()

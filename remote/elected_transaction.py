@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -143,6 +143,12 @@ class ElectedTransaction(TransactionCalls):
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         try:
             return self._inner.put_block(queue, data)
+        except _ENDED as error:
+            self._end(error)
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        try:
+            return self._inner.put_blocks(blocks)
         except _ENDED as error:
             self._end(error)
 

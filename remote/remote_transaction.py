@@ -2,8 +2,9 @@
 
 RT1. The first put to a queue is told to the owner at once, without waiting for an answer, so that
     the transaction is listed, counted in the queue, timed out and bounded there as an embedded one.
-    Further puts of every kind (messages, blocks, files to adopt) wait at the client and travel
-    with the commit, which is one round trip; when much waits, it is sent ahead.
+    Blocks that are put together are told together. Further puts of every kind (messages, blocks,
+    files to adopt) wait at the client and travel with the commit, which is one round trip; when
+    much waits, it is sent ahead.
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
     again, or rolled back.
@@ -25,7 +26,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -57,6 +58,7 @@ from quire.transaction import Payloads, Transaction
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_messages, read_short_message
+from .limits import TELL_BYTES
 from .protocol import (
     CALL,
     COMMIT,
@@ -190,6 +192,19 @@ class RemoteTransaction(TransactionCalls):
             if not self._puts.knows(queue):
                 self._announce(queue)
             return ids
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        made = []
+        for some in _some_at_once(blocks):
+            with self._lock:
+                self._check_open()
+                self._store.check_queues([queue for queue, _ in some])
+                for queue, data in some:
+                    self._check_put(queue)
+                    made.append(self._puts.put_block(queue, data))
+                if self._puts.waits:
+                    self._announce(None)
+        return made
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
@@ -401,11 +416,11 @@ class RemoteTransaction(TransactionCalls):
         if self._puts.is_full:
             self._send_ahead()
 
-    def _announce(self, queue: str) -> None:
-        """Tell the owner of the first put to a queue (RT1)."""
+    def _announce(self, queue: str | None) -> None:
+        """Tell the owner of the first put to a queue (RT1); None: of all that waits."""
         self._at_owner(self._tell, queue)
 
-    def _tell(self, channel: Channel, queue: str) -> None:
+    def _tell(self, channel: Channel, queue: str | None) -> None:
         channel.tell(self._puts.frames(self._number, queue))
 
     def _send_ahead(self) -> None:
@@ -503,6 +518,20 @@ class RemoteTransaction(TransactionCalls):
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )
+
+
+def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:
+    """All of them in their order, some `TELL_BYTES` at a time."""
+    some: list[tuple[str, Bytes]] = []
+    size = 0
+    for queue, data in blocks:
+        some.append((queue, data))
+        size += len(data) if isinstance(data, bytes | bytearray | memoryview) else 0  # a mistake
+        if size >= TELL_BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 if TYPE_CHECKING:

@@ -172,11 +172,13 @@ class Committer:
             if shared_id is not None:
                 self._put_shared(store, txn, shared_id, group)
                 continue
-            for fragment in group:
-                if fragment.block is not None:
-                    txn.put_block(fragment.queue, fragment.block)
-                elif fragment.ltds_id is not None:
-                    txn.adopt(fragment.queue, fragment.ltds_id)
+            for own, some in groupby(group, key=lambda fragment: fragment.block is None):
+                if not own:
+                    txn.put_blocks((f.queue, f.block) for f in some if f.block is not None)
+                    continue
+                for fragment in some:
+                    if fragment.ltds_id is not None:
+                        txn.adopt(fragment.queue, fragment.ltds_id)
         if self._key is not None and self._version is not None:
             txn.record(self._key, self._version)
             if self._input_digest is not None:
@@ -195,5 +197,4 @@ class Committer:
         directory = directory_of(self._path)
         with LtdsReader(self._env, directory, ltds_id, store.store_id) as file:
             blocks = file.contents(list(queues))
-            for queue, block in zip(queues.values(), blocks, strict=True):
-                txn.put_block(queue, block)
+            txn.put_blocks(zip(queues.values(), blocks, strict=True))

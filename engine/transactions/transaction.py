@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -190,6 +190,10 @@ class EmbeddedTransaction(TransactionCalls):
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
         return self._put(lambda puts: puts.block(queue, data))
+
+    def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
+        """Put blocks one after another, each into its queue."""
+        return [self.put_block(queue, data) for queue, data in blocks]
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put the messages of a finished large transaction's file that another process wrote.

@@ -69,6 +69,7 @@ class AsyncTransaction:
     put = in_thread(Transaction.put)
     put_many = in_thread(Transaction.put_many)
     put_block = in_thread(Transaction.put_block)
+    put_blocks = in_thread(Transaction.put_blocks)
     adopt = in_thread(Transaction.adopt)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:

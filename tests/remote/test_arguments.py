@@ -147,6 +147,8 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "put_many payload": (PAYLOADS, lambda txn, bad: txn.put_many("work", [b"good", bad])),
     "put_block queue": (NAMES, lambda txn, bad: txn.put_block(bad, BLOCK)),
     "put_block": (BLOCKS, lambda txn, bad: txn.put_block("work", bad)),
+    "put_blocks queue": (NAMES, lambda txn, bad: txn.put_blocks([(bad, BLOCK)])),
+    "put_blocks": (BLOCKS, lambda txn, bad: txn.put_blocks([("work", bad)])),
     "adopt queue": (NAMES, lambda txn, bad: txn.adopt(bad, FOREIGN)),
     "adopt": (FILES, lambda txn, bad: txn.adopt("work", bad)),
     "get source": (SOURCES, lambda txn, bad: txn.get(bad)),

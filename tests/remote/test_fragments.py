@@ -10,19 +10,22 @@ from quire.arguments import Bytes
 from quire.block import BlockBuilder
 from quire.env import OsEnv
 from quire.errors import (
+    InvalidArgument,
     PositionLost,
     QueueFull,
     QueueNotFound,
     QuireError,
     StoreCorrupt,
+    TransactionClosed,
     TransactionError,
 )
 from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import RemoteStore
 from quire.remote.channel import Channel
-from quire.remote.limits import SEND_AHEAD_BYTES
+from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.remote.conftest import JOINED, AnyStore
+from tests.remote.test_life import until
 
 
 def block(*payloads: bytes) -> bytes:
@@ -126,6 +129,71 @@ def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -
     with joined.transaction() as txn:
         txn.put_block("a", block(b"again"))
     assert requests == ["exchange"]
+
+
+def test_blocks_that_are_put_together(store: AnyStore) -> None:
+    """Each goes to its queue, in their order; an error leaves the transaction open."""
+    for queue in ("a", "b"):
+        store.create_queue(queue, kind="work")
+
+    def failing() -> Iterator[tuple[str, bytes]]:
+        yield "b", block(b"5")
+        raise RuntimeError("no more")
+
+    with store.transaction() as txn:
+        txn.put("a", b"0")
+        made = txn.put_blocks([("a", block(b"1", b"2")), ("b", block(b"3")), ("a", block(b"4"))])
+        assert txn.put_blocks([]) == []
+        with pytest.raises(RuntimeError, match="no more"):
+            txn.put_blocks(failing())
+        with pytest.raises(InvalidArgument):
+            txn.put_blocks([("b", block(b"6")), ("a", b"none")])
+        txn.put_block("b", block(b"7"))
+        with pytest.raises(QueueNotFound):
+            txn.put_blocks([("b", block(b"8")), ("c", block(b"9"))])
+    assert store.browse("a").payloads() == [b"0", b"1", b"2", b"4"]
+    in_b = store.browse("b").payloads()
+    before_errors = {b"5", b"6", b"8"}  # of which some may be there
+    assert [each for each in in_b if each not in before_errors] == [b"3", b"7"]
+    a, b = store.browse("a").ids, store.browse("b").ids
+    assert [[int(each) for each in ids] for ids in made] == [a[1:3], b[:1], a[3:]]
+    with pytest.raises(TransactionClosed):
+        txn.put_blocks([("a", block(b"10"))])
+
+
+def test_the_first_puts_of_many_queues_are_told_together(
+    joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In frames of some size, and none is put off to the commit."""
+    queues = [f"q{n}" for n in range(100)]
+    joined.create_queues(queues)
+    told: list[int] = []
+    real = Channel.tell
+
+    def tell(self: Channel, parts: Sequence[Bytes]) -> None:
+        told.append(sum(map(len, parts)))
+        real(self, parts)
+
+    monkeypatch.setattr(Channel, "tell", tell)
+    content = block(b"x" * (TELL_BYTES // 40))
+    with joined.transaction() as txn:
+        txn.put_blocks((queue, content) for queue in queues)
+        assert len(told) == 3
+        assert sum(told) > len(queues) * len(content)
+        until(lambda: [len(info.queues) for info in joined.transactions()] == [len(queues)])
+    assert len(told) == 3
+    assert [info.messages for info in joined.queues(queues)] == [1] * len(queues)
+
+
+def test_many_queues_are_asked_for_at_once(joined: RemoteStore, requests: list[object]) -> None:
+    """And once: those that are known are not asked for again."""
+    joined.create_queues(["a", "b", "c"])
+    requests.clear()
+    joined.check_queues(["a", "b"])
+    joined.check_queues(["b", "a"])
+    assert requests == ["queues"]
+    with pytest.raises(QueueNotFound, match="'d'"):
+        joined.check_queues(["a", "c", "d"])
 
 
 def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object]) -> None:

@@ -11,10 +11,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import quire
+from quire.block import encode_one
 from quire.errors import PositionLost
 from quire.remote.channel import Channel
 from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
+from quire.spark_graphs.committer import Committer
+from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.stream_reader import StreamReader
@@ -96,6 +99,17 @@ def test_a_micro_batch_asks_a_few_times(store: Any, asked: Counter[str], strict:
     assert asked == {"release": 1, "queues": 1, "read_to": 1, "commit": 1}
     assert {store.subscriptions(queue)[0].position for queue in QUEUES} == {3}
     assert store.status()["leases"] == 0
+
+
+def test_a_commit_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
+    """However many queues there are, and also where none of them is known yet."""
+    fragments = [Fragment(name, 1, block=bytes(encode_one(name.encode()))) for name in QUEUES]
+    Committer(store.path, "spark:q", 1, 1.0).commit(fragments)
+    assert asked == {"ledger_many": 1, "queues": 1, "commit": 1}
+    asked.clear()
+    Committer(store.path, "spark:q", 2, 1.0).commit(fragments)
+    assert asked == {"ledger_many": 1, "commit": 1}
+    assert {info.messages for info in store.queues(QUEUES)} == {5}
 
 
 def test_a_batch_read_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
