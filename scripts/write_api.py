@@ -44,7 +44,7 @@ def text() -> str:
 def listed(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """What a module offers, but for exceptions: functions first, then what is used most."""
     names = [name for name in FIRST if name in module.__all__]
-    names += sorted(set(module.__all__) - set(names), key=str.lower)
+    names += sorted(set(module.__all__) - set(names), key=lambda name: (name.lower(), name))
     for name in names:
         value = getattr(module, name)
         if not (isinstance(value, type) and issubclass(value, Exception)):
