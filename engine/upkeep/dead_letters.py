@@ -3,7 +3,8 @@
 - DLQ1: a message is in one of the two queues: it is read here and put there by one commit.
 - DLQ2: until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other
   queue is full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
-- DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here.
+- DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here,
+  as far as there is room for them beside its own.
 """
 
 from __future__ import annotations
@@ -95,5 +96,5 @@ class DeadLetters:
         attributes = dict(message.attributes)
         try:
             txn.put(target, message.payload, **fields | {"attributes": attributes | own})
-        except InvalidArgument:  # with its own attributes they are too many
-            txn.put(target, message.payload, **fields | {"attributes": own})
+        except InvalidArgument:  # both together are too many: what is the sender's is kept
+            txn.put(target, message.payload, **fields | {"attributes": attributes})

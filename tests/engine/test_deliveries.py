@@ -15,6 +15,7 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.handout_record import pack_handout, unpack_handout
 from quire.errors import DiskFull, StoreCorrupt
 from quire.journal import RECORD_HEADER_BYTES
+from quire.limits import MAX_ATTRIBUTES
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
 
@@ -229,3 +230,21 @@ def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.Mon
     )
     with pytest.raises(AssertionError):
         enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
+
+
+def test_a_dead_letter_keeps_its_own_attributes(seed: int) -> None:
+    """All of them, also where there is no room for those that say why it is dead."""
+    store = open_store(new_machine(seed))
+    make(store)
+    attributes = {str(number): "x" for number in range(MAX_ATTRIBUTES)}
+    store.put("q", b"m", attributes=attributes)
+    for _ in range(MOST):
+        with store.transaction() as txn:
+            message = txn.get("q")
+            assert message is not None
+            txn.reject(message, "no")
+    [letter] = list(store.browse("dead"))
+    assert dict(letter.attributes) == attributes
+    assert store.redrive("dead") == 0
+    assert store.redrive("dead", to="q") == 1
+    store.close()
