@@ -22,7 +22,7 @@ from quire.arguments import (
     check_source,
 )
 from quire.documented import documented_by
-from quire.errors import QueueExists, QueueNotFound
+from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
@@ -59,7 +59,7 @@ class SingleCalls:
         if not check_exist_ok(exist_ok):
             return self.create_queues([queue.to_dict()])[0]
         while True:
-            with suppress(QueueExists):
+            with suppress(QueueExists, OutcomeUnknown):
                 return self.create_queues([queue.to_dict()])[0]
             with suppress(QueueNotFound):  # it was dropped in between
                 return _as_asked(self.queue(name), queue, list(options))

@@ -9,8 +9,9 @@ than without this class.
 - ES2: a call outside of a transaction is tried again with the next owner if the first had not been
   sent, or had been refused as the owner was closing: nothing of it took effect.
 - ES3: one that was sent and not answered is tried again only where twice is as once: looks,
-  `subscribe`, `checkpoint`, `renew`, `release`, `lease`. A decision by xid is tried again if the
-  next owner still lists the xid, and done if it does not. Any other raises OutcomeUnknown.
+  `alter_queue`, `subscribe`, `checkpoint`, `renew`, `release`, `lease`. A decision by xid is tried
+  again if the next owner still lists the xid, and done if it does not. Any other raises
+  OutcomeUnknown; `create_queue` looks then, where the queue may be there already.
 - ES4: a number of an open transaction means something to one owner only: with the next one
   `abort` and `transaction_info` raise TransactionNotFound, as the transaction was rolled back.
 - ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
@@ -132,7 +133,7 @@ class ElectedStore(SingleCalls):
         return self._call(lambda store: store.create_queues(given))
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
-        return self._call(lambda store: store.alter_queue(name, **changes))
+        return self._look(lambda store: store.alter_queue(name, **changes))
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return self._look(lambda store: store.catalog(type))

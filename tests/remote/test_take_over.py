@@ -268,16 +268,20 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("call", ["subscribe", "checkpoint", "lease_many"])
+@pytest.mark.parametrize(
+    "call", ["subscribe", "checkpoint", "lease_many", "create_queue", "alter_queue"]
+)
 def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
     store.create_queue("topic")
-    method = "subscribe_many" if call == "subscribe" else call
+    method = {"subscribe": "subscribe_many", "create_queue": "create_queues"}.get(call, call)
     owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
         "checkpoint": store.checkpoint,
         "lease_many": lambda: store.lease("work", 0, 0),
+        "create_queue": lambda: store.create_queue("new", exist_ok=True),
+        "alter_queue": lambda: store.alter_queue("topic", text="altered"),
     }
     thread, errors = beside(calls[call])
     assert owner.line() == "hanging"
@@ -285,6 +289,8 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
     thread.join(SECONDS)
     assert not errors
     assert [s.name for s in store.subscriptions("topic")] == ["s"] * (call == "subscribe")
+    assert [queue.name for queue in store.queues()].count("new") == (call == "create_queue")
+    assert store.queue("topic").text == "altered" * (call == "alter_queue")
 
 
 @pytest.mark.parametrize("call", ["abort", "transaction_info"])

@@ -1,0 +1,1 @@
+"""Programs that use Quire as a user would. Each has a README of its own, and a test."""
