@@ -36,6 +36,10 @@ class QueueInfo:
     ttl: float | None = None  # seconds
     keep_expired: bool = False
     dead_letter: str | None = None
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
+    keep_messages: int | None = None
+    keep_forever: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from quire.arguments import (
     Acknowledge,
     NewQueue,
     QueueKind,
-    Start,
     check_exist_ok,
     check_key,
     check_name,
@@ -26,6 +25,7 @@ from quire.errors import QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.starts import Start
 
 from .consumer import Asked, Consumer
 from .redriving import redrive

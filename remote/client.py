@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
-    Start,
     check_changes,
     check_first,
     check_gaps,
@@ -33,7 +32,6 @@ from quire.arguments import (
     check_ranges,
     check_seconds,
     check_source,
-    check_starts,
     check_transaction_id,
     check_type,
     check_xid,
@@ -54,6 +52,7 @@ from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
+from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 
 from .awaiting import Awaiting
@@ -143,6 +142,11 @@ class RemoteStore(SingleCalls):
         if len(answer) != 2:
             raise RemoteError(f"the owner's answer {answer!r:.100} is no pair of positions")
         return answer[0], answer[1]
+
+    def position_at(self, name: str, time: Time) -> int:
+        seconds = check_time(time) / 1e6
+        answer = self._call("position_at", name=check_name(name, "queue"), time=seconds)
+        return read(int, answer)
 
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         answer = self._call(

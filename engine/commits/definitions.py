@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from quire.arguments import NewQueue, Start
+from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
-from quire.engine.records.durable_state import TOPIC, WORK
+from quire.engine.records.durable_state import KEEPER, TOPIC, WORK
 from quire.env import Env
 from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
 from quire.journal import pack_record, padded_bytes
@@ -107,11 +107,17 @@ class Definitions:
                 built_in = subscription_id if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
                 changes.append(CatalogChange(QUEUE, queue_id, body))
-                queue_id += 1
                 subscription_id += queue.kind == WORK
+                _check_keeping(queue.name, queue.kind, queue.properties)
+                if queue.properties.keeps:
+                    changes.append(_keeper(queue_id, subscription_id))
+                    subscription_id += 1
+                queue_id += 1
             return changes
 
-        self._submit(sum(_entry_bytes(queue.properties) for queue in queues), prepare)
+        sizes = [_entry_bytes(queue.properties) for queue in queues]
+        keepers = sum(queue.properties.keeps for queue in queues)
+        self._submit(sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES, prepare)
 
     def alter(self, name: str, changes: Mapping[str, Any]) -> Queue:
         """Change limits and properties of a queue. Raises as `Store.alter_queue`."""
@@ -128,11 +134,21 @@ class Definitions:
             body |= {k: v for k, v in changes.items() if k not in properties}
             altered_to = config.properties._replace(**properties)
             _check_dead_letter(name, altered_to, state.names)
+            _check_keeping(name, config.kind, altered_to)
             body |= altered_to.to_body()
             altered.append(queue)
-            return [CatalogChange(QUEUE, queue.queue_id, body)]
+            made = [CatalogChange(QUEUE, queue.queue_id, body)]
+            keeper = queue.keeper
+            if altered_to.keeps and keeper is None:
+                made.append(_keeper(queue.queue_id, state.durable.next_subscription_id))
+            elif keeper is not None and not altered_to.keeps:
+                made.append(CatalogChange(SUBSCRIPTION, keeper.subscription_id, None))
+            return made
 
-        self._submit(MAX_QUEUE_ENTRY_BYTES, prepare)
+        target = state.queue(name)
+        keeper = target.keeper
+        with nullcontext() if keeper is None else target.leaving(keeper):
+            self._submit(MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare)
         return altered[0]
 
     def drop(self, name: str) -> int:
@@ -163,7 +179,7 @@ class Definitions:
         self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
         return marked[0].queue_id
 
-    def subscribe(self, subscription: str, starts: Mapping[str, Start]) -> None:
+    def subscribe(self, subscription: str, starts: Mapping[str, str | int]) -> None:
         """Make a subscription in each queue; where there is one of the name, it stays as it is."""
         state = self._state
         for queue, start in starts.items():
@@ -231,6 +247,20 @@ def _check_dead_letter(name: str, properties: Properties, names: Container[str])
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
         )
+
+
+def _check_keeping(name: str, kind: str, properties: Properties) -> None:
+    if properties.keeps and kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
+            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"
+        )
+
+
+def _keeper(queue_id: int, subscription_id: int) -> CatalogChange:
+    """The entry of what holds a topic's messages beyond its subscriptions."""
+    body = {"queue_id": queue_id, "name": KEEPER, "start": 0, "keeper": True}
+    return CatalogChange(SUBSCRIPTION, subscription_id, body)
 
 
 def _entry_bytes(properties: Properties) -> int:

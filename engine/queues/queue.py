@@ -26,6 +26,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part, Read, ReadRow
 from quire.engine.records.durable_state import (
+    KEEPER,
     TOPIC,
     WORK,
     DurableQueue,
@@ -89,6 +90,7 @@ class Queue:
         self._places = places
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
+        self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
         self.is_shut = not config.properties.gets  # nothing can be got: dropped, or stopped
@@ -105,7 +107,10 @@ class Queue:
 
     def _join(self, durable: DurableSubscription) -> None:
         subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
-        subscription.obey(self.config.properties)
+        if durable.name == KEEPER and self.config.kind == TOPIC:
+            self.keeper = subscription
+        else:
+            subscription.obey(self.config.properties)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
 
     def subscription(self, name: str | None) -> Subscription:
@@ -129,6 +134,10 @@ class Queue:
             f"queue {self.name!r} has no subscription {name!r}: make it with "
             f"subscribe({self.name!r}, {name!r})"
         )
+
+    def readers(self) -> list[Subscription]:
+        """All subscriptions but the keeper."""
+        return [s for s in self.subscriptions.values() if s is not self.keeper]
 
     # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
 
@@ -204,6 +213,8 @@ class Queue:
             subscription = self.subscriptions.pop(subscription_id)
             subscription.removed = True
             del self.named[subscription.name]
+            if subscription is self.keeper:
+                self.keeper = None
             freed = self._free(self.durable.unsubscribe(subscription_id))
             self.wake()
         self._places.free(freed)
@@ -214,7 +225,7 @@ class Queue:
             self.durable.config = self.config = config
             self.space.limit(config.capacity, config.max_messages, properties.puts)
             self.is_shut = self.dropped or not properties.gets
-            for subscription in self.subscriptions.values():
+            for subscription in self.readers():
                 subscription.obey(properties)
             self.wake_all()
 

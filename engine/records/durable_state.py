@@ -27,6 +27,7 @@ from .prepared_record import PrepareRecord
 
 TOPIC: Final = "topic"
 WORK: Final = "work"
+KEEPER: Final = ""  # what the subscription of a topic is called that holds what the topic keeps
 LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only a dump goes on so
 
 assert format.INLINE == 0

@@ -173,7 +173,11 @@ class EmbeddedTransaction(TransactionCalls):
             if puts is None:
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
-                return puts.one(queue, payload, checked, charge)
+                try:
+                    return puts.one(queue, payload, checked, charge)
+                except QueueFull as full:
+                    put = partial(puts.one, queue, payload, checked, charge)
+                    return self._context.committer.when_kept_gives_way(full, put)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -210,7 +214,11 @@ class EmbeddedTransaction(TransactionCalls):
             if puts is None:
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
-                return action(puts)
+                try:
+                    return action(puts)
+                except QueueFull as full:
+                    again = partial(action, puts)
+                    return self._context.committer.when_kept_gives_way(full, again)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -269,6 +277,12 @@ class EmbeddedTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             return self._reading().gone(queue, subscription, most)
+
+    def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
+        """The same as `read_to` for a subscription that has no name."""
+        with self._lock:
+            self._check_open()
+            self._reading().passes.append((queue, subscription, position))
 
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""
@@ -584,6 +598,11 @@ class EmbeddedTransaction(TransactionCalls):
     ) -> None:
         """A queue lacks space for the action: wait, and do it again."""
         context = self._context
+        try:
+            context.committer.when_kept_gives_way(full, action)
+            return
+        except QueueFull as again:
+            full = again
         seconds = context.options.commit_timeout if timeout is None else timeout
         deadline = context.env.monotonic() + check_timeout(seconds)
         while True:
