@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from quire.arguments import (
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_large,
@@ -49,6 +50,7 @@ from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of, position_at
 from quire.engine.reading.lease import Leases
 from quire.engine.records.catalog import TYPES
+from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.transaction import EmbeddedTransaction
@@ -330,20 +332,21 @@ class EmbeddedStore(SingleCalls):
     # Subscriptions
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 
         Where it is there already it stays as it is.
         """
         check_name(subscription, "subscription")
+        form = SubscriptionForm(check_flag("exclusive", exclusive))
         state = self._state()
         checked = check_starts(starts)
         for name, start in checked.items():
             queue = state.queue(name)
             if start not in ("earliest", "latest") and subscription not in queue.named:
                 checked[name] = place_of(self._context.delivery, queue, start)
-        self._definitions.subscribe(subscription, checked)
+        self._definitions.subscribe(subscription, checked, form)
         targets = [state.queue(queue) for queue in starts]
         return [target.subscription_info(target.subscription(subscription)) for target in targets]
 

@@ -276,6 +276,13 @@ def check_exist_ok(exist_ok: object) -> bool:
     return exist_ok
 
 
+def check_flag(name: str, value: object) -> bool:
+    """What is on or off."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
+
+
 def check_gaps(gaps: object) -> bool:
     """Whether a lease leaves out the messages that are gone."""
     if not isinstance(gaps, bool):

@@ -75,6 +75,8 @@ class SubscriptionInfo:
     pending: int  # messages not read yet, those in flight included
     spent: int = 0  # of them, those that wait for the dead-letter queue to take them
     delayed: int = 0  # of them, those that come later: rejected with a delay, or not due yet
+    exclusive: bool = False  # one transaction at a time has messages of it
+    durable: bool = True  # else it ends with its client
 
 
 class TransactionState(Enum):

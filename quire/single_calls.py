@@ -68,9 +68,13 @@ class SingleCalls:
         return self.queues([check_name(name, "queue")])[0]
 
     def subscribe(
-        self: Store, queue: str, subscription: str, start: Start = "earliest"
+        self: Store,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool = False,
     ) -> SubscriptionInfo:
-        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
+        return self.subscribe_many(subscription, {check_name(queue, "queue"): start}, exclusive)[0]
 
     def put_many(self: Store, queue: str, payloads: Payloads) -> list[int]:
         with self.transaction() as txn:

@@ -163,7 +163,11 @@ class Store(Protocol):
     # Subscriptions
 
     def subscribe(
-        self, queue: str, subscription: str, start: Start = "earliest"
+        self,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool = False,
     ) -> SubscriptionInfo:
         """Make a durable subscription of a topic; one that is there already stays as it is.
 
@@ -172,12 +176,17 @@ class Store(Protocol):
         committed then or later), or a message (a `Message`, its `MessageId`, or "id:NUMBER"). Of
         what is before the first position that is kept it gets nothing.
 
+        `exclusive`: one transaction at a time has messages of it; to others there is nothing to
+        get meanwhile, and they wait. So the order holds over rollbacks too. Else it is shared: each
+        message goes to one of those who read it, and what is rolled back comes after what others
+        have got in between.
+
         Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet),
         PositionLost (a message that is not kept).
         """
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from quire.arguments import (
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_lease_id,
@@ -96,9 +97,13 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
     ),
     "subscribe_many": _call(
-        "subscription starts",
+        "subscription starts exclusive",
         lambda store, a: infos_json(
-            store.subscribe_many(_subscription(a), check_starts(a["starts"]))
+            store.subscribe_many(
+                _subscription(a),
+                check_starts(a["starts"]),
+                check_flag("exclusive", a["exclusive"]),
+            )
         ),
         changes=True,
     ),

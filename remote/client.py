@@ -17,6 +17,7 @@ from quire.arguments import (
     Bytes,
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_large,
@@ -158,13 +159,14 @@ class RemoteStore(SingleCalls):
         return read_list(QueueRecord, answer)
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
         answer = self._call(
             "subscribe_many",
             subscription=check_name(subscription, "subscription"),
             starts=given,
+            exclusive=check_flag("exclusive", exclusive),
         )
         return _one_for_each(given, read_list(SubscriptionInfo, answer))
 

@@ -154,10 +154,10 @@ class ElectedStore(SingleCalls):
         return self._look(lambda store: store.records(name, start, limit))
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
-        return self._look(lambda store: store.subscribe_many(subscription, given))
+        return self._look(lambda store: store.subscribe_many(subscription, given, exclusive))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._call(lambda store: store.unsubscribe(queue, subscription))

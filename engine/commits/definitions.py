@@ -16,9 +16,16 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
-from quire.engine.records.durable_state import KEEPER, TOPIC, WORK
+from quire.engine.records.durable_state import KEEPER, SHARED, TOPIC, WORK, SubscriptionForm
 from quire.env import Env
-from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.errors import (
+    InvalidArgument,
+    QueueExists,
+    QueueInUse,
+    QueueNotFound,
+    SubscriptionExists,
+    SubscriptionNotFound,
+)
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 from quire.properties import Properties
@@ -179,9 +186,16 @@ class Definitions:
         self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
         return marked[0].queue_id
 
-    def subscribe(self, subscription: str, starts: Mapping[str, str | int]) -> None:
-        """Make a subscription in each queue; where there is one of the name, it stays as it is."""
+    def subscribe(
+        self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
+    ) -> list[int]:
+        """Make a subscription in each queue; where there is one of the name, it stays as it is.
+
+        The numbers of those that were made.
+        """
         state = self._state
+        numbers: list[int] = []
+        options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
         for queue, start in starts.items():
             target = state.queue(queue)
             _check_topic(target)
@@ -202,21 +216,29 @@ class Definitions:
                         f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
                     )
                 body = {"queue_id": found.queue_id, "name": subscription, "start": position}
+                body |= options
                 changes.append(CatalogChange(SUBSCRIPTION, first_id + len(changes), body))
             if not changes:
                 raise SubscriptionExists(f"subscription {subscription!r} is in all of them already")
+            numbers.extend(change.key for change in changes)
             return changes
 
         with suppress(SubscriptionExists):
             self._submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
+        return numbers
 
-    def unsubscribe(self, queue: str, subscription: str) -> None:
-        """Remove a subscription. Raises as `Store.unsubscribe`."""
+    def unsubscribe(self, queue: str, subscription: str, number: int | None = None) -> None:
+        """Remove a subscription. Raises as `Store.unsubscribe`.
+
+        `number`: only that one, not another one of the name.
+        """
         state = self._state
         target = state.queue(queue)
 
         def prepare() -> list[CatalogChange]:
             subscription_id = state.queue(queue).subscription(subscription).subscription_id
+            if number not in (None, subscription_id):
+                raise SubscriptionNotFound(f"subscription {number} is not there any more")
             xid = state.prepared.reader_of(subscription_id)
             if xid is not None:
                 raise QueueInUse(

@@ -35,6 +35,7 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
     Ranges,
+    SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
 from quire.errors import SubscriptionNotFound
@@ -183,6 +184,8 @@ class Queue:
                     or not subscription.is_plain
                 ):
                     freed = self._read(read)
+                    if subscription.is_guarded:
+                        self.wake()
                 elif self.durable.read_one(subscription.done, start):
                     self.space.release(row[4], 1)
                     freed = (row,)
@@ -201,9 +204,21 @@ class Queue:
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
 
-    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
+    def seek(self, subscription_id: int, position: int) -> None:
         with self.lock:
-            released = self.durable.subscribe(subscription_id, name, start)
+            released = self.durable.seek(subscription_id, position)
+            subscription = self.subscriptions.get(subscription_id)
+            if subscription is not None:
+                subscription.moved()
+            freed = self._free(released)
+            self.wake()
+        self._places.free(freed)
+
+    def subscribe(
+        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
+    ) -> None:
+        with self.lock:
+            released = self.durable.subscribe(subscription_id, name, start, form)
             self._join(self.durable.subscriptions[subscription_id])
             freed = self._free(released)
         self._places.free(freed)
@@ -380,8 +395,12 @@ class Queue:
 
     # Reading
 
-    def take(self, subscription: Subscription, limit: int) -> tuple[int, int, int] | None:
+    def take(
+        self, subscription: Subscription, limit: int, taker: object
+    ) -> tuple[int, int, int] | None:
         """The next positions for the subscription and how often they are delivered now."""
+        if subscription.is_guarded and not subscription.admits(taker):
+            return None
         while True:
             run = subscription.take(limit, self.end_position)
             if run is None:
@@ -501,6 +520,8 @@ class Queue:
                 pending=self.end_position - subscription.done.total,
                 spent=subscription.spent.total,
                 delayed=subscription.delayed,
+                exclusive=subscription.exclusive,
+                durable=subscription.durable,
             )
 
 

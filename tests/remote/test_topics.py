@@ -5,13 +5,24 @@ Each behaviour is tested embedded and joined.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 import pytest
 
 import quire
 from quire.engine import EmbeddedStore
-from quire.errors import InvalidArgument, PositionLost, QueueFull, QueueNotFound
+from quire.errors import (
+    InvalidArgument,
+    PositionLost,
+    QueueFull,
+    QueueInUse,
+    QueueNotFound,
+    TransactionError,
+)
+from quire.message import Message
+from quire.properties import QueueOptions
 from quire.store import Store
 
 NOWHERE = datetime(2020, 1, 1)  # noqa: DTZ001 - there is no saying when that was
@@ -24,7 +35,7 @@ def rest(store: Store, source: str) -> list[bytes]:
 
 def test_a_subscription_begins_where_it_is_told_to(store: Store) -> None:
     """At a position, a time, a message by itself, by its id, by its `MessageId`."""
-    store.create_queue("events")
+    store.create_queue("events", keep_forever=True)
     first = store.put("events", b"1")
     with store.transaction() as txn:
         second = txn.put("events", b"2")
@@ -189,7 +200,7 @@ def test_what_a_topic_keeps_gives_way_to_puts(owner: EmbeddedStore, store: Store
     with pytest.raises(QueueFull):  # what never fits takes nothing away
         store.put("events", bytes(10_000))
     assert len(store.browse("events")) == len(kept)
-    for number in range(40):
+    for number in range(20):
         store.put("events", b"%100d" % number)
     with pytest.raises(QueueFull):
         store.put("events", bytes(4000))
@@ -233,11 +244,268 @@ def test_wrong_limits_of_what_is_kept_are_refused(store: Store) -> None:
         {"keep_bytes": 1.5}, {"keep_messages": -1}, {"keep_forever": 1},
     ):  # fmt: skip
         with pytest.raises(InvalidArgument):
-            store.alter_queue("events", **wrong)  # type: ignore[arg-type]
+            store.alter_queue("events", **wrong)
     store.create_queue("orders", kind="work")
     for wrong in ({"keep_seconds": 1}, {"keep_forever": True}):
         with pytest.raises(InvalidArgument, match="work queue"):
-            store.alter_queue("orders", **wrong)  # type: ignore[arg-type]
+            store.alter_queue("orders", **wrong)
         with pytest.raises(InvalidArgument, match="work queue"):
-            store.create_queue("more", kind="work", **wrong)  # type: ignore[arg-type]
+            store.create_queue("more", kind="work", **wrong)
     assert [queue.name for queue in store.queues()] == ["events", "orders"]
+
+
+def filled(store: Store, **options: Unpack[QueueOptions]) -> list[Message]:
+    """A topic that keeps ten messages, all of which the subscription "audit" has read."""
+    store.create_queue("events", **{"keep_forever": True, **options})  # type: ignore[typeddict-item]
+    store.subscribe("events", "audit")
+    for number in range(10):
+        store.put("events", b"%d" % number)
+    assert len(rest(store, "events/audit")) == 10
+    return list(store.browse("events"))
+
+
+def payloads(first: int, end: int = 10) -> list[bytes]:
+    """Those of messages of `filled`."""
+    return [b"%d" % number for number in range(first, end)]
+
+
+def test_a_subscription_is_moved(store: Store) -> None:
+    """Back and forward, to a position, a time, a message, the first or behind the last one."""
+    messages = filled(store)
+    store.subscribe("events", "other", start="latest")
+    places: list[tuple[quire.Start, int]] = [
+        ("earliest", 0), (7, 7), (3, 3), ("latest", 10), (messages[4].time / 1e6, 4),
+        (messages[6], 6), (f"id:{messages[2].id}", 2), (0, 0), (10, 10),
+    ]  # fmt: skip
+    for place, first in places:
+        with store.transaction() as txn:
+            txn.seek("events/audit", place)
+        assert store.subscriptions("events")[0].pending == 10 - first
+        assert rest(store, "events/audit") == payloads(first)
+        assert rest(store, "events/other") == []
+
+
+def test_a_move_is_part_of_its_transaction(store: Store) -> None:
+    """What else it does commits with it, and is rolled back with it. The last of two holds."""
+    filled(store)
+    store.create_queue("log", kind="work")
+    with store.transaction() as txn:
+        txn.put("log", b"moved")
+        txn.seek("events/audit", 5)
+        txn.rollback()
+    assert store.get("log") is None
+    assert rest(store, "events/audit") == []
+    with store.transaction() as txn:
+        txn.put("log", b"moved")
+        txn.put("events", b"10")
+        txn.seek("events/audit", 5)
+        txn.seek("events/audit", 8)
+        txn.record("moves", 1)
+    assert store.get_many("log").payloads() == [b"moved"]
+    assert rest(store, "events/audit") == payloads(8, 11)
+    assert store.ledger("moves") == 1
+
+
+def test_what_the_mover_has_got_is_read_or_not_by_where_it_goes(store: Store) -> None:
+    """Also what it has passed; the commit does not count it as read before it moves."""
+    store.create_queue("events")
+    store.subscribe("events", "audit")
+    store.put_many("events", payloads(0))
+    with store.transaction() as txn:
+        assert txn.get_many("events/audit", 4).payloads() == payloads(0, 4)
+        txn.read_to("events/audit", 9)
+        txn.seek("events/audit", 2)
+    assert store.positions("events") == (2, 10)
+    assert rest(store, "events/audit") == payloads(2)
+
+
+def test_who_moves_reads_nothing_of_it(store: Store) -> None:
+    """Nor does anybody else, until it ends."""
+    filled(store)
+    store.put("events", b"10")
+    with store.transaction() as txn:
+        txn.seek("events/audit", 5)
+        for read in (
+            lambda: txn.get("events/audit"),
+            lambda: txn.get_many("events/audit"),
+            lambda: txn.read_to("events/audit", 7),
+        ):
+            with pytest.raises(TransactionError, match="moves"):
+                read()
+        with store.transaction() as other:
+            assert other.get("events/audit") is None
+            with pytest.raises(QueueInUse):
+                other.seek("events/audit", 3)
+        txn.rollback()
+    assert rest(store, "events/audit") == [b"10"]
+
+
+def test_a_move_waits_for_what_others_have_got(owner: EmbeddedStore, store: Store) -> None:
+    """Up to its time-out; who has got something may end, but nobody begins."""
+    filled(store)
+    store.put("events", b"10")
+    reader = owner.transaction()
+    assert reader.get("events/audit") is not None
+    with store.transaction() as txn:
+        with pytest.raises(QueueInUse, match="in flight"):
+            txn.seek("events/audit", 0)
+        with pytest.raises(QueueInUse):
+            txn.seek("events/audit", 0, timeout=0.05)
+        assert txn.get("events/audit") is None  # it did not keep what it could not move
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(txn.seek, "events/audit", 0, 60.0)
+            subscription = owner._context.state.source("events/audit")[1]
+            while subscription.seeker is None:
+                assert not waiting.done() or waiting.result() is None
+            reader.commit()
+            waiting.result()
+    assert rest(store, "events/audit") == payloads(0, 11)
+
+
+def test_a_reader_waits_for_a_move(owner: EmbeddedStore, store: Store) -> None:
+    """It gets what is there then."""
+    filled(store)
+    mover = owner.transaction()
+    mover.seek("events/audit", 9)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "events/audit", 60.0)
+        mover.commit()
+        message = waiting.result()
+    assert message is not None
+    assert (message.payload, message.delivery_count) == (b"9", 1)
+
+
+def test_nobody_goes_back_behind_what_is_kept(owner: EmbeddedStore, store: Store) -> None:
+    """The error says where that begins."""
+    store.create_queue("events", keep_messages=5)
+    store.subscribe("events", "audit")
+    store.put_many("events", payloads(0))
+    rest(store, "events/audit")
+    upkeep(owner)
+    with store.transaction() as txn:
+        with pytest.raises(PositionLost, match="first position that it keeps is 5"):
+            txn.seek("events/audit", 4)
+        with pytest.raises(PositionLost):
+            txn.seek("events/audit", "id:1")
+        with pytest.raises(InvalidArgument):
+            txn.seek("events/audit", 11)
+        txn.seek("events/audit", 0.0)  # a time before all that is kept
+    assert rest(store, "events/audit") == payloads(5)
+
+
+def test_what_goes_meanwhile_refuses_a_move(owner: EmbeddedStore, store: Store) -> None:
+    """But not one to the earliest message there is."""
+    store.create_queue("events")
+    for name in ("audit", "slow"):
+        store.subscribe("events", name)
+    store.put_many("events", payloads(0))
+    rest(store, "events/audit")
+    txn = store.transaction()
+    txn.seek("events/audit", 3)
+    assert rest(store, "events/slow") == payloads(0)
+    with pytest.raises(PositionLost, match="first position that it keeps is 10"):
+        txn.commit()
+    txn.rollback()
+    store.subscribe("events", "slower")
+    store.put_many("events", payloads(10, 12))
+    rest(store, "events/audit")
+    with store.transaction() as txn:
+        txn.seek("events/audit", "earliest")
+        rest(store, "events/slower")
+        rest(store, "events/slow")
+    assert rest(store, "events/audit") == []
+
+
+def test_a_work_queue_is_moved_forward_only(store: Store) -> None:
+    """As it keeps nothing that was read."""
+    store.create_queue("orders", kind="work")
+    store.put_many("orders", payloads(0))
+    store.get("orders")
+    with store.transaction() as txn:
+        with pytest.raises(PositionLost):
+            txn.seek("orders", 0)
+        txn.seek("orders", 6)
+    assert store.queue("orders").messages == 4
+    assert rest(store, "orders") == payloads(6)
+
+
+def test_one_that_moves_cannot_be_prepared(store: Store) -> None:
+    """And what a prepared one has got cannot be moved."""
+    filled(store)
+    store.put("events", b"10")
+    with store.transaction() as txn:
+        txn.seek("events/audit", 0)
+        with pytest.raises(TransactionError, match="prepared"):
+            txn.prepare("move")
+        txn.rollback()
+    with store.transaction() as txn:
+        txn.get("events/audit")
+        txn.prepare("read")
+    with store.transaction() as txn, pytest.raises(QueueInUse):
+        txn.seek("events/audit", 0)
+    store.rollback_prepared("read")
+    with store.transaction() as txn:
+        txn.seek("events/audit", 9)
+    assert rest(store, "events/audit") == payloads(9, 11)
+
+
+def test_moves_of_selected_messages(owner: EmbeddedStore, store: Store) -> None:
+    """By priority, with times and counted deliveries, what is read again is all there again."""
+    store.create_queue("dead", kind="work")
+    filled(store, priority=True, timed=True, max_deliveries=3, dead_letter="dead")
+    store.put("events", b"high", priority=9)
+    with store.transaction() as txn:
+        message = txn.get("events/audit")
+        assert message is not None
+        txn.reject(message, delay=1000.0)
+        txn.seek("events/audit", 8)
+    messages = store.get_many("events/audit")
+    assert messages.payloads() == [b"high", b"8", b"9"]
+    assert [message.delivery_count for message in messages] == [2, 1, 1]
+    assert [(s.delivered, s.delayed, s.spent) for s in store.subscriptions("events")] == [(0, 0, 0)]
+    store.checkpoint()
+    with store.transaction() as txn:
+        txn.seek("events/audit", 0)
+    assert rest(store, "events/audit") == [b"high", *payloads(0)]
+
+
+def test_an_exclusive_subscription_has_one_reader_at_a_time(store: Store) -> None:
+    """Others find nothing until it ends; so what is rolled back comes first again."""
+    store.create_queue("events")
+    assert store.subscribe("events", "audit", exclusive=True).exclusive
+    assert not store.subscribe("events", "shared").exclusive
+    store.put_many("events", payloads(0))
+    first, second = store.transaction(), store.transaction()
+    assert first.get("events/audit").payload == b"0"  # type: ignore[union-attr]
+    assert second.get("events/audit") is None
+    assert len(second.get_many("events/audit", timeout=0.05)) == 0
+    assert first.get_many("events/audit", 2).payloads() == payloads(1, 3)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.get, "events/audit", 60.0)
+        first.rollback()
+        message = waiting.result()
+    assert message is not None
+    assert (message.payload, message.delivery_count) == (b"0", 2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(store.get, "events/audit", 60.0)
+        second.commit()
+        assert waiting.result().payload == b"1"  # type: ignore[union-attr]
+    assert rest(store, "events/audit") == payloads(2)
+
+
+def test_a_prepared_transaction_holds_an_exclusive_subscription(store: Store) -> None:
+    """Until it is decided, whoever decides it."""
+    store.create_queue("events")
+    store.subscribe("events", "audit", exclusive=True)
+    store.put_many("events", payloads(0, 4))
+    for number, decide in enumerate((store.commit_prepared, store.rollback_prepared)):
+        with store.transaction() as txn:
+            txn.get("events/audit")
+            txn.prepare("x")
+        with ThreadPoolExecutor(1) as pool:
+            assert store.get("events/audit") is None
+            waiting = pool.submit(store.get, "events/audit", 60.0)
+            decide("x")
+            assert waiting.result().payload == b"%d" % (number + 1)  # type: ignore[union-attr]
+    with pytest.raises(InvalidArgument):
+        store.subscribe("events", "other", exclusive=1)  # type: ignore[arg-type]
