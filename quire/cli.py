@@ -183,7 +183,14 @@ def _drop_queue(options: argparse.Namespace) -> None:
 
 def _subscribe(options: argparse.Namespace) -> None:
     with _open(options) as store:
-        store.subscribe(options.queue, options.subscription, start=_start(options.start))
+        store.subscribe(
+            options.queue, options.subscription, _start(options.start), options.exclusive
+        )
+
+
+def _seek(options: argparse.Namespace) -> None:
+    with _open(options) as store, store.transaction() as txn:
+        txn.seek(options.source, _start(options.to), timeout=options.wait)
 
 
 def _start(text: str) -> Any:
@@ -542,7 +549,13 @@ def _add_queue_commands(commands: _Commands) -> None:
 
     sub = commands.add("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
     sub.add_argument("--start", default="earliest", help=f"{_START_HELP}; else earliest")
+    sub.add_argument(
+        "--exclusive", action="store_true", help="one transaction at a time has messages of it"
+    )
     commands.add("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
+    text = "move a subscription: what is kept from there on is unread, the rest is read"
+    sub = commands.add("seek", _seek, "source", "to", help=text)
+    sub.add_argument("--wait", type=_seconds, default=0.0, metavar="S", help="for its readers")
 
 
 def _add_message_commands(commands: _Commands) -> None:

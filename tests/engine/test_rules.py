@@ -289,9 +289,8 @@ def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
             return True
 
         pool.submit(put)
-        assert store._context.delivery.take(queue, subscription, 1, 60.0, wanted, store) == [
-            (1, 2, 1)
-        ]
+        delivery = store._context.delivery
+        assert delivery.take(queue, subscription, 1, 60.0, wanted, store) == [(1, 2, 1)]
         assert [message and message.payload for message in other] == [b"first"]
         delivery.give_back(queue, subscription, [(1, 2)], counted=False)
 

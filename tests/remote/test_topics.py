@@ -256,7 +256,8 @@ def test_wrong_limits_of_what_is_kept_are_refused(store: Store) -> None:
 
 def filled(store: Store, **options: Unpack[QueueOptions]) -> list[Message]:
     """A topic that keeps ten messages, all of which the subscription "audit" has read."""
-    store.create_queue("events", **{"keep_forever": True, **options})  # type: ignore[typeddict-item]
+    options.setdefault("keep_forever", True)
+    store.create_queue("events", **options)
     store.subscribe("events", "audit")
     for number in range(10):
         store.put("events", b"%d" % number)
