@@ -8,11 +8,13 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from quire.arguments import (
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_large,
@@ -27,7 +29,6 @@ from quire.arguments import (
     check_queues,
     check_ranges,
     check_seconds,
-    check_starts,
     check_transaction_id,
     check_type,
     check_xid,
@@ -46,8 +47,10 @@ from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.finding import place_of, position_at
 from quire.engine.reading.lease import Leases
 from quire.engine.records.catalog import TYPES
+from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.transaction import EmbeddedTransaction
@@ -59,6 +62,7 @@ from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
     DiskFull,
     InvalidArgument,
+    QueueFull,
     QuireError,
     StoreClosed,
     StoreFailed,
@@ -79,6 +83,7 @@ from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
+from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.writebuffer import WriteBuffers
 
@@ -110,6 +115,7 @@ class EmbeddedStore(SingleCalls):
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
+        context.committer.make_room = self._maintenance.make_room
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
@@ -318,18 +324,29 @@ class EmbeddedStore(SingleCalls):
         """
         return self._state().queue(name).listing(check_passed(start), check_limit(limit))
 
+    def position_at(self, name: str, time: Time) -> int:
+        """The first position that is kept whose message was committed then or later."""
+        queue, time_us = self._state().queue(name), check_time(time)
+        return position_at(self._context.delivery, queue, time_us)
+
     # Subscriptions
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Literal["earliest", "latest"] | int]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 
         Where it is there already it stays as it is.
         """
         check_name(subscription, "subscription")
+        form = SubscriptionForm(check_flag("exclusive", exclusive))
         state = self._state()
-        self._definitions.subscribe(subscription, check_starts(starts))
+        checked = check_starts(starts)
+        for name, start in checked.items():
+            queue = state.queue(name)
+            if start not in ("earliest", "latest") and subscription not in queue.named:
+                checked[name] = place_of(self._context.delivery, queue, start)
+        self._definitions.subscribe(subscription, checked, form)
         targets = [state.queue(queue) for queue in starts]
         return [target.subscription_info(target.subscription(subscription)) for target in targets]
 
@@ -345,10 +362,7 @@ class EmbeddedStore(SingleCalls):
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
         found = self._state().queue(queue)
-        return [
-            found.subscription_info(s)
-            for s in sorted(found.subscriptions.values(), key=lambda s: s.name)
-        ]
+        return [found.subscription_info(s) for s in sorted(found.readers(), key=lambda s: s.name)]
 
     # Transactions and messages
 
@@ -416,7 +430,12 @@ class EmbeddedStore(SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
-            return self._context.committer.put(self._context.state.queue(queue), payload)
+            committer = self._context.committer
+            try:
+                return committer.put(self._context.state.queue(queue), payload)
+            except QueueFull as full:
+                put = partial(committer.put, self._context.state.queue(queue), payload)
+                return committer.when_kept_gives_way(full, put)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)

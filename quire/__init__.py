@@ -77,6 +77,7 @@ from quire.message import MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds
 from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
+from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
 from quire.workers import WorkerInfo, Workers
@@ -116,6 +117,7 @@ __all__ = [
     "QuireError",
     "RemoteError",
     "Report",
+    "Start",
     "Store",
     "StoreClosed",
     "StoreCorrupt",

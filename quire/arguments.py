@@ -27,7 +27,6 @@ from quire.properties import DEFAULT, NAME, Properties, check_properties
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
-Start = Literal["earliest", "latest"] | int
 Acknowledge = Literal["auto", "session"]
 
 
@@ -277,6 +276,13 @@ def check_exist_ok(exist_ok: object) -> bool:
     return exist_ok
 
 
+def check_flag(name: str, value: object) -> bool:
+    """What is on or off."""
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
+
+
 def check_gaps(gaps: object) -> bool:
     """Whether a lease leaves out the messages that are gone."""
     if not isinstance(gaps, bool):
@@ -397,20 +403,6 @@ def check_file_number(data_file: object, files: int | None = None) -> int | None
     there_are = "" if files is None else f"this store has {files}, "
     last = "the number of a data file" if files is None else f"0 to {files - 1}"
     raise InvalidArgument(f"data_file {data_file!r:.100}: {there_are}give {last}, or None")
-
-
-def check_start(start: object) -> Start:
-    """Where a subscription begins."""
-    if start in ("earliest", "latest") or (is_int(start) and start >= 0):
-        return start
-    raise InvalidArgument(f'start {start!r:.100}: give "earliest", "latest" or a position')
-
-
-def check_starts(starts: object) -> dict[str, Start]:
-    """Queues, each with where a subscription begins in it."""
-    if not isinstance(starts, Mapping):
-        raise InvalidArgument(f"starts {starts!r:.100}: give a mapping of queue to start")
-    return {check_name(queue, "queue"): check_start(start) for queue, start in starts.items()}
 
 
 def _has_utf8(text: str) -> bool:

@@ -182,9 +182,25 @@ def _drop_queue(options: argparse.Namespace) -> None:
 
 
 def _subscribe(options: argparse.Namespace) -> None:
-    start = int(options.start) if options.start.isdecimal() else options.start
     with _open(options) as store:
-        store.subscribe(options.queue, options.subscription, start=start)
+        store.subscribe(
+            options.queue, options.subscription, _start(options.start), options.exclusive
+        )
+
+
+def _seek(options: argparse.Namespace) -> None:
+    with _open(options) as store, store.transaction() as txn:
+        txn.seek(options.source, _start(options.to), timeout=options.wait)
+
+
+def _start(text: str) -> Any:
+    """Where in a queue: a position, seconds since the epoch, a date and time, or as it is."""
+    from datetime import datetime
+
+    for read in (int, float, lambda text: datetime.fromisoformat(text).astimezone()):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _unsubscribe(options: argparse.Namespace) -> None:
@@ -512,6 +528,11 @@ def _add_store_commands(commands: _Commands) -> None:
             sub.add_argument("id", nargs="?", type=int, metavar="ID", help="all of this one")
 
 
+_START_HELP: Final = (
+    "earliest, latest, a position, a time (2025-01-31T12:00:00, 1738324800.0) or id:NUMBER"
+)
+
+
 def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add(
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
@@ -527,10 +548,14 @@ def _add_queue_commands(commands: _Commands) -> None:
     commands.add("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
 
     sub = commands.add("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
+    sub.add_argument("--start", default="earliest", help=f"{_START_HELP}; else earliest")
     sub.add_argument(
-        "--start", default="earliest", help="earliest (the default), latest or a position"
+        "--exclusive", action="store_true", help="one transaction at a time has messages of it"
     )
     commands.add("unsubscribe", _unsubscribe, "queue", "subscription", help="remove a subscription")
+    text = "move a subscription: what is kept from there on is unread, the rest is read"
+    sub = commands.add("seek", _seek, "source", "to", help=text)
+    sub.add_argument("--wait", type=_seconds, default=0.0, metavar="S", help="for its readers")
 
 
 def _add_message_commands(commands: _Commands) -> None:

@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Positions that a commit has read for a subscription."""
+    """Positions that a commit has read for a subscription, or that were handed out."""
 
     queue_id: int
     queue: str | None
@@ -50,6 +50,17 @@ class Read:
     subscription: str | None
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A subscription that a transaction has moved (`Transaction.seek`)."""
+
+    queue_id: int
+    queue: str | None
+    subscription_id: int
+    subscription: str | None
+    position: int  # everything that is kept from there on is unread then
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,7 @@ class JournalRecord:
     entries: tuple[LedgerEntry, ...] = ()
     changes: tuple[Change, ...] = ()  # of the catalog
     xid: str | None = None  # of a prepared transaction
+    moved: tuple[Moved, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,12 @@ def _record(item: items.JournalRecord) -> Iterator[str]:
         yield f"{_DETAIL}{verb} {change.type} #{change.key}{''.join(fields)}"
     for part in item.parts:
         yield _DETAIL + _part(part)
+    verb = "is given" if item.name == "HANDED_OUT" else "has read"
     for read in item.reads:
-        yield _DETAIL + _read(read)
+        positions = span("position", read.start, max(read.end - read.start, 1))
+        yield f"{_DETAIL}{_reader(read)} {verb} {positions}"
+    for moved in item.moved:
+        yield f"{_DETAIL}{_reader(moved)} goes to position {moved.position}"
     for entry in item.entries:
         yield from (_DETAIL + line for line in _ledger(entry))
 
@@ -139,12 +143,11 @@ def _messages(messages: int, first_id: int | None) -> str:
     return count(messages, "message") + ids
 
 
-def _read(read: items.Read) -> str:
+def _reader(read: items.Read | items.Moved) -> str:
     reader = f"subscription #{read.subscription_id}"
     if read.subscription:
         reader += f" {read.subscription!r}"
-    positions = span("position", read.start, max(read.end - read.start, 1))
-    return f"{queue_name(read.queue_id, read.queue)}: {reader} has read {positions}"
+    return f"{queue_name(read.queue_id, read.queue)}: {reader}"
 
 
 @_lines.register

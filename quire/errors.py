@@ -89,6 +89,8 @@ class QueueFull(QuireError):
     """The queue's capacity does not admit the messages."""
 
     queue: str | None = None  # its name
+    lacks_bytes: int = 0  # of its capacity
+    lacks_messages: int = 0
 
 
 class SubscriptionNotFound(QuireError, KeyError):

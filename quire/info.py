@@ -36,6 +36,10 @@ class QueueInfo:
     ttl: float | None = None  # seconds
     keep_expired: bool = False
     dead_letter: str | None = None
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
+    keep_messages: int | None = None
+    keep_forever: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class SubscriptionInfo:
     pending: int  # messages not read yet, those in flight included
     spent: int = 0  # of them, those that wait for the dead-letter queue to take them
     delayed: int = 0  # of them, those that come later: rejected with a delay, or not due yet
+    exclusive: bool = False  # one transaction at a time has messages of it
+    durable: bool = True  # else it ends with its client
 
 
 class TransactionState(Enum):

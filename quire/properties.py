@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypedDict, cast
 from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_DELIVERIES,
+    MAX_KEPT,
     MAX_PRIORITY,
     MAX_PROPERTIES,
     MAX_TEXT_BYTES,
@@ -53,6 +54,15 @@ class QueueOptions(TypedDict, total=False):
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
     """The queue that takes what was delivered `max_deliveries` times and never read for good."""
+    keep_seconds: float | None
+    """Of a topic, what all have read is kept until it is so old; 0 to 10 years. This and the two
+    that follow hold together: a message goes when all have read it and one of them lets it go."""
+    keep_bytes: int | None
+    """Of a topic, of what all have read the newest are kept, so many bytes as they are charged."""
+    keep_messages: int | None
+    """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
+    keep_forever: bool
+    """Whether a topic keeps everything: nothing that all have read goes."""
 
 
 class QueueChanges(QueueOptions, total=False):
@@ -78,11 +88,31 @@ class Properties(NamedTuple):
     ttl: float | None = None
     keep_expired: bool = False
     dead_letter: str | None = None
+    keep_seconds: float | None = None
+    keep_bytes: int | None = None
+    keep_messages: int | None = None
+    keep_forever: bool = False
 
     @property
     def has_rules(self) -> bool:
         """Whether messages leave the queue by themselves, or it is said where they would go."""
-        return self.timed or self.max_deliveries is not None or self.dead_letter is not None
+        return (
+            self.timed
+            or self.max_deliveries is not None
+            or self.dead_letter is not None
+            or self.keeps
+        )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept that all have read."""
+        return self.keep_forever or self.lets_go
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether what is kept so goes by itself some time."""
+        limits = self.keep_seconds, self.keep_bytes, self.keep_messages
+        return not self.keep_forever and any(limit is not None for limit in limits)
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -170,6 +200,24 @@ def _ttl(name: str, value: object) -> float | None:
     return float(cast(float, value))
 
 
+def _keep_seconds(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= cast(float, value) <= MAX_TTL_SECONDS:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give seconds from 0 to {MAX_TTL_SECONDS}, or None"
+        )
+    return float(cast(float, value))
+
+
+def _kept(name: str, value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 0 <= cast(int, value) <= MAX_KEPT):
+        return cast("int | None", value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
+
+
 def _queue(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
         return value
@@ -197,6 +245,10 @@ _CHECKS: Final = {
     "ttl": _ttl,
     "keep_expired": _flag,
     "dead_letter": _queue,
+    "keep_seconds": _keep_seconds,
+    "keep_bytes": _kept,
+    "keep_messages": _kept,
+    "keep_forever": _flag,
 }
 
 assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

@@ -14,7 +14,6 @@ from quire.arguments import (
     Acknowledge,
     NewQueue,
     QueueKind,
-    Start,
     check_exist_ok,
     check_key,
     check_name,
@@ -26,6 +25,7 @@ from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.starts import Start
 
 from .consumer import Asked, Consumer
 from .redriving import redrive
@@ -68,9 +68,13 @@ class SingleCalls:
         return self.queues([check_name(name, "queue")])[0]
 
     def subscribe(
-        self: Store, queue: str, subscription: str, start: Start = "earliest"
+        self: Store,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool = False,
     ) -> SubscriptionInfo:
-        return self.subscribe_many(subscription, {check_name(queue, "queue"): start})[0]
+        return self.subscribe_many(subscription, {check_name(queue, "queue"): start}, exclusive)[0]
 
     def put_many(self: Store, queue: str, payloads: Payloads) -> list[int]:
         with self.transaction() as txn:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Acknowledge, Bytes, QueueKind, Start
+from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import QueueChanges, QueueOptions
+from quire.starts import Start, Time
 
 from .consumer import Consumer
 from .transaction import Payloads, Transaction
@@ -142,6 +143,15 @@ class Store(Protocol):
         A position is a message's number in its queue's commit order, from 0. Raises QueueNotFound.
         """
 
+    def position_at(self, name: str, time: Time) -> int:
+        """The first position that is kept whose message was committed at this time or later.
+
+        Commit times ascend with the positions. Where there is no such message it is the position
+        that the next one gets. `time`: a datetime with a time zone, or seconds since the epoch.
+        A few record pages and one block at most are read, however many messages are kept.
+        Raises QueueNotFound, InvalidArgument, StoreCorrupt.
+        """
+
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         """The queue's records since the last checkpoint, in queue order, open transactions' too.
 
@@ -153,16 +163,30 @@ class Store(Protocol):
     # Subscriptions
 
     def subscribe(
-        self, queue: str, subscription: str, start: Start = "earliest"
+        self,
+        queue: str,
+        subscription: str,
+        start: Start = "earliest",
+        exclusive: bool = False,
     ) -> SubscriptionInfo:
         """Make a durable subscription of a topic; one that is there already stays as it is.
 
-        `start`: "earliest" (all that is kept), "latest" (what comes from now on) or a position.
-        Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet).
+        `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
+        int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
+        committed then or later), or a message (a `Message`, its `MessageId`, or "id:NUMBER"). Of
+        what is before the first position that is kept it gets nothing.
+
+        `exclusive`: one transaction at a time has messages of it; to others there is nothing to
+        get meanwhile, and they wait. So the order holds over rollbacks too. Else it is shared: each
+        message goes to one of those who read it, and what is rolled back comes after what others
+        have got in between.
+
+        Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet),
+        PositionLost (a message that is not kept).
         """
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 

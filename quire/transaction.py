@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.message import Message, Messages
+from quire.starts import Start
 
 if TYPE_CHECKING:
     from quire.message_id import MessageId, MessageIds
@@ -169,6 +170,25 @@ class Transaction(Protocol):
         """The same for many sources, each with its position; with an error, for none of them.
 
         In a joined store this is one request. Raises as `read_to`.
+        """
+
+    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+        """Move a subscription, back or forward, when this transaction commits.
+
+        Then all that is kept from there on is unread, also what was read before, and all before it
+        is read, also what this transaction has got of it. `source`: as for `get`; a work queue
+        keeps nothing that was read, so it can only be moved forward. `to`: "earliest" (the first
+        that is kept), "latest" (behind what is committed now), a position, a time or a message,
+        as for `Store.subscribe`. Of several seeks of one source the last one holds.
+
+        From this call until the transaction ends nobody gets anything of the subscription: others
+        wait as if nothing were there, and this transaction's gets and `read_to` raise
+        TransactionError. What others have got already has to be ended first, and is waited for up
+        to `timeout` seconds; then QueueInUse is raised. Such a transaction cannot be prepared.
+
+        Raises PositionLost where the position, or the message, is not kept any more; so does the
+        commit if it went meanwhile. InvalidArgument for a position that the queue does not have,
+        and what `get` raises.
         """
 
     # Ending

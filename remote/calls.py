@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from quire.arguments import (
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_lease_id,
@@ -23,12 +24,12 @@ from quire.arguments import (
     check_ranges,
     check_seconds,
     check_source,
-    check_starts,
     check_transaction_id,
     check_type,
 )
 from quire.errors import InvalidArgument, RemoteError
 from quire.message import Messages
+from quire.starts import check_starts, check_time
 from quire.store import Store
 
 from .delivery import Answer, messages_answers
@@ -85,6 +86,10 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
     ),
     "positions": _call("name", lambda store, a: list(store.positions(_queue(a, "name")))),
+    "position_at": _call(
+        "name time",
+        lambda store, a: store.position_at(_queue(a, "name"), check_time(a["time"]) / 1e6),
+    ),
     "records": _call(
         "name start limit",
         lambda store, a: rows_json(
@@ -92,9 +97,13 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
     ),
     "subscribe_many": _call(
-        "subscription starts",
+        "subscription starts exclusive",
         lambda store, a: infos_json(
-            store.subscribe_many(_subscription(a), check_starts(a["starts"]))
+            store.subscribe_many(
+                _subscription(a),
+                check_starts(a["starts"]),
+                check_flag("exclusive", a["exclusive"]),
+            )
         ),
         changes=True,
     ),

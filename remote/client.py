@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
-    Start,
     check_changes,
     check_first,
+    check_flag,
     check_gaps,
     check_keys,
     check_large,
@@ -33,7 +33,6 @@ from quire.arguments import (
     check_ranges,
     check_seconds,
     check_source,
-    check_starts,
     check_transaction_id,
     check_type,
     check_xid,
@@ -54,6 +53,7 @@ from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
+from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 
 from .awaiting import Awaiting
@@ -144,6 +144,11 @@ class RemoteStore(SingleCalls):
             raise RemoteError(f"the owner's answer {answer!r:.100} is no pair of positions")
         return answer[0], answer[1]
 
+    def position_at(self, name: str, time: Time) -> int:
+        seconds = check_time(time) / 1e6
+        answer = self._call("position_at", name=check_name(name, "queue"), time=seconds)
+        return read(int, answer)
+
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         answer = self._call(
             "records",
@@ -154,13 +159,14 @@ class RemoteStore(SingleCalls):
         return read_list(QueueRecord, answer)
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
         answer = self._call(
             "subscribe_many",
             subscription=check_name(subscription, "subscription"),
             starts=given,
+            exclusive=check_flag("exclusive", exclusive),
         )
         return _one_for_each(given, read_list(SubscriptionInfo, answer))
 

@@ -34,12 +34,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
     Bytes,
-    Start,
     check_keys,
     check_names,
     check_queues,
     check_ranges,
-    check_starts,
     check_timeout,
     check_transaction_id,
     check_xid,
@@ -71,6 +69,7 @@ from quire.limits import (
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
+from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 from quire.transaction import Payloads, Transaction
 
@@ -148,14 +147,18 @@ class ElectedStore(SingleCalls):
     def positions(self, name: str) -> tuple[int, int]:
         return self._look(lambda store: store.positions(name))
 
+    def position_at(self, name: str, time: Time) -> int:
+        seconds = check_time(time) / 1e6
+        return self._look(lambda store: store.position_at(name, seconds))
+
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         return self._look(lambda store: store.records(name, start, limit))
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start]
+        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
-        return self._look(lambda store: store.subscribe_many(subscription, given))
+        return self._look(lambda store: store.subscribe_many(subscription, given, exclusive))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._call(lambda store: store.unsubscribe(queue, subscription))

@@ -39,6 +39,7 @@ from quire.info import PreparedInfo, TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
+from quire.starts import Start
 from quire.transaction import Payloads, Transaction
 
 from .client import RemoteStore
@@ -187,6 +188,12 @@ class ElectedTransaction(TransactionCalls):
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         try:
             self._inner.read_to_many(positions)
+        except _ENDED as error:
+            self._end(error)
+
+    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+        try:
+            self._inner.seek(source, to, timeout)
         except _ENDED as error:
             self._end(error)
 

@@ -53,6 +53,7 @@ from quire.info import TransactionState
 from quire.message import Message, Messages, check_message
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
+from quire.starts import Start, check_start
 from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded
@@ -264,6 +265,14 @@ class RemoteTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             self._request("read_to", arguments)
+
+    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+        arguments: Header = {
+            "source": check_source(source), "to": check_start(to), "wait": check_timeout(timeout)
+        }  # fmt: skip
+        with self._lock:
+            self._check_open()
+            self._request("seek", arguments)
 
     def record(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)

@@ -36,6 +36,7 @@ from quire.arguments import (
 )
 from quire.errors import (
     QueueFull,
+    QueueInUse,
     QuireError,
     RemoteError,
     StoreClosed,
@@ -44,6 +45,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.ltds import check_foreign
 from quire.message import Message
+from quire.starts import check_start
 from quire.store import Store
 from quire.transaction import Transaction
 
@@ -164,6 +166,7 @@ class Session:
             "unget": self._unget,
             "reject": self._reject,
             "read_to": self._read_to,
+            "seek": self._seek,
             "puts": self._puts,
             "commit": self._commit_with_records,
             "prepare": self._prepare,
@@ -343,6 +346,19 @@ class Session:
 
     def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         transaction.read_to_many(check_ends(frame.header.get("positions")))
+        yield {}, ()
+
+    def _seek(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
+        to = check_start(frame.header.get("to"))
+        seconds = check_timeout(frame.header.get("wait", 0.0))
+        try:
+            transaction.seek(source, to)
+        except QueueInUse:
+            if not seconds:
+                raise
+            with self._waiting():
+                transaction.seek(source, to, timeout=seconds)
         yield {}, ()
 
     def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:

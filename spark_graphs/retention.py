@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quire.arguments import Start
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
 from quire.info import Lease, QueueInfo, SubscriptionInfo
+from quire.starts import Start
 
 from . import connection, position_range
 from .checkpoint_files import CheckpointFiles

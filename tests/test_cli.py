@@ -381,6 +381,21 @@ def test_a_subscription_begins_where_that_of_a_program_does(quire: Terminal) -> 
     assert quire("browse", "t/new") == ""
 
 
+def test_a_subscription_is_moved(quire: Terminal) -> None:
+    """To a position, a time or a message, as `seek` of a program does."""
+    quire("alter-queue", "t", "keep_forever=true")
+    quire("put", "t", "one", "two")
+    assert quire("get", "t/a", "-n", "2") == "one\ntwo\n"
+    for place in ("1", "id:2"):
+        quire("seek", "t/a", place)
+        assert quire("browse", "t/a") == "two\n"
+    for place in ("earliest", "2020-01-31T12:00:00", "1500000000.5"):
+        quire("seek", "t/a", place, "--wait", "1")
+        assert quire("browse", "t/a") == "one\ntwo\n"
+    quire("subscribe", "t", "x", "--exclusive", "--start", "2020-01-31")
+    assert quire("browse", "t/x") == "one\ntwo\n"
+
+
 def test_no_command_makes_a_store_by_mistake(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

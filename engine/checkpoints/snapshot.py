@@ -18,7 +18,14 @@ from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.attempts import Attempts, Row
 from quire.engine.records.block_ref import BlockRef, to_array
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, add_queue, queue_config, type_named
+from quire.engine.records.catalog import (
+    QUEUE,
+    SUBSCRIPTION,
+    add_queue,
+    queue_config,
+    subscription_form,
+    type_named,
+)
 from quire.engine.records.checkpoint_file import Checkpoint, Numbers
 from quire.engine.records.durable_state import (
     CatalogEntry,
@@ -224,8 +231,9 @@ def _load_queue(
         if saved["done"] is None:
             subscription = queue.subscriptions[subscription_id]
         else:
-            name = str(state.catalog[SUBSCRIPTION][subscription_id].body["name"])
+            body = state.catalog[SUBSCRIPTION][subscription_id].body
             done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
-            subscription = queue.join(subscription_id, name, done)
+            form = subscription_form(body)
+            subscription = queue.join(subscription_id, str(body["name"]), done, form)
         subscription.attempts = Attempts(checkpoint.rows(saved.get("given_back", [0, 0]), 3))
     add_queue(state, effects, queue, int(entry["used"]))

@@ -5,13 +5,15 @@ See `committer` for the steps that come before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
+from quire.engine.records.seek_record import Seek
+from quire.errors import PositionLost, QueueNotFound, SubscriptionNotFound
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
@@ -67,3 +69,59 @@ class Commit:
         )  # fmt: skip
         if entries:
             state.unplace_entries(entries)
+
+
+class Moves:
+    """The subscriptions that a transaction moves, each with where to: part of its commit.
+
+    `strict`: those of which all from that position on has to be there still.
+    """
+
+    __slots__ = ("_state", "seeks", "strict")
+
+    def __init__(self, state: State, seeks: Sequence[Seek], strict: Collection[int]) -> None:
+        self._state = state
+        self.seeks = seeks
+        self.strict = strict
+
+    def check(self) -> None:
+        """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""
+        for queue_id, subscription_id, position in self.seeks:
+            queue = self._state.queues.get(queue_id)
+            if queue is None:
+                raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
+            if subscription_id not in queue.subscriptions:
+                raise SubscriptionNotFound(
+                    f"the subscription of queue {queue.name!r} that is moved was removed: roll back"
+                )
+            if subscription_id in self.strict:
+                check_kept(queue, position)
+
+    def apply(self) -> None:
+        self._state.fold.seek(self.seeks)
+
+
+def check_kept(queue: Queue, position: int) -> None:
+    """Raises PositionLost where a subscription would go back further than what is kept."""
+    first = queue.released.first_gap(0)
+    if position < first:
+        raise PositionLost(
+            f"queue {queue.name!r} does not keep position {position} any more: the first position "
+            f"that it keeps is {first}"
+        )
+
+
+class MovingCommit(Commit):
+    """One that moves subscriptions as well; it is alone in its group."""
+
+    __slots__ = ("moves",)
+
+    moves: Moves
+
+    def place(self) -> None:
+        self.moves.check()
+        super().place()
+
+    def apply(self, address: int) -> None:
+        super().apply(address)
+        self.moves.apply()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -27,15 +27,17 @@ from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import Entry, Packed, Part, Read, pack, pack_light
-from quire.errors import QueueNotFound
+from quire.engine.records.seek_record import pack_sought
+from quire.errors import QueueFull, QueueNotFound
 from quire.journal import Journal
 from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
-from .commit import Commit
+from .commit import Commit, Moves, MovingCommit
 from .sequencer import Sequencer
 from .written import Written
 
+R = TypeVar("R")
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
 
@@ -67,6 +69,8 @@ class Committer:
         self._adoptions = adoptions
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
+        # Whether something that a full queue keeps gave way; no lock of a queue is held.
+        self.make_room: Callable[[QueueFull], bool] = lambda full: False
 
     @property
     def failed(self) -> bool:
@@ -81,19 +85,25 @@ class Committer:
         passed: Sequence[Read],
         entries: Sequence[Entry],
         light: bool,
+        moves: Moves | None = None,
     ) -> None:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
-        if not state.strategy.locks_queues and (
-            not reads or (not passed and _all_known(taken)) or state.at_hand(reads)
+        if (
+            moves is None
+            and not state.strategy.locks_queues
+            and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
         ):
             self._commit(transaction, written, reads, entries, light)
             return
+        released = reads
+        if moves is not None:
+            released = [*reads, *(Read(seek[0], seek[1], 0, seek[2]) for seek in moves.seeks)]
         with ExitStack() as held:
             self.lock_all(written, held)
-            held.enter_context(state.releasing(reads))
-            self._commit(transaction, written, reads, entries, light)
+            held.enter_context(state.releasing(released))
+            self._commit(transaction, written, reads, entries, light, moves)
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -108,6 +118,7 @@ class Committer:
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         light: bool,
+        moves: Moves | None = None,
     ) -> None:
         transaction_id = transaction.id
         reserved: list[Queue] = []
@@ -125,10 +136,13 @@ class Committer:
                 self.reserve(groups, reserved)
                 extents = self.place(groups, self.inline_limit)
                 packed = pack(transaction_id, groups, reads, entries)
-            transaction.change = change = Commit(
-                self._state, self._reader, transaction_id, packed, reads, entries
-            )
-            self.sequencer.submit(change)
+            if moves is not None:
+                self._submit_moving(transaction, packed, reads, entries, moves)
+            else:
+                transaction.change = change = Commit(
+                    self._state, self._reader, transaction_id, packed, reads, entries
+                )
+                self.sequencer.submit(change)
         except BaseException:
             if transaction.change is None or not transaction.change.applied:
                 self.undo(reserved, extents)
@@ -136,6 +150,20 @@ class Committer:
         if not light:
             self.leave_unused(transaction.id, written)
         self.after_commit()
+
+    def _submit_moving(
+        self,
+        transaction: Committing,
+        packed: Packed[Queue],
+        reads: Sequence[Read | Taken],
+        entries: Sequence[Entry],
+        moves: Moves,
+    ) -> None:
+        """Step 4 of a transaction that moves subscriptions."""
+        change = MovingCommit(self._state, self._reader, transaction.id, packed, reads, entries)
+        change.moves = moves
+        transaction.change = change
+        self.sequencer.submit_alone(change, pack_sought(transaction.id, moves.seeks))
 
     def put(self, queue: Queue, payload: bytes) -> int:
         """One plain message in a transaction of its own, which is never open to others: its id.
@@ -160,6 +188,15 @@ class Committer:
             raise
         self.after_commit()
         return change.first_id
+
+    def when_kept_gives_way(self, full: QueueFull, action: Callable[[], R]) -> R:
+        """Do again what found its queue full, for as long as what it keeps gives way."""
+        while self.make_room(full):
+            try:
+                return action()
+            except QueueFull as again:
+                full = again
+        raise full
 
     def encode(self, written: Collection[Written]) -> Pieces:
         """Step 1: blocks and parts by queue; files are durable."""

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
-from quire.arguments import NewQueue, Start
+from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
-from quire.engine.records.durable_state import TOPIC, WORK
+from quire.engine.records.durable_state import KEEPER, SHARED, TOPIC, WORK, SubscriptionForm
 from quire.env import Env
-from quire.errors import InvalidArgument, QueueExists, QueueInUse, QueueNotFound, SubscriptionExists
+from quire.errors import (
+    InvalidArgument,
+    QueueExists,
+    QueueInUse,
+    QueueNotFound,
+    SubscriptionExists,
+    SubscriptionNotFound,
+)
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 from quire.properties import Properties
@@ -107,11 +114,17 @@ class Definitions:
                 built_in = subscription_id if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
                 changes.append(CatalogChange(QUEUE, queue_id, body))
-                queue_id += 1
                 subscription_id += queue.kind == WORK
+                _check_keeping(queue.name, queue.kind, queue.properties)
+                if queue.properties.keeps:
+                    changes.append(_keeper(queue_id, subscription_id))
+                    subscription_id += 1
+                queue_id += 1
             return changes
 
-        self._submit(sum(_entry_bytes(queue.properties) for queue in queues), prepare)
+        sizes = [_entry_bytes(queue.properties) for queue in queues]
+        keepers = sum(queue.properties.keeps for queue in queues)
+        self._submit(sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES, prepare)
 
     def alter(self, name: str, changes: Mapping[str, Any]) -> Queue:
         """Change limits and properties of a queue. Raises as `Store.alter_queue`."""
@@ -128,11 +141,21 @@ class Definitions:
             body |= {k: v for k, v in changes.items() if k not in properties}
             altered_to = config.properties._replace(**properties)
             _check_dead_letter(name, altered_to, state.names)
+            _check_keeping(name, config.kind, altered_to)
             body |= altered_to.to_body()
             altered.append(queue)
-            return [CatalogChange(QUEUE, queue.queue_id, body)]
+            made = [CatalogChange(QUEUE, queue.queue_id, body)]
+            keeper = queue.keeper
+            if altered_to.keeps and keeper is None:
+                made.append(_keeper(queue.queue_id, state.durable.next_subscription_id))
+            elif keeper is not None and not altered_to.keeps:
+                made.append(CatalogChange(SUBSCRIPTION, keeper.subscription_id, None))
+            return made
 
-        self._submit(MAX_QUEUE_ENTRY_BYTES, prepare)
+        target = state.queue(name)
+        keeper = target.keeper
+        with nullcontext() if keeper is None else target.leaving(keeper):
+            self._submit(MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare)
         return altered[0]
 
     def drop(self, name: str) -> int:
@@ -163,9 +186,16 @@ class Definitions:
         self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
         return marked[0].queue_id
 
-    def subscribe(self, subscription: str, starts: Mapping[str, Start]) -> None:
-        """Make a subscription in each queue; where there is one of the name, it stays as it is."""
+    def subscribe(
+        self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
+    ) -> list[int]:
+        """Make a subscription in each queue; where there is one of the name, it stays as it is.
+
+        The numbers of those that were made.
+        """
         state = self._state
+        numbers: list[int] = []
+        options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
         for queue, start in starts.items():
             target = state.queue(queue)
             _check_topic(target)
@@ -186,21 +216,29 @@ class Definitions:
                         f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
                     )
                 body = {"queue_id": found.queue_id, "name": subscription, "start": position}
+                body |= options
                 changes.append(CatalogChange(SUBSCRIPTION, first_id + len(changes), body))
             if not changes:
                 raise SubscriptionExists(f"subscription {subscription!r} is in all of them already")
+            numbers.extend(change.key for change in changes)
             return changes
 
         with suppress(SubscriptionExists):
             self._submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
+        return numbers
 
-    def unsubscribe(self, queue: str, subscription: str) -> None:
-        """Remove a subscription. Raises as `Store.unsubscribe`."""
+    def unsubscribe(self, queue: str, subscription: str, number: int | None = None) -> None:
+        """Remove a subscription. Raises as `Store.unsubscribe`.
+
+        `number`: only that one, not another one of the name.
+        """
         state = self._state
         target = state.queue(queue)
 
         def prepare() -> list[CatalogChange]:
             subscription_id = state.queue(queue).subscription(subscription).subscription_id
+            if number not in (None, subscription_id):
+                raise SubscriptionNotFound(f"subscription {number} is not there any more")
             xid = state.prepared.reader_of(subscription_id)
             if xid is not None:
                 raise QueueInUse(
@@ -231,6 +269,20 @@ def _check_dead_letter(name: str, properties: Properties, names: Container[str])
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
         )
+
+
+def _check_keeping(name: str, kind: str, properties: Properties) -> None:
+    if properties.keeps and kind != TOPIC:
+        raise InvalidArgument(
+            f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
+            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"
+        )
+
+
+def _keeper(queue_id: int, subscription_id: int) -> CatalogChange:
+    """The entry of what holds a topic's messages beyond its subscriptions."""
+    body = {"queue_id": queue_id, "name": KEEPER, "start": 0, "keeper": True}
+    return CatalogChange(SUBSCRIPTION, subscription_id, body)
 
 
 def _entry_bytes(properties: Properties) -> int:

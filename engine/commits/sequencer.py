@@ -30,6 +30,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from typing import Final, Protocol, cast
 
@@ -123,6 +124,13 @@ class Sequencer:
                 raise
         self.relieve()  # (C11)
         take_turn(change)
+
+    def submit_alone(self, change: Change, more: WholeRecord) -> None:
+        """The same in a group of its own, with one more record behind the change's.
+
+        What `place` finds is so when it is applied: nothing else is committed in between.
+        """
+        self.exclusive(partial(self._commit_alone, change, (more,)))
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions in this thread, so that the changes which they submit share groups (C12).
@@ -290,7 +298,9 @@ class Sequencer:
                 turn.taken = True
                 self._queue.popleft()
 
-    def _commit_alone(self, change: Change | _Exclusive) -> None:
+    def _commit_alone(
+        self, change: Change | _Exclusive, more: tuple[WholeRecord, ...] = ()
+    ) -> None:
         if isinstance(change, _Exclusive):
             change.action()
             return
@@ -300,13 +310,14 @@ class Sequencer:
         try:
             change.place()
             try:
-                address = self._write((change.record,))
+                address = self._write((change.record, *more) if more else (change.record,))
             except DiskFull:
                 if not relieves(change.record):
                     change.withdraw()
                     raise
                 try:
-                    address = self._journal.write_group((change.record,), relieving=True)
+                    records = (change.record, *more)
+                    address = self._journal.write_group(records, relieving=True)
                 except BaseException:
                     change.withdraw()
                     raise

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from quire.dump_items import Change, JournalRecord, LedgerEntry, Part, Read
+from quire.dump_items import Change, JournalRecord, LedgerEntry, Moved, Part, Read
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.commit_record import CommitRecord
+from quire.engine.records.commit_record import Read as Run
+from quire.engine.records.fold import Said
+from quire.engine.records.handout_record import HandOut
 from quire.engine.records.prepared_record import DecisionRecord, PrepareRecord
+from quire.engine.records.seek_record import Seek, Sought
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .log import Decoded
@@ -55,7 +59,10 @@ def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRec
     )
     if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
         return replace(item, time_us=GENERATION_BODY.unpack(record.body)[1])
-    said = decoded.said
+    return _with_details(source, names, item, decoded.said)
+
+
+def _with_details(source: Source, names: Names, item: JournalRecord, said: Said) -> JournalRecord:
     if isinstance(said, DecisionRecord):
         xid, first_id, time_us, messages = said
         return replace(item, xid=xid, first_id=first_id or None, time_us=time_us, messages=messages)
@@ -64,34 +71,50 @@ def journal_record(source: Source, names: Names, decoded: Decoded) -> JournalRec
         return replace(_changes(source, names, item, commit), xid=said.xid, first_id=None)
     if isinstance(said, CommitRecord):
         return _changes(source, names, item, said)
-    if said is not None:
-        return replace(item, changes=tuple(Change(*change) for change in said))
+    if isinstance(said, HandOut):
+        item = replace(item, reads=tuple(_reads(names, said.runs)))
+    elif isinstance(said, Sought):
+        item = replace(item, moved=tuple(_moved(names, said.seeks)))
+    elif said is not None:
+        item = replace(item, changes=tuple(Change(*change) for change in said))
     return item
 
 
 def _changes(
     source: Source, names: Names, item: JournalRecord, commit: CommitRecord
 ) -> JournalRecord:
-    reads = (
-        Read(
-            read.queue_id,
-            names.queues.get(read.queue_id),
-            read.subscription_id,
-            names.subscriptions.get(read.subscription_id),
-            read.start,
-            read.end,
-        )
-        for read in commit.reads
-    )
     return replace(
         item,
         time_us=commit.time_us,
         first_id=commit.first_id,
         messages=sum(part.count for part in commit.parts),
         parts=tuple(_parts(source, names, commit, item.lsn)),
-        reads=tuple(reads),
+        reads=tuple(_reads(names, commit.reads)),
         entries=tuple(LedgerEntry(entry.key, entry.version) for entry in commit.entries),
     )
+
+
+def _reads(names: Names, runs: Sequence[Run]) -> Iterator[Read]:
+    for queue_id, subscription_id, start, end in runs:
+        yield Read(
+            queue_id,
+            names.queues.get(queue_id),
+            subscription_id,
+            names.subscriptions.get(subscription_id),
+            start,
+            end,
+        )
+
+
+def _moved(names: Names, seeks: Sequence[Seek]) -> Iterator[Moved]:
+    for queue_id, subscription_id, position in seeks:
+        yield Moved(
+            queue_id,
+            names.queues.get(queue_id),
+            subscription_id,
+            names.subscriptions.get(subscription_id),
+            position,
+        )
 
 
 def _parts(source: Source, names: Names, commit: CommitRecord, lsn: int) -> Iterator[Part]:

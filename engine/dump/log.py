@@ -35,6 +35,7 @@ KIND_NAMES: Final = {
     format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
     format.CATALOG: "CATALOG",
     format.HANDED_OUT: "HANDED_OUT",
+    format.SOUGHT: "SOUGHT",
 }
 
 

@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part, ReadRow
-from quire.engine.records.durable_state import LOST, DurableQueue, Made, PartsByQueue, QueueConfig
+from quire.engine.records.durable_state import (
+    LOST,
+    DurableQueue,
+    Made,
+    PartsByQueue,
+    QueueConfig,
+    SubscriptionForm,
+)
 from quire.engine.records.prepared_record import PrepareRecord
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
@@ -83,8 +90,13 @@ class QueueState:
     def hand_out(self, read: ReadRow) -> None:
         self.durable.hand_out(read)
 
-    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
-        self.durable.subscribe(subscription_id, name, start)
+    def seek(self, subscription_id: int, position: int) -> None:
+        self.durable.seek(subscription_id, position)
+
+    def subscribe(
+        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
+    ) -> None:
+        self.durable.subscribe(subscription_id, name, start, form)
 
     def unsubscribe(self, subscription_id: int) -> None:
         self.durable.unsubscribe(subscription_id)

@@ -221,6 +221,8 @@ class PreparedTransactions:
                     reader.wake()
                 else:
                     subscription.delivered -= end - start
+                    if subscription.is_guarded:
+                        reader.wake()
         self.withdraw(prepared)
         if prepared.participant is not None:
             prepared.participant.turn_decided(first_id)

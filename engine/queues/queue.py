@@ -26,6 +26,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part, Read, ReadRow
 from quire.engine.records.durable_state import (
+    KEEPER,
     TOPIC,
     WORK,
     DurableQueue,
@@ -34,6 +35,7 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
     Ranges,
+    SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
 from quire.errors import SubscriptionNotFound
@@ -89,6 +91,7 @@ class Queue:
         self._places = places
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
+        self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
         self.is_shut = not config.properties.gets  # nothing can be got: dropped, or stopped
@@ -105,7 +108,10 @@ class Queue:
 
     def _join(self, durable: DurableSubscription) -> None:
         subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
-        subscription.obey(self.config.properties)
+        if durable.name == KEEPER and self.config.kind == TOPIC:
+            self.keeper = subscription
+        else:
+            subscription.obey(self.config.properties)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
 
     def subscription(self, name: str | None) -> Subscription:
@@ -129,6 +135,10 @@ class Queue:
             f"queue {self.name!r} has no subscription {name!r}: make it with "
             f"subscribe({self.name!r}, {name!r})"
         )
+
+    def readers(self) -> list[Subscription]:
+        """All subscriptions but the keeper."""
+        return [s for s in self.subscriptions.values() if s is not self.keeper]
 
     # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
 
@@ -174,6 +184,8 @@ class Queue:
                     or not subscription.is_plain
                 ):
                     freed = self._read(read)
+                    if subscription.is_guarded:
+                        self.wake()
                 elif self.durable.read_one(subscription.done, start):
                     self.space.release(row[4], 1)
                     freed = (row,)
@@ -192,9 +204,21 @@ class Queue:
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
 
-    def subscribe(self, subscription_id: int, name: str, start: int) -> None:
+    def seek(self, subscription_id: int, position: int) -> None:
         with self.lock:
-            released = self.durable.subscribe(subscription_id, name, start)
+            released = self.durable.seek(subscription_id, position)
+            subscription = self.subscriptions.get(subscription_id)
+            if subscription is not None:
+                subscription.moved()
+            freed = self._free(released)
+            self.wake()
+        self._places.free(freed)
+
+    def subscribe(
+        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
+    ) -> None:
+        with self.lock:
+            released = self.durable.subscribe(subscription_id, name, start, form)
             self._join(self.durable.subscriptions[subscription_id])
             freed = self._free(released)
         self._places.free(freed)
@@ -204,6 +228,8 @@ class Queue:
             subscription = self.subscriptions.pop(subscription_id)
             subscription.removed = True
             del self.named[subscription.name]
+            if subscription is self.keeper:
+                self.keeper = None
             freed = self._free(self.durable.unsubscribe(subscription_id))
             self.wake()
         self._places.free(freed)
@@ -214,7 +240,7 @@ class Queue:
             self.durable.config = self.config = config
             self.space.limit(config.capacity, config.max_messages, properties.puts)
             self.is_shut = self.dropped or not properties.gets
-            for subscription in self.subscriptions.values():
+            for subscription in self.readers():
                 subscription.obey(properties)
             self.wake_all()
 
@@ -369,8 +395,12 @@ class Queue:
 
     # Reading
 
-    def take(self, subscription: Subscription, limit: int) -> tuple[int, int, int] | None:
+    def take(
+        self, subscription: Subscription, limit: int, taker: object
+    ) -> tuple[int, int, int] | None:
         """The next positions for the subscription and how often they are delivered now."""
+        if subscription.is_guarded and not subscription.admits(taker):
+            return None
         while True:
             run = subscription.take(limit, self.end_position)
             if run is None:
@@ -490,6 +520,8 @@ class Queue:
                 pending=self.end_position - subscription.done.total,
                 spent=subscription.spent.total,
                 delayed=subscription.delayed,
+                exclusive=subscription.exclusive,
+                durable=subscription.durable,
             )
 
 

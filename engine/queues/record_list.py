@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records.block_ref import BlockRef
@@ -46,6 +47,18 @@ class RecordList:
         for entry in self._entries(start, end):
             yield from self._load(entry).overlapping(start, end)
         yield from self.tail.overlapping(start, end)
+
+    def last_up_to(self, field: int, most: int) -> BlockRef | None:
+        """The last record whose field, which ascends with the positions, is not above `most`."""
+        directory = self.directory
+        if self.tail and self.tail[0][field] <= most:
+            records = self.tail
+        else:
+            page = bisect_right(directory, most, key=lambda entry: self._load(entry)[0][field]) - 1
+            if page < 0:
+                return None
+            records = self._load(directory[page])
+        return records[bisect_right(records, most, key=itemgetter(field)) - 1]
 
     def at_hand(self, start: int, end: int) -> bool:
         """Whether the usual read, of the tail or of one page, needs no page to be read.

@@ -68,12 +68,12 @@ class Space:
         available = self.capacity - self.used
         if available < size + COMMIT_BYTES * (opened + self.reserving + 2):  # not plenty
             strategy = self.strategy
-            if available < strategy.open_need(opened):
-                raise self._full("a transaction cannot be opened in it")
-            if messages and available < OPEN_BYTES + strategy.write_need(
-                charge, opened + 1, self.reserving
-            ):
-                raise self._full(f"{charge} bytes more do not fit")
+            need = strategy.open_need(opened)
+            if available < need:
+                raise self._full("a transaction cannot be opened in it", need)
+            need = OPEN_BYTES + strategy.write_need(charge, opened + 1, self.reserving)
+            if messages and available < need:
+                raise self._full(f"{charge} bytes more do not fit", need)
         self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
@@ -83,11 +83,10 @@ class Space:
         """S2: messages of an open transaction."""
         if self.is_guarded:
             self._check(messages)
-        if self._low(charge) and (
-            self.capacity - self.used
-            < self.strategy.write_need(charge, self.open_transactions, self.reserving)
-        ):
-            raise self._full(f"{charge} bytes more do not fit")
+        if self._low(charge):
+            need = self.strategy.write_need(charge, self.open_transactions, self.reserving)
+            if self.capacity - self.used < need:
+                raise self._full(f"{charge} bytes more do not fit", need)
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
@@ -99,7 +98,7 @@ class Space:
         if self.capacity - self.used < plenty:
             need = self.strategy.commit_need(self.open_transactions, reserving)
             if self.capacity - self.used < need:
-                raise self._full("the commit records of its open transactions do not fit")
+                raise self._full("the commit records of its open transactions do not fit", need)
         self.reserving = reserving
 
     def unreserve(self) -> None:
@@ -125,7 +124,7 @@ class Space:
                 OPEN_BYTES + charge + strategy.commit_need(opened + 1, reserving + 1),
             )
             if self.capacity - self.used < need:
-                raise self._full(f"{charge} bytes more do not fit")
+                raise self._full(f"{charge} bytes more do not fit", need)
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1
@@ -230,13 +229,16 @@ class Space:
         if self.max_messages is not None:
             held = self.live_messages + self.pending_messages + self.prepared_messages
             if held + messages > self.max_messages:
-                raise self._full(f"it holds at most {self.max_messages} messages")
+                full = self._full(f"it holds at most {self.max_messages} messages", 0)
+                full.lacks_messages = held + messages - self.max_messages
+                raise full
 
-    def _full(self, why: str) -> QueueFull:
+    def _full(self, why: str, need_bytes: int) -> QueueFull:
         error = QueueFull(
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
             f"{self.open_transactions} open and {self.prepared} prepared transactions); read and "
             "commit from it, or drop subscriptions that nobody reads, then try again"
         )
         error.queue = self.name
+        error.lacks_bytes = max(need_bytes - (self.capacity - self.used), 0)
         return error

@@ -9,6 +9,9 @@
   with a delay is in `later`, hidden until it is due or the process ends.
 - U4: where the queue is not read in commit order, a selection says what is next, and the cursor and
   what was returned are its (SL2 of `selection`).
+- U6: of an exclusive subscription one transaction at a time has messages in flight. Of one that a
+  transaction is to move nobody takes anything, from the seek until that transaction ends, and none
+  but that transaction's are in flight: so once it is moved, none are.
 - U3: what was read is known by the journal alone; the cursor, what is in flight and what was
   returned are gone with the process, and every position not in `done` is delivered again, but for
   what prepared transactions have got: that stays in flight.
@@ -42,7 +45,11 @@ class Subscription:
         "cursor",
         "delivered",
         "done",
+        "durable",
+        "exclusive",
+        "holder",
         "indexing",
+        "is_guarded",
         "is_plain",
         "later",
         "most",
@@ -52,6 +59,7 @@ class Subscription:
         "reasons",
         "removed",
         "returned",
+        "seeker",
         "selection",
         "spent",
         "subscription_id",
@@ -76,7 +84,11 @@ class Subscription:
         self.spent = IntervalSet()
         self.later: list[tuple[float, int]] = []  # a heap: when it is due, and the position
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
-        self.is_plain = True  # none of these: what is next is simply the next one
+        self.exclusive, self.durable = durable.exclusive, durable.durable
+        self.holder: object = None  # who took of it last, where it is exclusive (U6)
+        self.seeker: object = None  # who is to move it (U6)
+        self.is_guarded = self.exclusive  # not everybody may take of it
+        self.is_plain = not self.exclusive  # none of these: what is next is simply the next one
         self.indexing = threading.Lock()  # of who fills the selection; the queue's lock is inside
 
     @property
@@ -102,6 +114,29 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
+    def admits(self, taker: object) -> bool:
+        """Whether it may take of a guarded one now (U6); it is the holder then."""
+        if self.seeker is not None or (self.delivered and self.holder is not taker):
+            return False
+        self.holder = taker
+        return True
+
+    def guard(self, seeker: object) -> None:
+        """From now on it is to be moved by this one; None: by nobody any more."""
+        self.seeker = seeker
+        self.is_guarded = self.exclusive or seeker is not None
+        self._tell_plain()
+
+    def moved(self) -> None:
+        """It is at another place, and nothing is in flight (U6)."""
+        self.delivered = 0
+        self.spent = IntervalSet()
+        self.later.clear()
+        self.reasons.clear()
+        self.read_structure.reset()
+        self.resume([])
+        self._tell_plain()
+
     def take_one(self, end: int) -> int:
         """The next position below `end`, now in flight; or NONE, BY_RULE."""
         if self.returned.total or self.attempts.starts or not self.is_plain:
@@ -121,6 +156,8 @@ class Subscription:
 
     def has_next(self, end: int) -> bool:
         """Whether there is a position below `end` to take."""
+        if self.is_guarded and (self.seeker is not None or self.delivered):
+            return False
         selection = self.selection
         if selection is not None:
             return selection.has_any or selection.is_behind(end)
@@ -173,7 +210,9 @@ class Subscription:
             del self.reasons[position]
 
     def _tell_plain(self) -> None:
-        self.is_plain = self.selection is None and not self.most and not self.later
+        self.is_plain = not (
+            self.selection is not None or self.most or self.later or self.is_guarded
+        )
 
     def _select(self, is_selected: bool) -> None:
         if is_selected:
@@ -205,6 +244,8 @@ class Subscription:
 
         All of it was delivered equally often. If it is given back, it is so again.
         """
+        if self.seeker is not None:
+            return None
         gone = self.spent or self.expired
         is_expired = gone is not self.spent
         run = gone.pop_first(limit)

@@ -9,7 +9,14 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
-from quire.errors import QueueDisabled, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+from quire.errors import (
+    QueueDisabled,
+    QueueInUse,
+    QueueNotFound,
+    StoreCorrupt,
+    SubscriptionNotFound,
+    TransactionError,
+)
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
 
@@ -43,11 +50,15 @@ class Delivery:
         limit: int,
         timeout: float,
         wanted: Callable[[], bool],
+        taker: object,
     ) -> Runs:
         """The next positions for the subscription, up to `limit`, now in flight.
 
-        Waits up to `timeout` seconds for the first, while `wanted()`.
+        Waits up to `timeout` seconds for the first, while `wanted()`. Raises TransactionError to
+        the `taker` that is to move the subscription.
         """
+        if subscription.seeker is taker:
+            raise moving(queue, subscription)
         deadline = self._env.monotonic() + timeout if timeout > 0 else 0.0
         while True:
             due = math.inf
@@ -57,7 +68,8 @@ class Delivery:
                         self._next_due(queue, subscription)
                     catch_up(self._env, self._reader, queue, subscription)
                 due = self._next_due(queue, subscription)
-            runs = self._take(queue, subscription, limit, min(timeout, due), wanted)
+            seconds = min(timeout, due)
+            runs = self._take(queue, subscription, limit, seconds, wanted, taker)
             if runs:
                 if subscription.most:
                     self._hand_out(queue, subscription, runs)
@@ -140,6 +152,7 @@ class Delivery:
         limit: int,
         timeout: float,
         wanted: Callable[[], bool],
+        taker: object,
     ) -> Runs | None:
         """The same of what is looked at already; None: more is to be looked at."""
         runs: Runs = []
@@ -147,20 +160,20 @@ class Delivery:
         try:
             with queue.lock:
                 check_there(queue, subscription)
-                run = queue.take(subscription, limit)
+                run = queue.take(subscription, limit, taker)
                 if run is None:
                     if subscription.is_behind(queue.end_position):
                         return None
                     if timeout <= 0 or not wanted():
                         return runs
-                    run, is_over = self._wait(queue, subscription, limit, timeout, wanted)
+                    run, is_over = self._wait(queue, subscription, limit, timeout, wanted, taker)
                     if run is None and not is_over:
                         return None
                 while run is not None:
                     runs += (run,)
                     limit -= run[1] - run[0]
                     run = None
-                    run = queue.take(subscription, limit) if limit else None
+                    run = queue.take(subscription, limit, taker) if limit else None
         except BaseException:  # an interrupt
             if run is not None and run not in runs:
                 runs.append(run)
@@ -176,6 +189,7 @@ class Delivery:
         limit: int,
         timeout: float,
         wanted: Callable[[], bool],
+        taker: object,
     ) -> tuple[tuple[int, int, int] | None, bool]:
         """What came, and whether the time is over."""
         found: list[tuple[int, int, int]] = []
@@ -183,7 +197,7 @@ class Delivery:
         def ready() -> bool:
             if queue.is_shut or not wanted() or subscription.removed:
                 return True
-            run = queue.take(subscription, limit)
+            run = queue.take(subscription, limit, taker)
             if run is not None:
                 found.append(run)
             return run is not None or subscription.is_behind(queue.end_position)
@@ -191,6 +205,53 @@ class Delivery:
         is_over = not queue.wait(timeout, ready)
         check_there(queue, subscription)
         return found[0] if found else None, is_over
+
+    def hold(
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        seeker: object,
+        own: int,
+        timeout: float,
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Let nobody take of the subscription but who has: it is to be moved (U6).
+
+        Waits up to `timeout` seconds, while `wanted()`, for others to end what they have of it;
+        `own` messages are the seeker's. Raises QueueInUse.
+        """
+
+        def ready() -> bool:
+            if queue.is_shut or subscription.removed or not wanted():
+                return True
+            if subscription.seeker is None:
+                subscription.guard(seeker)
+            return subscription.seeker is seeker and subscription.delivered <= own
+
+        with queue.lock:
+            was_held = subscription.seeker is seeker
+            try:
+                is_ready = ready() or (timeout > 0 and queue.wait(timeout, ready))
+                check_there(queue, subscription)
+                if not is_ready:
+                    raise QueueInUse(
+                        f"{subscription.delivered - own} messages of {queue.name}/"
+                        f"{subscription.name} are in flight in other transactions, or another one "
+                        "moves it: end them first (the prepared ones too, see recover()), or wait "
+                        "for them with timeout="
+                    )
+            except BaseException:
+                if not was_held and subscription.seeker is seeker:
+                    subscription.guard(None)
+                    queue.wake()
+                raise
+
+    def let_go(self, queue: Queue, subscription: Subscription, seeker: object) -> None:
+        """It is moved, or is not to be moved after all; may be called again."""
+        with queue.lock:
+            if subscription.seeker is seeker:
+                subscription.guard(None)
+                queue.wake()
 
     def deliver(self, queue: Queue, subscription: Subscription, runs: Runs) -> list[Delivered]:
         """The messages at positions in flight."""
@@ -261,6 +322,14 @@ class Delivery:
             for start, end in runs:
                 subscription.give_back(start, end, counted=counted)
             queue.wake()
+
+
+def moving(queue: Queue, subscription: Subscription) -> TransactionError:
+    """For who reads what it is to move."""
+    source = f"{queue.name}/{subscription.name}" if subscription.name else queue.name
+    return TransactionError(
+        f"this transaction moves {source!r}: what is there then can be got once it has committed"
+    )
 
 
 def check_there(queue: Queue, subscription: Subscription) -> None:

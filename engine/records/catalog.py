@@ -22,7 +22,15 @@ from quire.limits import (
 from quire.properties import read_properties
 
 from . import format
-from .durable_state import CatalogEntry, DurableQueue, DurableState, Effects, Q, QueueConfig
+from .durable_state import (
+    CatalogEntry,
+    DurableQueue,
+    DurableState,
+    Effects,
+    Q,
+    QueueConfig,
+    SubscriptionForm,
+)
 
 Body = Mapping[str, Any]
 
@@ -176,8 +184,14 @@ def _delete_queue(state: DurableState[Q], key: int) -> None:
 def _put_subscription(
     state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
 ) -> None:
-    state.queues[body["queue_id"]].subscribe(key, str(body["name"]), int(body["start"]))
+    queue, form = state.queues[body["queue_id"]], subscription_form(body)
+    queue.subscribe(key, str(body["name"]), int(body["start"]), form)
     state.next_subscription_id = max(state.next_subscription_id, key + 1)
+
+
+def subscription_form(body: Body) -> SubscriptionForm:
+    """Once all were shared and durable."""
+    return SubscriptionForm(bool(body.get("exclusive", False)), bool(body.get("durable", True)))
 
 
 def _delete_subscription(state: DurableState[Q], key: int) -> None:

@@ -27,6 +27,7 @@ from .prepared_record import PrepareRecord
 
 TOPIC: Final = "topic"
 WORK: Final = "work"
+KEEPER: Final = ""  # what the subscription of a topic is called that holds what the topic keeps
 LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only a dump goes on so
 
 assert format.INLINE == 0
@@ -70,14 +71,27 @@ class CatalogEntry(NamedTuple):
     body: dict[str, Any]
 
 
+class SubscriptionForm(NamedTuple):
+    """What kind of subscription it is."""
+
+    exclusive: bool = False  # one transaction at a time has messages of it
+    durable: bool = True  # else it ends with its client
+
+
+SHARED: Final = SubscriptionForm()
+
+
 class DurableSubscription:
     """What a subscription has read, and how often what it has not read was given back."""
 
-    __slots__ = ("attempts", "done", "name", "subscription_id")
+    __slots__ = ("attempts", "done", "durable", "exclusive", "name", "subscription_id")
 
-    def __init__(self, subscription_id: int, name: str, done: IntervalSet) -> None:
+    def __init__(
+        self, subscription_id: int, name: str, done: IntervalSet, form: SubscriptionForm
+    ) -> None:
         self.subscription_id = subscription_id
         self.name = name
+        self.exclusive, self.durable = form
         self.done = done  # of a work queue: its `released` itself
         self.attempts = Attempts()
 
@@ -103,9 +117,11 @@ class DurableQueue:
         if config.kind == WORK:
             self.join(config.subscription_id, "", self.released)
 
-    def join(self, subscription_id: int, name: str, done: IntervalSet) -> DurableSubscription:
+    def join(
+        self, subscription_id: int, name: str, done: IntervalSet, form: SubscriptionForm = SHARED
+    ) -> DurableSubscription:
         """Add a subscription that has read so much."""
-        subscription = DurableSubscription(subscription_id, name, done)
+        subscription = DurableSubscription(subscription_id, name, done, form)
         self.subscriptions[subscription_id] = subscription
         self.ring.append(subscription)
         return subscription
@@ -180,13 +196,36 @@ class DurableQueue:
             self.released.add(position, position + 1)
         return True
 
-    def subscribe(self, subscription_id: int, name: str, start: int) -> Ranges:
+    def subscribe(
+        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
+    ) -> Ranges:
         """A new subscription begins at the position. Returns what is released by that."""
         done = self.released.copy()
         if start > 0:
             done.add(0, start)
-        self.join(subscription_id, name, done)
+        self.join(subscription_id, name, done, form)
         return self.release_read()
+
+    def seek(self, subscription_id: int, position: int) -> Ranges:
+        """A subscription goes to the position. Returns what is released by that.
+
+        What is kept from there on is unread, and what is before it is read.
+        """
+        subscription = self.subscriptions.get(subscription_id)
+        if subscription is None:
+            return ()  # it was removed meanwhile
+        done, released = subscription.done, self.released
+        if position > 0:
+            subscription.attempts.forget(0, position)
+        if done is not released:
+            done.clear()
+            for start, end in released:
+                done.add(start, end)
+            if position > 0:
+                done.add(0, position)
+        elif position > 0:
+            return self._release(list(released.gaps(0, position)))
+        return self._release(self.read_by_all(0, position)) if position > 0 else ()
 
     def unsubscribe(self, subscription_id: int) -> Ranges:
         """A subscription goes. Returns what is released by that."""
@@ -229,7 +268,11 @@ class FoldedQueue(Protocol):
 
     def hand_out(self, read: ReadRow) -> object: ...
 
-    def subscribe(self, subscription_id: int, name: str, start: int) -> object: ...
+    def seek(self, subscription_id: int, position: int) -> object: ...
+
+    def subscribe(
+        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
+    ) -> object: ...
 
     def unsubscribe(self, subscription_id: int) -> object: ...
 

@@ -12,8 +12,8 @@ files, who waits) stands beside it: in the queues that the state holds, and in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic
 
 from quire.errors import StoreVersion
 
@@ -23,20 +23,26 @@ from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
 from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
 from .handout_record import HandOut, unpack_handout
 from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
+from .seek_record import Seek, Sought, unpack_sought
 
-Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | list[CatalogChange] | None
+Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | Sought | list[CatalogChange] | None
+
+
+_READERS: Final[Mapping[int, Callable[[memoryview, str], Said]]] = {
+    format.COMMIT: unpack,
+    format.PREPARE: unpack_prepare,
+    format.COMMIT_PREPARED: unpack_decision,
+    format.ROLLBACK_PREPARED: unpack_decision,
+    format.HANDED_OUT: unpack_handout,
+    format.SOUGHT: unpack_sought,
+}
 
 
 def decode(kind: int, body: memoryview, where: str) -> Said:
     """What a record says; None for a kind that this release does not know. Raises StoreCorrupt."""
-    if kind == format.COMMIT:
-        return unpack(body, where)
-    if kind == format.PREPARE:
-        return unpack_prepare(body, where)
-    if kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED):
-        return unpack_decision(body, where)
-    if kind == format.HANDED_OUT:
-        return unpack_handout(body, where)
+    reader = _READERS.get(kind)
+    if reader is not None:
+        return reader(body, where)
     if kind == format.CATALOG or kind in format.DEFINITIONS:
         return catalog.unpack(kind, bytes(body), where)
     return None
@@ -67,6 +73,8 @@ class Fold(Generic[Q]):
             self.decide(said, kind == format.COMMIT_PREPARED, address, where)
         elif isinstance(said, HandOut):
             self.hand_out(said.runs)
+        elif isinstance(said, Sought):
+            self.seek(said.seeks)
         elif said is not None:
             self.define(said, where)
         else:
@@ -136,6 +144,13 @@ class Fold(Generic[Q]):
             queue = self.state.queues.get(run.queue_id)
             if queue is not None:  # else it was dropped meanwhile
                 queue.hand_out(run)
+
+    def seek(self, seeks: Sequence[Seek]) -> None:
+        """Subscriptions are moved."""
+        for queue_id, subscription_id, position in seeks:
+            queue = self.state.queues.get(queue_id)
+            if queue is not None:  # else it was dropped meanwhile
+                queue.seek(subscription_id, min(position, queue.durable.end_position))
 
     def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
         """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""

@@ -13,9 +13,11 @@ transaction id, 0 for the others)
                            subscription_id (0: none built in), data_file (0 if it is missing), and those
                            properties (`quire.properties`) that are not as by default; put again with
                            other limits and properties where it was altered.
-                           "subscription": queue_id, name, start (a position)
-
+                           "subscription": queue_id, name, start (a position), exclusive (false if it is
+                           missing), durable (true if it is missing), keeper (it holds what a topic keeps
+                           beyond its readers; it has the empty name)
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
+    11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
 
   Two-phase commit
 
@@ -62,6 +64,14 @@ HANDED_OUT body
     0       u32   runs           number of runs of positions, at least 1
     4       u32   reserved
     8       runs * 24 bytes      u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
+
+SOUGHT body
+
+    offset  type  field
+    0       u32   seeks          number of subscriptions, at least 1
+    4       u32   reserved
+    8       seeks * 16 bytes     u32 queue_id, u32 subscription_id, u64 position: what is kept from there on
+                                 is unread afterwards, and all before it is read
 
 PREPARE body
 
@@ -144,6 +154,7 @@ COMMIT_PREPARED: Final = 7
 ROLLBACK_PREPARED: Final = 8
 CATALOG: Final = 9
 HANDED_OUT: Final = 10
+SOUGHT: Final = 11
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 
 INLINE: Final = 0
@@ -156,6 +167,8 @@ PART: Final = struct.Struct("<QQQIIIBBHQ")
 READ: Final = struct.Struct("<IIQQ")
 ENTRY: Final = struct.Struct("<HHIq")
 HANDOUT_HEADER: Final = struct.Struct("<II")
+SOUGHT_HEADER: Final = struct.Struct("<II")
+SEEK: Final = struct.Struct("<IIQ")
 PREPARE_HEADER: Final = struct.Struct("<HHI")
 DECISION_HEADER: Final = struct.Struct("<QqIHH")
 DECISION_FILLED: Final = struct.Struct("<QqI")
@@ -190,6 +203,7 @@ assert COMMIT_HEADER.size == 32
 assert PART.size == 48
 assert READ.size == 24
 assert ENTRY.size == 16
+assert SEEK.size == 16
 assert PREPARE_HEADER.size == 8
 assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64

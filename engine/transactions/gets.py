@@ -16,10 +16,11 @@ from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import Runs, check_there
+from quire.engine.reading.delivery import Runs, check_there, moving
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import INLINE
+from quire.engine.records.seek_record import Seek
 from quire.errors import InvalidArgument
 from quire.limits import RUNS_JOINED
 from quire.message import Delivered, Message, Messages
@@ -52,12 +53,14 @@ class _Reading:
 class Gets:
     """See the module."""
 
-    __slots__ = ("_batch", "_block", "_context", "_is_counted", "passes", "taken")
+    __slots__ = ("_batch", "_block", "_context", "_is_counted", "passes", "seeks", "taken")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.taken: list[Taken] = []
         self.passes: list[tuple[Queue, Subscription, int]] = []
+        # What it moves: where to, and whether all from there on has to be there still.
+        self.seeks: dict[Subscription, tuple[Queue, int, bool]] = {}
         self._block: _Reading | None = None
         self._is_counted = True  # what is given back was delivered once
         # The positions of the latest batch, and where what is taken ended then.
@@ -121,7 +124,7 @@ class Gets:
 
     def _one_by_rule(self, queue: Queue, subscription: Subscription) -> Message | None:
         """The same where the next message is not simply the next one."""
-        runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False)
+        runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
         try:
             return message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:
@@ -274,6 +277,8 @@ class Gets:
                 raise InvalidArgument(
                     f"position {position!r}: {source} has the positions 0 to {queue.end_position}"
                 )
+            if subscription in self.seeks:
+                raise moving(queue, subscription)
             passed.append((queue, subscription, position))
         self.passes += passed
 
@@ -281,6 +286,8 @@ class Gets:
         """What else counts as read, as the commit's record names it."""
         records: list[Read] = []
         for queue, subscription, position in self.passes:
+            if subscription in self.seeks:
+                continue  # where it goes to says what it has read
             with queue.lock:
                 records += [
                     Read(queue.queue_id, subscription.subscription_id, lo, hi)
@@ -293,10 +300,12 @@ class Gets:
 
         By priority they come in any order.
         """
-        if len(self.taken) < RUNS_JOINED:
+        if len(self.taken) < RUNS_JOINED and not self.seeks:
             return self.taken
         joined: list[Taken] = []
         for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
+            if taken[5] in self.seeks:
+                continue  # where it goes to says what it has read
             if joined and joined[-1][:2] == taken[:2] and joined[-1][3] == taken[2]:
                 queue_id, subscription_id, start, _, queue, subscription, _, _ = joined.pop()
                 ids = queue_id, subscription_id
@@ -304,6 +313,25 @@ class Gets:
             else:
                 joined.append(taken)
         return joined
+
+    def held_of(self, subscription: Subscription) -> int:
+        """How many messages of the subscription it has got."""
+        return sum(taken[3] - taken[2] for taken in self.taken if taken[5] is subscription)
+
+    def moves(self) -> tuple[list[Seek], set[int]]:
+        """What it moves, as the commit's record names it; and of which all has to be there."""
+        seeks = [
+            Seek(queue.queue_id, subscription.subscription_id, position)
+            for subscription, (queue, position, _) in self.seeks.items()
+        ]
+        strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
+        return seeks, strict
+
+    def let_go(self) -> None:
+        """What it was to move is others' again; may be called again after an interrupt."""
+        for subscription, (queue, _, _) in list(self.seeks.items()):
+            self._context.delivery.let_go(queue, subscription, self)
+            self.seeks.pop(subscription, None)
 
     @property
     def messages(self) -> int:
@@ -330,6 +358,8 @@ class Gets:
                     raise
                 del taken[-1]  # no call in between: an interrupt comes before or after both
                 queue.wake()
+        if self.seeks:
+            self.let_go()
 
 
 def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

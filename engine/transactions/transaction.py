@@ -50,11 +50,12 @@ from quire.arguments import (
     check_version,
     check_xid,
 )
-from quire.engine.commits.commit import Commit
+from quire.engine.commits.commit import Commit, Moves, check_kept
 from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.finding import place_of
 from quire.engine.records.commit_record import Entry, Read
 from quire.errors import (
     AlreadyCommitted,
@@ -64,6 +65,7 @@ from quire.errors import (
     StoreFailed,
     TransactionAborted,
     TransactionClosed,
+    TransactionError,
     TransactionNotFound,
     TransactionTimeout,
 )
@@ -72,6 +74,7 @@ from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Delivered, Fields, Message, Messages, check_message, check_payload
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
+from quire.starts import Start, check_start
 from quire.transaction import Transaction
 from quire.writebuffer import WriteBuffer
 
@@ -173,7 +176,11 @@ class EmbeddedTransaction(TransactionCalls):
             if puts is None:
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
-                return puts.one(queue, payload, checked, charge)
+                try:
+                    return puts.one(queue, payload, checked, charge)
+                except QueueFull as full:
+                    put = partial(puts.one, queue, payload, checked, charge)
+                    return self._context.committer.when_kept_gives_way(full, put)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -210,7 +217,11 @@ class EmbeddedTransaction(TransactionCalls):
             if puts is None:
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
-                return action(puts)
+                try:
+                    return action(puts)
+                except QueueFull as full:
+                    again = partial(action, puts)
+                    return self._context.committer.when_kept_gives_way(full, again)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -270,12 +281,45 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().gone(queue, subscription, most)
 
+    def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
+        """The same as `read_to` for a subscription that has no name."""
+        with self._lock:
+            self._check_open()
+            self._reading().passes.append((queue, subscription, position))
+
     def read_to_many(self, positions: Mapping[str, int]) -> None:
         """The same for many sources; with an error, for none of them."""
         checked = check_ends(positions)
         with self._lock:
             self._check_open()
             self._reading().read_to(checked)
+
+    def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
+        """Move a subscription when this transaction commits."""
+        start, seconds = check_start(to), check_timeout(timeout)
+        with self._lock:
+            self._check_open()
+            gets = self._reading()
+        context = self._context
+        queue, subscription = context.state.source(source)
+        position = place_of(context.delivery, queue, start)
+        is_strict = start != "earliest"
+        if is_strict:
+            with queue.lock:
+                check_kept(queue, position)
+        own = gets.held_of(subscription)
+        self._waits_for = queue if seconds else None
+        try:
+            context.delivery.hold(queue, subscription, gets, own, seconds, self._is_open)
+        finally:
+            self._waits_for = None
+        with self._lock:
+            try:
+                self._check_open()
+            except BaseException:
+                context.delivery.let_go(queue, subscription, gets)
+                raise
+            gets.seeks[subscription] = queue, position, is_strict
 
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
@@ -363,6 +407,10 @@ class EmbeddedTransaction(TransactionCalls):
             timeout = check_timeout(timeout)
         with self._lock:
             self._check_open()
+            if self._gets is not None and self._gets.seeks:
+                raise TransactionError(
+                    "a transaction that moves a subscription (seek) cannot be prepared: commit it"
+                )
             action = partial(self._prepare, xid)
             try:
                 try:
@@ -535,7 +583,7 @@ class EmbeddedTransaction(TransactionCalls):
         if timeout:
             self._waits_for = queue
         try:
-            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open)
+            runs = context.delivery.take(queue, subscription, limit, timeout, self._is_open, gets)
         finally:
             self._waits_for = None
         if not runs:
@@ -563,7 +611,10 @@ class EmbeddedTransaction(TransactionCalls):
             if gets.passes:
                 passed = gets.passed()
         entries = () if self._entries is None else self._entry_records()
-        if written or taken or passed or entries:
+        if gets is not None and gets.seeks:
+            moves = Moves(self._context.state, *gets.moves())
+            self._context.committer.commit(self, written, taken, passed, entries, light, moves)
+        elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
 
     def _prepare(self, xid: str) -> None:
@@ -584,6 +635,11 @@ class EmbeddedTransaction(TransactionCalls):
     ) -> None:
         """A queue lacks space for the action: wait, and do it again."""
         context = self._context
+        try:
+            context.committer.when_kept_gives_way(full, action)
+            return
+        except QueueFull as again:
+            full = again
         seconds = context.options.commit_timeout if timeout is None else timeout
         deadline = context.env.monotonic() + check_timeout(seconds)
         while True:
@@ -677,6 +733,8 @@ class EmbeddedTransaction(TransactionCalls):
             puts.close()
         if gets is not None:
             gets.taken = []
+            if gets.seeks:
+                gets.let_go()
         self._context.registry.open.pop(self.id, None)
         queue = self._waits_for
         if queue is not None:  # another thread is in a get of this transaction

@@ -37,7 +37,7 @@ class DeadLetters:
             return
         self.last_error = None
         for queue in list(ruled):
-            for subscription in list(queue.subscriptions.values()):
+            for subscription in queue.readers():
                 self._context.delivery.look(queue, subscription)
                 with suppress(QuireError):  # the others go on
                     self.move(queue, subscription)

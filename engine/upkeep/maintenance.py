@@ -26,6 +26,7 @@ from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, REORGANISE_SEC
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
+from .retention import Retention
 
 
 class Maintenance:
@@ -37,6 +38,8 @@ class Maintenance:
         self._checkpointer = checkpointer
         self._leases = leases
         self._dead_letters = DeadLetters(context)
+        self._retention = Retention(context)
+        self.make_room = self._retention.make_room
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -118,6 +121,7 @@ class Maintenance:
         self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._retention.let_go()
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
@@ -153,6 +157,7 @@ class Maintenance:
             self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._retention.let_go()
 
     def _expire(self) -> None:
         self._context.registry.expire(self._env.monotonic())
@@ -182,7 +187,7 @@ class Maintenance:
             self.last_error = str(error)
             self._due = self._journal.end_lsn + self._pace_bytes
             return False
-        self.last_error = self._dead_letters.last_error
+        self.last_error = self._dead_letters.last_error or self._retention.last_error
         return True
 
     @property

@@ -72,6 +72,7 @@ class AsyncStore:
     queues = in_thread(Store.queues)
     queue = in_thread(Store.queue)
     positions = in_thread(Store.positions)
+    position_at = in_thread(Store.position_at)
     records = in_thread(Store.records)
     subscribe = in_thread(Store.subscribe)
     subscribe_many = in_thread(Store.subscribe_many)

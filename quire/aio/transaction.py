@@ -102,6 +102,7 @@ class AsyncTransaction:
     reject = in_thread(Transaction.reject)
     read_to = in_thread(Transaction.read_to)
     read_to_many = in_thread(Transaction.read_to_many)
+    seek = in_thread(Transaction.seek)
     record = in_thread(Transaction.record)
 
     async def commit(self, timeout: float | None = None) -> None:

@@ -502,7 +502,7 @@ def test_scanning_reads_record_headers_only(monkeypatch: pytest.MonkeyPatch) -> 
         position = 0
         while position < end:
             with queue.lock:
-                found = queue.take(subscription, end)
+                found = queue.take(subscription, end, store)
                 assert found is not None
                 position = queue.deliverable(subscription, *found[:2])[-1].end_position
         page_size = store._opened.settings["page_size"]

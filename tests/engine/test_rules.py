@@ -289,9 +289,10 @@ def test_who_waits_goes_on_waiting_while_another_takes(store_path: str) -> None:
             return True
 
         pool.submit(put)
-        assert store._context.delivery.take(queue, subscription, 1, 60.0, wanted) == [(1, 2, 1)]
+        delivery = store._context.delivery
+        assert delivery.take(queue, subscription, 1, 60.0, wanted, store) == [(1, 2, 1)]
         assert [message and message.payload for message in other] == [b"first"]
-        store._context.delivery.give_back(queue, subscription, [(1, 2)], counted=False)
+        delivery.give_back(queue, subscription, [(1, 2)], counted=False)
 
 
 def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
@@ -301,7 +302,7 @@ def test_what_was_altered_in_between_is_looked_up(env: SimEnv) -> None:
     queue, subscription = store._context.state.queue("q"), inside(store)
     subscription.obey(queue.config.properties._replace(priority=True))
     assert subscription.take_one(queue.end_position) == BY_RULE
-    runs = store._context.delivery._take(queue, subscription, 1, 0.0, lambda: True)
+    runs = store._context.delivery._take(queue, subscription, 1, 0.0, lambda: True, store)
     assert runs is None  # more is to be looked at
     with store.transaction() as txn:
         assert txn.get("q") is not None

@@ -532,7 +532,7 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
     "capacity": lambda store: store.create_queue("b", capacity=-1),
     "data file": lambda store: store.create_queue("b", data_file=2),
     "data file type": lambda store: store.create_queue("b", data_file="0"),  # type: ignore[arg-type]
-    "start": lambda store: store.subscribe("topic", "b", start="middle"),  # type: ignore[arg-type]
+    "start": lambda store: store.subscribe("topic", "b", start="middle"),
     "subscription name": lambda store: store.subscribe("topic", ""),
     "subscribe to work": lambda store: store.subscribe("work", "b"),
     "timeout": lambda store: store.transaction(timeout=0),

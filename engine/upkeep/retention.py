@@ -1,0 +1,177 @@
+"""What a topic keeps though all have read it goes some time: by age, bytes or messages.
+
+Such a topic has a subscription of its own, the keeper, which nobody reads. What all others have
+read is kept until the keeper is moved past it, by ordinary transactions.
+
+- RN1: nothing is taken from a subscription: what one has not read stays, whatever the keeper does.
+- RN2: a put that finds no room has what all have read give way first, from the oldest on, and no
+  more of it than brings the room; but what is to be kept for ever stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import islice
+
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.finding import position_at
+from quire.engine.transactions.context import Context
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.errors import QueueFull, QuireError
+from quire.limits import LET_GO_AT_ONCE, LET_GO_PART, POINTERS_AT_ONCE
+
+
+class _Kept:
+    """How much the keeper holds of a queue, as far as it was counted."""
+
+    __slots__ = ("charge", "due_us", "end", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start  # positions
+        self.charge = 0  # bytes
+        self.due_us = 0  # nothing is too old before
+
+
+class Retention:
+    """See the module. Thread-safe."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._kept: dict[Queue, _Kept] = {}
+        self._moving = threading.local()
+        self.last_error: str | None = None
+
+    def let_go(self) -> None:
+        """All that is not to be kept any more goes, as far as it can now."""
+        ruled = self._context.state.ruled
+        if not ruled or getattr(self._moving, "is_here", False):
+            return
+        self.last_error = None
+        for queue in list(ruled):
+            keeper = queue.keeper
+            if keeper is not None and queue.config.properties.lets_go:
+                try:
+                    self._pass(queue, keeper, self._target(queue, keeper))
+                except QuireError as error:  # the others go on
+                    self.last_error = f"what {queue.name!r} keeps: {error}"
+        for queue in [queue for queue in self._kept if queue not in ruled]:
+            self._kept.pop(queue, None)
+
+    def make_room(self, full: QueueFull) -> bool:
+        """Something that all have read gives way, if that brings the room that is missing (RN2)."""
+        queue = self._context.state.names.get(full.queue or "")
+        keeper = None if queue is None else queue.keeper
+        if queue is None or keeper is None or not queue.config.properties.lets_go:
+            return False
+        with queue.lock:
+            space, start = queue.space, keeper.position
+            others = [s.position for s in queue.readers()]
+            limit = min(others, default=queue.end_position)
+            most = space.max_messages
+            goal = full.lacks_bytes and max(full.lacks_bytes, space.capacity // LET_GO_PART)
+            count = full.lacks_messages and max(full.lacks_messages, (most or 0) // LET_GO_PART)
+        brought, target = self._walk(queue, start, limit, goal, count)
+        if target == start or brought < full.lacks_bytes or target - start < full.lacks_messages:
+            return False
+        with suppress(QuireError):  # the put says what is missing
+            self._pass(queue, keeper, target)
+            return True
+        return False
+
+    def _pass(self, queue: Queue, keeper: Subscription, target: int) -> None:
+        """Move the keeper."""
+        position = keeper.position
+        if position < target:
+            self._forget(queue, target)
+        while position < target and not (queue.dropped or keeper.removed):
+            position = min(position + LET_GO_AT_ONCE, target)
+            self._moving.is_here = True
+            try:
+                with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+                    txn.pass_to(queue, keeper, position)
+                    txn.commit(timeout=0.0)
+            finally:
+                self._moving.is_here = False
+
+    def _target(self, queue: Queue, keeper: Subscription) -> int:
+        """Below it nothing is to be kept."""
+        properties = queue.config.properties
+        with queue.lock:
+            start, end = keeper.position, queue.end_position
+        target = start
+        if properties.keep_messages is not None:
+            target = max(target, end - properties.keep_messages)
+        if properties.keep_bytes is not None:
+            target = max(target, self._past_bytes(queue, start, end, properties.keep_bytes))
+        if properties.keep_seconds is not None:
+            kept_us = int(properties.keep_seconds * 1e6)
+            target = max(target, self._past_age(queue, start, kept_us))
+        return target
+
+    def _note(self, queue: Queue, start: int) -> _Kept:
+        kept = self._kept.get(queue)
+        if kept is None or kept.start != start:
+            kept = self._kept[queue] = _Kept(start)
+        return kept
+
+    def _forget(self, queue: Queue, target: int) -> None:
+        """What is below it is not counted any more."""
+        kept = self._kept.get(queue)
+        if kept is not None and kept.start < target:
+            kept.charge -= self._walk(queue, kept.start, min(target, kept.end))[0]
+            kept.start, kept.end = target, max(kept.end, target)
+
+    def _past_age(self, queue: Queue, start: int, kept_us: int) -> int:
+        """The first position that is not too old."""
+        now_us = self._context.env.now_us()
+        kept = self._note(queue, start)
+        if now_us < kept.due_us + kept_us:
+            return start
+        position = position_at(self._context.delivery, queue, now_us - kept_us + 1)
+        with queue.lock:
+            first = next(queue.records.overlapping(position, queue.end_position), None)
+        kept.due_us = (
+            now_us if first is None else first.time_us
+        )  # or later: then it is looked again
+        return position
+
+    def _past_bytes(self, queue: Queue, start: int, end: int, most: int) -> int:
+        """The first position that is within so many bytes of the end."""
+        with queue.lock:
+            space = queue.space
+            if space.used - space.pending_bytes - space.prepared_bytes <= most:
+                return start
+        kept = self._note(queue, start)
+        brought, kept.end = self._walk(queue, kept.end, end)
+        kept.charge += brought
+        if kept.charge <= most:
+            return start
+        return self._walk(queue, start, end, kept.charge - most)[1]
+
+    def _walk(
+        self, queue: Queue, start: int, end: int, goal: int | None = None, messages: int = 0
+    ) -> tuple[int, int]:
+        """What the messages of [start, end) are charged, and where they end.
+
+        With a goal they end where they come to so many bytes, and so many messages.
+        """
+        total, position = 0, start
+        while position < end:
+            with queue.lock:  # for some of them at a time
+                refs = list(islice(queue.records.overlapping(position, end), POINTERS_AT_ONCE))
+            for ref in refs:
+                if goal is not None and total >= goal and position - start >= messages:
+                    return total, position
+                first, stop = max(position, ref.position), min(ref.end, end)
+                if goal is not None and ref.charge:  # no more of the block than is needed
+                    by_charge = -(-(goal - total) * ref.count // ref.charge)
+                    stop = min(stop, max(first + by_charge, start + messages, first + 1))
+                total += ref.charge * (stop - first) // ref.count
+                position = stop
+                if stop < min(ref.end, end):
+                    break
+            if not refs:
+                break
+        return total, position
