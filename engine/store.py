@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from quire.arguments import (
     check_changes,
+    check_durable,
     check_first,
     check_flag,
     check_gaps,
@@ -109,6 +110,8 @@ class EmbeddedStore(SingleCalls):
         self._kept_back = KeptBack(opened)
         self._checkpointer = Checkpointer(opened, context.sequencer, self._kept_back)
         opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
+        opened.journal.before_unsynced = opened.places.hold
+        opened.journal.after_sync = opened.places.settle
         context.sequencer.relieve = self._checkpointer.run
         self._leases = Leases(opened.env, opened.places, opened.journal)
         self._maintenance = Maintenance(context, self._checkpointer, self._leases)
@@ -217,6 +220,7 @@ class EmbeddedStore(SingleCalls):
         opened = self._opened
         if self.failed:
             return
+        self._context.sequencer.sync()
         if opened.journal.bytes_since(self._checkpointer.last_lsn) > IDLE_JOURNAL_BYTES:
             with contextlib.suppress(DiskFull):
                 self._checkpointer.run()
@@ -367,22 +371,32 @@ class EmbeddedStore(SingleCalls):
     # Transactions and messages
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> EmbeddedTransaction:
         """A new transaction, for use in a with block.
 
         `timeout`: seconds after which it is rolled back if it is still open. `large`: its messages
         go to files as they arrive, `large_flush_bytes` at a time; less than that goes where that of
         other transactions goes. `owner`: who it is for, as `transactions` shows it; by default the
-        calling thread.
+        calling thread. `durable`: whether its commit returns when it is, or before.
         """
         if self._closed is not None:
             raise self._refusal()
-        if timeout is not None or large is not False or owner is not None:
+        if timeout is not None or large is not False or owner is not None or durable is not True:
             check_lifetime(timeout)
             check_large(large)
             check_owner(owner)
-        return EmbeddedTransaction(self._context, timeout, large, owner)
+            check_durable(durable)
+        return EmbeddedTransaction(self._context, timeout, large, owner, durable)
+
+    def sync(self) -> None:
+        """Wait until all that was committed before is durable. Raises StoreFailed."""
+        self._state()
+        self._context.sequencer.sync()
 
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, the oldest first."""
@@ -425,18 +439,27 @@ class EmbeddedStore(SingleCalls):
         self._state()
         self._context.two_phase.decide(check_xid(xid), commit=False)
 
-    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> int:
+    def put(
+        self,
+        queue: str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        durable: bool = True,
+        **fields: Any,
+    ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return."""
         if self._closed is not None:
             raise self._refusal()
+        if durable is not True:
+            check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             committer = self._context.committer
             try:
-                return committer.put(self._context.state.queue(queue), payload)
+                return committer.put(self._context.state.queue(queue), payload, durable)
             except QueueFull as full:
-                put = partial(committer.put, self._context.state.queue(queue), payload)
+                put = partial(committer.put, self._context.state.queue(queue), payload, durable)
                 return committer.when_kept_gives_way(full, put)
-        with self.transaction() as transaction:
+        with self.transaction(durable=durable) as transaction:
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)
 
@@ -493,6 +516,7 @@ class EmbeddedStore(SingleCalls):
     ) -> list[Lease]:
         """Pin many ranges as one lease, each (queue, start, end): all of them, or none."""
         state = self._state()
+        self._context.sequencer.sync()  # who reads the files may note durably what was there
         found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
         return self._leases.take(found, check_seconds(seconds), check_gaps(gaps))
 

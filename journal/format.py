@@ -1,4 +1,4 @@
-"""The bytes of the journal. Little-endian throughout; version 1.
+"""The bytes of the journal. Little-endian throughout; version 1, and 2 of some groups.
 
 The journal is an endless sequence of bytes, cut into segment files of `segment_bytes` each. An LSN is
 an address in that sequence: segment number = LSN // segment_bytes, place in the file = LSN %
@@ -29,7 +29,7 @@ straddles two segments; what does not fit begins on page 1 of the next one.
     offset  size  field
          0     8  checksum       XXH3-64 of bytes [8, 64 + body_length)
          8     4  magic          "QJGR"
-        12     2  version        1
+        12     2  version        1; 2 where `unsynced` is not 0
         14     2  flags          0
         16     8  generation     high 32 bits: a counter; low 32 bits: random
         24     8  store_id
@@ -37,8 +37,11 @@ straddles two segments; what does not fit begins on page 1 of the next one.
         40     8  previous_lsn   the LSN of the group before it; 0 = there is none
         48     4  body_length    bytes of records, their padding included; a multiple of 8
         52     4  record_count   at least 1
-        56     8  reserved       0
+        56     8  unsynced       bytes between the end of the last synced group and this one
         64     -  body           records back to back
+
+All before `lsn - unsynced` was durable when the group was written; the groups between, if any, are in
+its own segment. So an intact group proves damage of what was before that, and of nothing else.
 
 Valid: checksum and magic right, lsn equal to its place, store_id the store's, previous_lsn the LSN of
 the group before, and generation the same as that group's or of a higher counter.
@@ -69,6 +72,7 @@ from quire.errors import InvalidArgument
 from quire.limits import MAX_PAGE_SIZE_BYTES, MIN_PAGE_SIZE_BYTES
 
 VERSION: Final = 1
+VERSION_OF_UNSYNCED: Final = 2  # of a group
 SEGMENT_MAGIC: Final = int.from_bytes(b"QJSG", "little")
 GROUP_MAGIC: Final = int.from_bytes(b"QJGR", "little")
 
@@ -136,7 +140,7 @@ class GroupHeader(NamedTuple):
     previous_lsn: int
     body_length: int
     record_count: int
-    reserved: int
+    unsynced: int
 
 
 def check_geometry(geometry: Geometry) -> None:
@@ -169,6 +173,16 @@ def succeeds(generation: int, predecessor: int) -> bool:
     half tells the two apart, so an equal counter with another random half is not a successor.
     """
     return generation == predecessor or generation >> 32 > predecessor >> 32
+
+
+def proves_damage(header: GroupHeader, generation: int | None, end_lsn: int) -> bool:
+    """Whether a group behind a chain's end shows that what would follow there was durable once.
+
+    `generation`: of the chain's last group; None where the chain has none.
+    """
+    if generation is not None and not succeeds(header.generation, generation):
+        return False
+    return not header.unsynced or header.lsn - header.unsynced > end_lsn
 
 
 def pack_segment_header(

@@ -3,10 +3,12 @@
 Invariants:
 
 J1  When `write_group` returns, its records are durable: recovery hands over every one of them, in
-    order, as often as it runs.
+    order, as often as it runs. Without `durable` they are written, so that the process may end, and
+    durable after the next sync (J10).
 J2  A group is all or nothing: recovery hands over all of its records or none. What was never
-    acknowledged can come back only as the last group, and only whole.
-J3  A group is put down by exactly one write and one sync; it never straddles segments.
+    acknowledged as durable can come back only as the last groups, in their order, and only whole.
+J3  A group is put down by exactly one write and one sync, or one write without `durable`; it never
+    straddles segments.
 J4  A page that was synced is not written again before its segment was released; but recovery may
     write the last group again, byte for byte (JV2).
 J5  Generations never decrease along the chain. Every open begins a new one, durable before any
@@ -20,6 +22,11 @@ J8  A crash at any point, those of creation, rotation and release included, leav
 J9  A relieving group, one that makes room (see `write_group`), is written on a full disk as well,
     into segments that are kept back for them. Others get DiskFull before these are touched, and
     before what `admit` keeps back is.
+J10  One sync covers all groups that were written without, and is made: by the next durable group,
+    by `sync`, before the next segment is begun, and once they are `UNSYNCED_BYTES`. Each group says
+    how far back groups were not synced when it was written: after a power failure those may be
+    missing though it is there. So that is no damage (JS2), and what comes after a missing one is
+    cut. If the sync fails, J6 holds: those groups may be lost with the next power failure.
 
 Recovery reads from `restart_lsn` to the end, and for J7 looks through what is left of the last
 segment and through the ready one: its time depends on the journal since the checkpoint and on the
@@ -45,7 +52,7 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
-from quire.limits import FIRST_BUFFER_BYTES, KEPT_BUFFER_BYTES, MAX_SPARES
+from quire.limits import FIRST_BUFFER_BYTES, KEPT_BUFFER_BYTES, MAX_SPARES, UNSYNCED_BYTES
 
 from .format import (
     CHECKSUM,
@@ -56,6 +63,7 @@ from .format import (
     RECORD_HEADER_BYTES,
     RECORD_LENGTH,
     VERSION,
+    VERSION_OF_UNSYNCED,
     Geometry,
     WholeRecord,
     check_geometry,
@@ -85,6 +93,7 @@ class JournalStatus(NamedTuple):
     segment_bytes: int
     bytes: int  # of space, in all files
     kept_back_bytes: int  # the part of it that is for relieving groups only
+    unsynced_bytes: int  # of groups that are not durable yet (J10)
 
 
 class Journal:
@@ -115,6 +124,13 @@ class Journal:
         self._last_lsn = found.last_lsn
         # How many bytes of groups may come before it is asked again; raises DiskFull.
         self.admit: Callable[[], int] = lambda: self._segment_bytes
+        # Called before a group is not synced, and once all are (J10); must not raise.
+        self.before_unsynced: Callable[[], None] = _nothing
+        self.after_sync: Callable[[], None] = _nothing
+        self.unsynced_bytes = 0  # right before the end, in the current segment
+        self.unsynced_since = 0.0  # of the monotonic clock
+        self._durable_end = 0  # behind the last group before those
+        self._segment_from = found.end_lsn  # where the journal ended when the segment was begun
         self._base = found.current * self._segment_bytes
         self._offset = found.end_lsn - self._base
         self._capacity = segments.capacity
@@ -233,10 +249,13 @@ class Journal:
 
     # Writing
 
-    def write_group(self, records: Sequence[WholeRecord], *, relieving: bool = False) -> int:
+    def write_group(
+        self, records: Sequence[WholeRecord], *, relieving: bool = False, durable: bool = True
+    ) -> int:
         """Make the records durable, all or none (J1, J2); the address of the first one.
 
-        `relieving`: they make room, and may use what is kept back for such (J9).
+        `relieving`: they make room, and may use what is kept back for such (J9). Without `durable`
+        they are written only (J10).
 
         Each record is a header (`RECORD_HEADER`, with its own length) and its bytes, in one piece
         or as a tuple of pieces, the first of which begins with the header; the next record begins
@@ -267,20 +286,60 @@ class Journal:
             self._find_room(group_bytes, relieving)
             offset = self._offset
         lsn = self._base + offset
+        unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
         _put_fields(
-            buffer, 8, GROUP_MAGIC, VERSION, 0, self._generation, self._store_id, lsn,
-            self._last_lsn, end - GROUP_HEADER_BYTES, count, 0,
+            buffer, 8, GROUP_MAGIC, VERSION_OF_UNSYNCED if unsynced else VERSION, 0,
+            self._generation, self._store_id, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count,
+            unsynced,
         )  # fmt: skip
         _put_checksum(buffer, 0, checksum(buffer[8:end]))
-        try:
-            self._write(offset, buffer[:group_bytes])
-            self._sync()
-        except BaseException as error:
-            self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
-            raise
+        if unsynced or not durable:
+            self._write_cached(offset, buffer[:group_bytes], durable)
+        else:
+            try:
+                self._write(offset, buffer[:group_bytes])
+                self._sync()
+            except BaseException as error:
+                self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
+                raise
         self._offset = offset + group_bytes
         self._last_lsn = lsn
         return lsn + GROUP_HEADER_BYTES
+
+    def _write_cached(self, offset: int, group: memoryview, durable: bool) -> None:
+        """Write a group behind or as one that is not synced (J10)."""
+        if not self.unsynced_bytes:
+            is_first = offset == self._page_size
+            self._durable_end = self._segment_from if is_first else self._base + offset
+            self.unsynced_since = self._env.monotonic()
+            self.before_unsynced()
+        try:
+            self._file.write_cached(offset, group)
+        except BaseException as error:
+            self._fail(error, f"write of the group at LSN {self._base + offset:#x}")
+            raise
+        self.unsynced_bytes += len(group)
+        if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
+            self._sync_unsynced()
+
+    def sync(self) -> None:
+        """Make durable what was written without (J10). Serialised with `write_group`.
+
+        Raises StoreFailed.
+        """
+        if self._refusal is not None:
+            self._refuse()
+        if self.unsynced_bytes:
+            self._sync_unsynced()
+
+    def _sync_unsynced(self) -> None:
+        try:
+            self._sync()
+        except BaseException as error:
+            self._fail(error, f"sync of {self.unsynced_bytes} bytes of groups")
+            raise
+        self.unsynced_bytes = 0
+        self.after_sync()
 
     def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int]:
         """A buffer with the records behind the place of the group's header, and where they end."""
@@ -477,6 +536,7 @@ class Journal:
             segment_bytes=self._segment_bytes,
             bytes=segments.space_bytes,
             kept_back_bytes=segments.kept_bytes,
+            unsynced_bytes=self.unsynced_bytes,
         )
 
     # Inside
@@ -524,9 +584,12 @@ class Journal:
 
     def _advance(self, group_bytes: int, *, relieving: bool) -> None:
         """Go on in the next segment, on page 1."""
+        if self.unsynced_bytes:
+            self._sync_unsynced()
         try:
             file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
             self._limit = 0
+            self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity
             self._file.close()
             self._file = file
@@ -564,6 +627,10 @@ class Journal:
         again = type(refusal)(*refusal.args)
         again.__cause__ = refusal.__cause__
         raise again
+
+
+def _nothing() -> None:
+    """No hook."""
 
 
 def _no_record(length: int) -> InvalidArgument:

@@ -6,8 +6,9 @@ JV1  Nothing is written before the chain was read, its end judged (JS2) and the 
 JV2  Nothing is built on what may be in memory only. What a failed write or sync left reads back
     until the power fails, and may be gone then, whatever was synced later (E3); a process that died
     leaves the same. Every group but the last one is durable: the next one is written only when its
-    sync has returned, or when this module had written it again. So the last one is written again,
-    byte for byte, from the memory in which it was verified, and synced, before anything else.
+    sync has returned, or when this module had written it again; or the next one says that it is not
+    (`unsynced`). So the last one, and those that it says were not synced, are written again, byte
+    for byte as they were verified, and synced, before anything else.
 JV3  The same for names. That of a segment with groups was durable before its first one (JG1). A
     segment that was made ready holds none: it becomes a spare, and so is the first one made again
     if it holds none. A spare gets another name, durably, before it is used and before any segment
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quire.env import Env
+from quire.env import Env, File
 from quire.errors import InvalidArgument, StoreCorrupt
 
 from .format import KIND_GENERATION, Geometry, round_up
@@ -88,7 +89,7 @@ def recover_segments(
     report(describe_end(directory, chain, geometry, records))
     current = (chain.end_lsn - 1) // geometry.segment_bytes
     if chain.groups:
-        _settle_last_group(env, directory, geometry, chain, direct=direct)
+        _settle_last_groups(env, directory, geometry, chain, direct=direct)
     _rename_spares(env, directory)
     _retire_ready(env, directory, [number for number in numbers if number > current])
     if not chain.groups:
@@ -143,21 +144,33 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
     return records
 
 
-def _settle_last_group(
+def _settle_last_groups(
     env: Env, directory: str, geometry: Geometry, chain: Chain, *, direct: bool
 ) -> None:
-    """Write the last group again (JV2)."""
-    number, offset = divmod(chain.last_lsn, geometry.segment_bytes)
-    image = chain.last_image
-    pages = env.aligned_buffer(round_up(len(image), geometry.page_size))
-    pages[: len(image)] = image
-    pages[len(image) :] = bytes(len(pages) - len(image))
+    """Write the last group again, and those before it that may not be durable (JV2).
+
+    They are in one segment.
+    """
+    number = chain.last_lsn // geometry.segment_bytes
+    beginning = number * geometry.segment_bytes + geometry.page_size
+    first = max(chain.durable_lsn, chain.start_lsn, beginning)
     file = env.open_file(segment_path(directory, number), direct=direct)
     try:
-        file.write(offset, pages)
+        if first < chain.last_lsn:
+            for group in Chain(env, directory, geometry, first, {number}):
+                if group.header.lsn < chain.last_lsn:
+                    _write_again(env, file, geometry, group.header.lsn, group.image)
+        _write_again(env, file, geometry, chain.last_lsn, chain.last_image)
         file.sync()
     finally:
         file.close()
+
+
+def _write_again(env: Env, file: File, geometry: Geometry, lsn: int, image: memoryview) -> None:
+    pages = env.aligned_buffer(round_up(len(image), geometry.page_size))
+    pages[: len(image)] = image
+    pages[len(image) :] = bytes(len(pages) - len(image))
+    file.write(lsn % geometry.segment_bytes, pages)
 
 
 def _rename_spares(env: Env, directory: str) -> None:

@@ -5,14 +5,15 @@ Invariants:
 JS1  A group belongs to the chain only if its checksum, its place (LSN), its store, its
     predecessor's LSN and its generation are right; the chain ends at the first place where no such
     group is.
-JS2  Where the chain ends and a later group of the same or a newer generation is valid, or a
-    watermark lies beyond the end, something that was durable is damaged: StoreCorrupt. Otherwise
-    what is at the end was never acknowledged: it is cut, and reported.
+JS2  Where the chain ends and a later group of the same or a newer generation is valid that says
+    that what is missing was durable, or a watermark lies beyond the end, something that was durable
+    is damaged: StoreCorrupt. Otherwise what is at the end was never acknowledged as durable: it is
+    cut, and reported.
 JS3  Nothing of a group is shown before the whole group was verified.
 
 Why an intact later group proves damage: groups are written one at a time, and each is synced before
-the next is written. So a group that is not whole has nothing of its generation behind it, unless it
-was whole once.
+the next is written, unless the next says that it was not (`unsynced`). So a group that is not whole
+has nothing of its generation behind it, unless it was whole once, or what is behind it says so.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ from .format import (
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
     VERSION,
+    VERSION_OF_UNSYNCED,
     Geometry,
     GroupHeader,
+    proves_damage,
     round_up,
     succeeds,
     unpack_group_header,
@@ -131,6 +134,7 @@ class Chain:
         self.end_lsn = self.start_lsn
         self.last_lsn = 0
         self.last_image = memoryview(b"")  # of the last group, as it was verified
+        self.durable_lsn = 0  # all before it was durable when the last group was written
         self.generation = 0
         self.groups = 0
         self.segments_read: set[int] = set()
@@ -141,6 +145,7 @@ class Chain:
                 header = group.header
                 self.last_lsn = header.lsn
                 self.last_image = group.image
+                self.durable_lsn = header.lsn - header.unsynced
                 self.generation = header.generation
                 self.end_lsn = header.lsn + round_up(
                     GROUP_HEADER_BYTES + header.body_length, self._geometry.page_size
@@ -154,6 +159,11 @@ class Chain:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def shows_damage(self, group: Group) -> bool:
+        """Whether a group behind the end shows that something durable is missing there (JS2)."""
+        generation = self.generation if self.groups else None
+        return proves_damage(group.header, generation, self.end_lsn)
 
     def admits(self, header: GroupHeader) -> bool:
         """Whether a group that is valid in itself is the next one of the chain (JS1)."""
@@ -244,11 +254,11 @@ def read_group(reader: SegmentReader, geometry: Geometry, lsn: int) -> Group | N
             return None
     if checksum(data[8:end]) != CHECKSUM.unpack_from(data)[0]:
         return None
-    if header.version != VERSION:
+    if header.version not in (VERSION, VERSION_OF_UNSYNCED):
         raise StoreVersion(
             f"{reader.path}: page {offset // geometry.page_size}, offset {offset}: journal group of"
-            f" format version {header.version}; this release reads version {VERSION}: use the"
-            " release that wrote it"
+            f" format version {header.version}; this release reads up to {VERSION_OF_UNSYNCED}: use"
+            " the release that wrote it"
         )
     return Group(header, data[GROUP_HEADER_BYTES:end], data[:end])
 
@@ -332,7 +342,7 @@ def check_end(
             f" LSN {durable_lsn:#x}: a group is damaged; restore the file from a copy"
         )
     for group in search_groups(env, directory, geometry, segments, chain.end_lsn):
-        if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
+        if chain.shows_damage(group):
             later = place_text(directory, geometry, group.header.lsn)
             raise StoreCorrupt(
                 f"{where}: no valid group here (LSN {broken_lsn:#x}), but a later one is whole"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 
-from .format import Geometry, check_geometry, succeeds
+from .format import Geometry, check_geometry
 from .scan import Chain, Group, Tail, describe_end, search_groups
 from .segment import SegmentReader, list_segments, read_header, segment_path
 
@@ -192,7 +192,7 @@ def _later_group(place: _Place, chain: Chain, run: list[int], until_lsn: int | N
     for group in search_groups(place.env, place.directory, place.geometry, run, chain.end_lsn):
         if until_lsn is not None and group.header.lsn >= until_lsn:
             return None
-        if chain.groups == 0 or succeeds(group.header.generation, chain.generation):
+        if chain.shows_damage(group):
             return group.header.lsn
     return None
 

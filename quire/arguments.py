@@ -27,7 +27,7 @@ from quire.properties import DEFAULT, NAME, Properties, check_properties
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
-Acknowledge = Literal["auto", "session"]
+Acknowledge = Literal["auto", "session", "lazy"]
 
 
 def is_int(value: object) -> TypeGuard[int]:
@@ -166,10 +166,11 @@ def check_seconds(seconds: object) -> float:
 
 def check_ack(ack: object) -> Acknowledge:
     """When a consumer's transaction commits."""
-    if not isinstance(ack, str) or ack not in ("auto", "session"):
+    if not isinstance(ack, str) or ack not in ("auto", "session", "lazy"):
         raise InvalidArgument(
-            f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one) or '
-            '"session" (all at `acknowledge()` and at the end of the with block)'
+            f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one), '
+            '"session" (all at `acknowledge()` and at the end of the with block) or "lazy" (as '
+            '"auto", durable a little later)'
         )
     return cast(Acknowledge, ack)
 
@@ -267,6 +268,22 @@ def check_large(large: object) -> bool:
     if not isinstance(large, bool):
         raise InvalidArgument(f"large {large!r:.100}: give True or False")
     return large
+
+
+def check_durable(durable: object) -> bool:
+    """Whether a transaction is durable when its commit returns."""
+    if not isinstance(durable, bool):
+        raise InvalidArgument(f"durable {durable!r:.100}: give True or False")
+    return durable
+
+
+def check_preparable(durable: bool) -> None:
+    """Whether a transaction that was begun so may be prepared."""
+    if not durable:
+        raise InvalidArgument(
+            "a transaction that was begun with durable=False cannot be prepared, as what is "
+            "prepared is durable: begin it without"
+        )
 
 
 def check_exist_ok(exist_ok: object) -> bool:

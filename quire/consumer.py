@@ -39,7 +39,11 @@ class Begins(Protocol):
     """A store, as far as one who takes messages has to do with it."""
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> Transaction:
         """A new one."""
 
@@ -87,7 +91,7 @@ def take(store: Begins, asked: Asked) -> Taken | None:
 
 
 def _take(store: Begins, asked: Asked) -> Taken | None:
-    transaction = store.transaction(None, False, asked.owner)
+    transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
     try:
         found = get(asked, transaction)
     except BaseException:
@@ -142,7 +146,7 @@ class Consumer(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if self._asked.ack == "auto":
+        if self._asked.ack != "session":
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
         while not (self._stopped or self._ended):

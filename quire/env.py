@@ -8,8 +8,9 @@ What every environment guarantees, and what nobody may assume beyond it:
 E1. `sync` makes durable what was written by calls that had *returned* before it was issued. Until
     then each write may be kept, lost or torn by a power failure, at the grain of a 512-byte
     sector, in any combination.
-E2. A write to a direct file is durable when it returns, and `sync` does nothing. A power failure
+E2. A `write` to a direct file is durable when it returns, and `sync` does nothing. A power failure
     during the write may tear it. Allocate, punch and truncate of a direct file are durable too.
+    What `write_cached` writes is not: that is as in a plain file (E1).
 E3. After a failed write or sync it is not known what of it is durable. Reads go on showing what was
     written (of a failed write all, a part, or nothing), also to the next process; when the power
     fails it may be gone, whole or in part, and a later sync that succeeds says nothing about it,
@@ -60,10 +61,17 @@ class File(Protocol):
         byte. Raises DiskFull, which may leave a part of the data written.
         """
 
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write as `write`, through the page cache: not durable before `sync`, whatever the file.
+
+        It outlives the process. On a direct file no page of it may be written directly, by another
+        thread, before that sync.
+        """
+
     def sync(self) -> None:
         """What was written before this call is durable when it returns. Never retry a failure.
 
-        See E1 and E3. On a direct file there is nothing to do (E2).
+        See E1 and E3. On a direct file only what `write_cached` has written waits for it (E2).
         """
 
     def allocate(self, offset: int, length: int, *, zeros: bool = True) -> None:

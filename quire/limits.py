@@ -144,6 +144,10 @@ GATHERED_CHANGES = 32
 # of all.
 LOGGED_ROLLBACKS = 1024
 
+# What is committed without a sync is synced after so long, or once it is so much of the journal.
+UNSYNCED_SECONDS = 1.0
+UNSYNCED_BYTES = 4 << 20
+
 DEFAULT_TRANSACTION_TIMEOUT = 3600.0  # seconds, as the patent suggests (paragraph 0037)
 DEFAULT_COMMIT_TIMEOUT = 5.0  # seconds that a commit waits for space (paragraph 0062)
 MAX_LEDGER_KEY_BYTES = 1024
@@ -364,3 +368,4 @@ assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS
+assert INTERVAL_SECONDS < UNSYNCED_SECONDS

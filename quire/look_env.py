@@ -68,6 +68,9 @@ class LookFile:
             page[first - start : last - start] = source[first - offset : last - offset]
         self._size = max(self._size, end)
 
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self.write(offset, data)
+
     def sync(self) -> None:
         pass
 

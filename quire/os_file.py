@@ -3,7 +3,8 @@
 Guarantees (with those that `quire.env` states for every environment):
 
 O1. A direct file is opened `O_DIRECT | O_DSYNC`: whatever changes it (write, allocate, punch,
-    truncate) is durable when the call returns, so `sync` has nothing left to do.
+    truncate) is durable when the call returns, so `sync` has nothing left to do, unless
+    `write_cached` was called: that goes through the page cache, and `sync` is fdatasync then.
 O2. A file system that refuses direct writes gives a plain file: `direct` is False, `sync` is
     fdatasync. The caller reads `direct` once, after opening.
 O3. A descriptor is closed when the last call that uses it has returned, so that a `close` on one
@@ -72,6 +73,7 @@ class OsFile:
         self.path = path
         self.direct = False
         self._lock = threading.Lock()
+        self._cached = False  # a direct file has writes in the page cache
         self._view = _NOTHING
         self._viewed_bytes = 0
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -121,12 +123,18 @@ class OsFile:
         except OSError as error:
             self._write_failed(error, offset, data)
         if written != len(data):
-            self._write_rest(offset, memoryview(data).cast("B"), written)
+            self._write_rest(self._write_fd, offset, memoryview(data).cast("B"), written)
+
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self._write_rest(self._read_fd, offset, memoryview(data).cast("B"), 0)
+        self._cached = self.direct  # after the write: a sync that has begun may not cover it
 
     def sync(self) -> None:
         if self.direct:
-            return
-        fd = self._write_fd
+            if not self._cached:
+                return
+            self._cached = False
+        fd = self._read_fd
         if fd < 0:  # fdatasync itself would call this a ValueError
             raise OSError(errno.EBADF, "the file is closed", self.path)
         os.fdatasync(fd)
@@ -206,11 +214,11 @@ class OsFile:
                 " release the views first"
             ) from None
 
-    def _write_rest(self, offset: int, data: memoryview, written: int) -> None:
+    def _write_rest(self, fd: int, offset: int, data: memoryview, written: int) -> None:
         while written < len(data):
             rest = data[written:]
             try:
-                more = os.pwrite(self._write_fd, rest, offset + written)
+                more = os.pwrite(fd, rest, offset + written)
             except OSError as error:
                 self._write_failed(error, offset + written, rest)
             if more == 0:

@@ -210,14 +210,28 @@ class Store(Protocol):
     # Transactions and messages
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> Transaction:
         """A new transaction, for use in a `with` block.
 
         `timeout`: seconds above 0 after which it is rolled back if it is still open; math.inf:
         never; None: the store's option `transaction_timeout`, an hour. `large`: its messages go to
         files as they arrive, some MiB at a time, and stay there. `owner`: who it is for, as
-        `transactions` shows it; by default the calling thread, or the joined process.
+        `transactions` shows it; by default the calling thread, or the joined process. `durable`:
+        with False its commit returns before it is durable. The end of processes, also by kill -9,
+        loses nothing of it; a power failure may, and then all that was committed after it. It is
+        durable a second later, or with the next durable commit, or `sync` (docs/messages.md).
+        """
+
+    def sync(self) -> None:
+        """Wait until all that was committed before is durable, with `durable=False` too.
+
+        Raises StoreFailed where it can not be made so: what was committed since the last sync may
+        be gone after the next power failure.
         """
 
     def transactions(self) -> list[TransactionInfo]:
@@ -264,11 +278,12 @@ class Store(Protocol):
         expires_at: int | None = None,
         deliver_at: int | None = None,
         attributes: Mapping[str, str] | None = None,
+        durable: bool = True,
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
-        Takes what `Transaction.put` takes. Raises QueueNotFound, QueueFull, DiskFull, StoreFailed
-        and OutcomeUnknown (it may be there), InvalidArgument.
+        Takes what `Transaction.put` takes. `durable`: as for `transaction`. Raises QueueNotFound,
+        QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there), InvalidArgument.
         """
 
     def put_many(self, queue: str, payloads: Payloads) -> list[int]:
@@ -332,7 +347,9 @@ class Store(Protocol):
         message before the loop ends; None: for ever.
 
         `ack`: "auto", as told; with "session" nothing commits before `acknowledge` or the end of
-        the `with` block, which rolls back on an exception.
+        the `with` block, which rolls back on an exception. "lazy" commits as "auto" does, but with
+        `durable=False`: faster, and after a power failure messages that were handled in about the
+        last second are delivered again, and what was put beside them is gone.
 
         Raises, from the loop, what `Transaction.get` and `Transaction.commit` raise: the loop is
         over then, and what was not committed is there again. InvalidArgument comes at once.

@@ -204,8 +204,9 @@ class Transaction(Protocol):
     def commit(self, timeout: float | None = None) -> None:
         """Make all of it durable and visible at once.
 
-        `timeout`: seconds to wait while a queue has no room for the commit's own record; by default
-        the store's option `commit_timeout`. Once it is prepared this is the decision.
+        Durable a little later, where the transaction was begun with `durable=False`. `timeout`:
+        seconds to wait while a queue has no room for the commit's own record; by default the
+        store's option `commit_timeout`. Once it is prepared this is the decision.
 
         Raises QueueFull, DiskFull, KeyHeld and StoreCorrupt (it stays open, but where its messages
         were lost on their way to a file: try again or roll back), AlreadyCommitted (it is rolled
@@ -227,8 +228,9 @@ class Transaction(Protocol):
         after a crash. `xid`: printable, 1 to 200 bytes in UTF-8. `timeout`: seconds, as for
         `commit`.
 
-        Raises XidExists (it stays open), and what `commit` raises; OutcomeUnknown and StoreFailed:
-        `store.recover`, of the store opened again, lists the xid or does not.
+        Raises XidExists (it stays open), InvalidArgument if it was begun with `durable=False`, and
+        what `commit` raises; OutcomeUnknown and StoreFailed: `store.recover`, of the store opened
+        again, lists the xid or does not.
         """
 
     def __enter__(self) -> Self: ...

@@ -144,6 +144,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "release": _call(
         "lease_id", lambda store, a: store.release(check_lease_id(a["lease_id"])), changes=True
     ),
+    "sync": _call("", lambda store, a: store.sync(), changes=True),
     "failed": _call("", lambda store, a: store.failed),
     "status": _call("", lambda store, a: store.status()),
     "checkpoint": _call("", lambda store, a: store.checkpoint(), changes=True),

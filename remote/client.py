@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 from quire.arguments import (
     Bytes,
     check_changes,
+    check_durable,
     check_first,
     check_flag,
     check_gaps,
@@ -184,16 +185,24 @@ class RemoteStore(SingleCalls):
     # Transactions and messages
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> RemoteTransaction:
         self.connection.check()
-        if timeout is not None or large is not False or owner is not None:
+        if timeout is not None or large is not False or owner is not None or durable is not True:
             check_lifetime(timeout)
             check_large(large)
             check_owner(owner)
+            check_durable(durable)
         return RemoteTransaction(
-            self, next(self._numbers), timeout=timeout, large=large, owner=owner
+            self, next(self._numbers), timeout=timeout, large=large, owner=owner, durable=durable
         )
+
+    def sync(self) -> None:
+        self._call("sync")
 
     def transactions(self) -> list[TransactionInfo]:
         return read_list(TransactionInfo, self._call("transactions"))
@@ -220,13 +229,18 @@ class RemoteStore(SingleCalls):
         if transaction is not None:
             transaction.decided(decided)
 
-    def put(self, queue: str, payload: Bytes, **fields: object) -> int:
+    def put(self, queue: str, payload: Bytes, *, durable: bool = True, **fields: object) -> int:
         name = self._known_queues.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
-        if fields or type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+        if (
+            fields
+            or durable is not True
+            or type(payload) is not bytes
+            or len(payload) > MAX_PAYLOAD_BYTES
+        ):
             self._known_queues[queue] = name  # the commit, at once, finds out
-            return self._put_with_fields(queue, payload, fields)
+            return self._put_with_fields(queue, payload, fields, durable)
         channel = self.connection.borrow()
         try:
             message_id = channel.put(name, payload)
@@ -242,9 +256,11 @@ class RemoteStore(SingleCalls):
         self._known_queues[queue] = name
         return message_id
 
-    def _put_with_fields(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> int:
+    def _put_with_fields(
+        self, queue: str, payload: Bytes, fields: Mapping[str, object], durable: bool
+    ) -> int:
         try:
-            with self.transaction() as txn:
+            with self.transaction(durable=durable) as txn:
                 message_id = txn.put(queue, payload, **fields)
         except QueueNotFound:
             self.forget_queues()

@@ -169,16 +169,24 @@ class ElectedStore(SingleCalls):
     # Transactions and messages
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> Transaction:
         while True:
             store = self._inner
             try:
                 if isinstance(store, RemoteStore):
-                    return ElectedTransaction(self, store, store.transaction(timeout, large, owner))
-                return store.transaction(timeout, large, owner)
+                    inner = store.transaction(timeout, large, owner, durable)
+                    return ElectedTransaction(self, store, inner)
+                return store.transaction(timeout, large, owner, durable)
             except _LOST as error:
                 self.next_owner(store, error)
+
+    def sync(self) -> None:
+        self._look(lambda store: store.sync())  # what the next owner has found is durable
 
     def transactions(self) -> list[TransactionInfo]:
         return self._look(lambda store: store.transactions())

@@ -36,6 +36,7 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
+    check_preparable,
     check_reason,
     check_source,
     check_timeout,
@@ -112,6 +113,7 @@ class RemoteTransaction(TransactionCalls):
         timeout: float | None,
         large: bool,
         owner: str | None = None,
+        durable: bool = True,
     ) -> None:
         self.id: Final = number
         self._state = _OPEN
@@ -120,6 +122,7 @@ class RemoteTransaction(TransactionCalls):
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._large = large
         self._owner = owner
+        self._durable = durable
         self._lock = threading.Lock()
         self._channel: Channel | None = None
         self._number = 0  # on the channel
@@ -282,6 +285,7 @@ class RemoteTransaction(TransactionCalls):
 
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         check_xid(xid)
+        check_preparable(self._durable)
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             self._check_open()
@@ -450,9 +454,10 @@ class RemoteTransaction(TransactionCalls):
             self._channel = channel = self._connection.borrow()
             channel.transaction_state = _OPEN
             self._number = channel.next_transaction()
-            if self._deadline is not None or self._large or self._owner is not None:
+            if self._deadline is not None or self._large or self._owner or not self._durable:
                 header: dict[str, object] = {
                     "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,
+                    "durable": self._durable,
                 }  # fmt: skip
                 if self._deadline is not None:
                     left = max(0.001, self._deadline - time.monotonic())

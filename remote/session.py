@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 from quire.arguments import (
     Bytes,
     check_delay,
+    check_durable,
     check_ends,
     check_key,
     check_large,
@@ -117,7 +118,11 @@ class ServedStore(Store, Protocol):
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> ServedTransaction: ...
 
 
@@ -308,7 +313,8 @@ class Session:
         if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
             raise RemoteError("only what begins a new transaction is told")
         large = check_large(header.get("large", False))
-        self._begin(number, _lifetime(header), large, check_owner(header.get("owner")))
+        durable = check_durable(header.get("durable", True))
+        self._begin(number, _lifetime(header), large, check_owner(header.get("owner")), durable)
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
@@ -413,9 +419,10 @@ class Session:
         timeout: float | None = None,
         large: bool = False,
         owner: str | None = None,
+        durable: bool = True,
     ) -> ServedTransaction:
         self._transaction = transaction = self._store.transaction(
-            timeout, large, owner or self._client
+            timeout, large, owner or self._client, durable
         )
         self._number = number
         return transaction

@@ -26,7 +26,7 @@ from quire.testing import TALLY
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_ROUNDS = 25
 SLICE = 6
-PROMISES = range(1, 14)
+PROMISES = range(1, 15)
 
 SEED = pytest.StashKey[int]()
 
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
-                raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 13")
+                raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
         if quire.compiled and item.get_closest_marker("pure"):
             item.add_marker(pytest.mark.skip(reason="compiled modules take no double"))
         if item.get_closest_marker("spark"):

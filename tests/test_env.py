@@ -163,6 +163,43 @@ class TestFiles:
             file.write(0, machine.env.aligned_buffer(2 * PAGE)[8 : PAGE + 8])
         assert file.read(0, 2 * PAGE) == bytes(PAGE) + b"\5" * PAGE
 
+    def test_write_cached(self, machine: Machine) -> None:
+        """[E1] It is read back at once, needs no alignment, and has its sync, direct or not."""
+        for direct in (False, True):
+            file = machine.create(f"file-{direct}", direct=direct)
+            file.allocate(0, 3 * PAGE)
+            file.write_cached(5, b"abc")
+            file.write(PAGE, machine.page(5))
+            file.write_cached(2 * PAGE, memoryview(machine.page(6)))
+            file.sync()
+            file.sync()
+            found = file.read(0, 3 * PAGE)
+            assert found[:PAGE] == bytes(5) + b"abc" + bytes(PAGE - 8)
+            assert found[PAGE:] == b"\5" * PAGE + b"\6" * PAGE
+            file.close()
+            with pytest.raises(OSError, match=r"Bad file descriptor|is closed"):
+                file.write_cached(0, b"x")
+
+    def test_write_cached_is_not_durable(self) -> None:
+        """[E1, E2] Not before its own sync, whatever is written directly meanwhile."""
+        for direct in (False, True):
+            env = SimEnv(direct=direct)
+            file = env.open_file("/file", create=True, direct=True)
+            env.sync_directory("/")
+            file.allocate(0, 2 * PAGE)
+            file.sync()
+            file.write_cached(0, b"abc")
+            if direct:
+                page = env.aligned_buffer(PAGE)
+                page[:] = b"d" * PAGE
+                file.write(PAGE, page)
+            after = env.if_it_crashed(outcome="lost")
+            found = after.open_file("/file").read(0, 2 * PAGE)
+            assert found == bytes(PAGE) + (b"d" * PAGE if direct else bytes(PAGE))
+            file.sync()
+            after = env.if_it_crashed(outcome="lost")
+            assert after.open_file("/file").read(0, 3) == b"abc"
+
     def test_direct_not_granted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A file system that refuses direct writes gives a plain file that works."""
 

@@ -9,6 +9,8 @@
 - K5: in the checkpoint no unread block is in the journal below its LSN, so that those segments can
   be used again (but for pinned ones). What the data files have no room for stays where it is: the
   checkpoint holds its records itself, and keeps the segments that its blocks are in.
+- K9: all that it rests on is durable before it is: what was committed before its LSN, and what has
+  read since then the messages that it did not move. Not every commit is synced by itself.
 - K7: where there is not even room for record pages, it moves nothing, and needs no more space than
   what is kept back for it (`kept_back`): so it can be made on a full disk, as often as need be.
 """
@@ -124,6 +126,7 @@ class Checkpointer:
         journal = self._journal
         if self._sequencer.failure is not None or journal.failed:
             raise StoreFailed("the store has failed: close it and open it again to recover")
+        journal.sync()  # (K9)
         self._places.withhold()
         return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
 
@@ -169,6 +172,7 @@ class Checkpointer:
             **self._space(snapshot, mover, numbers),
         }
         self._places.discarded.sync()
+        self._sequencer.sync()  # (K9)
         with self._kept_back.in_use():
             write_checkpoint(
                 self._env, self._directory, self._store_id, snapshot.lsn, document, numbers

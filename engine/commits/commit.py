@@ -27,7 +27,7 @@ class Commit:
 
     __slots__ = (
         "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
-        "_time_us", "_transaction_id", "applied", "first_id", "record",
+        "_time_us", "_transaction_id", "applied", "durable", "first_id", "record",
     )  # fmt: skip
 
     def __init__(
@@ -38,8 +38,10 @@ class Commit:
         packed: Packed[Queue],
         reads: Sequence[Read | Taken] = (),
         entries: Sequence[Entry] = (),
+        durable: bool = True,
     ) -> None:
         self.applied = False
+        self.durable = durable
         self.record, self._head, self._groups, self._blocks, self._messages = packed
         self._state = state
         self._reader = reader

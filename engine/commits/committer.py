@@ -12,6 +12,10 @@ The order of a commit (DESIGN: one write, one sync):
    5);
 5. apply: the record is applied to each queue under that queue's lock, which also leaves reserve
    mode.
+
+One that need not be `durable` when it returns takes the same steps; in step 4 its record is
+written, and synced later. What it writes to other files is synced in steps 1 and 3 all the same: a
+record never becomes durable before the blocks that it names.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class Committing(Protocol):
     """The transaction that is committed."""
 
     id: int
+    durable: bool  # when its commit returns
     change: Commit | None  # what the journal was asked to hold
 
 
@@ -140,8 +145,9 @@ class Committer:
                 self._submit_moving(transaction, packed, reads, entries, moves)
             else:
                 transaction.change = change = Commit(
-                    self._state, self._reader, transaction_id, packed, reads, entries
-                )
+                    self._state, self._reader, transaction_id, packed, reads, entries,
+                    transaction.durable,
+                )  # fmt: skip
                 self.sequencer.submit(change)
         except BaseException:
             if transaction.change is None or not transaction.change.applied:
@@ -165,14 +171,15 @@ class Committer:
         transaction.change = change
         self.sequencer.submit_alone(change, pack_sought(transaction.id, moves.seeks))
 
-    def put(self, queue: Queue, payload: bytes) -> int:
+    def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
         """One plain message in a transaction of its own, which is never open to others: its id.
 
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         written = Written(queue, charge, 1, payload, None)
-        change = Commit(self._state, self._reader, 0, pack_light(0, (written,), (), ()))
+        packed = pack_light(0, (written,), (), ())
+        change = Commit(self._state, self._reader, 0, packed, durable=durable)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")

@@ -39,6 +39,8 @@ class Definition:
     `undo` takes back what `prepare` did besides looking. `entry_bytes`: what they take at most.
     """
 
+    durable = True
+
     __slots__ = ("_changes", "_most_bytes", "_prepare", "_state", "_undo", "applied", "record")
 
     def __init__(

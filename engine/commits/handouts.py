@@ -16,6 +16,8 @@ from .sequencer import Sequencer
 class Handout:
     """A change: these messages are delivered once more."""
 
+    durable = True
+
     __slots__ = ("_runs", "_state", "applied", "record")
 
     def __init__(self, state: State, runs: Sequence[Read]) -> None:

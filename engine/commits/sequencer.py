@@ -2,6 +2,8 @@
 
 - C1: changes are placed (ids, time, ledger check), written and applied in one order, the journal's.
 - C2: a change is applied after the group that holds it is durable, and before its caller goes on.
+  Where no change of the group has to be `durable`, it is applied after the group was written: a
+  later sync, that of the next durable group at the latest, makes it durable too, in its order.
 - C3: a lone change is written at once by its own thread: no timer, no hand-over. While a group is
   being written, arriving changes wait and form the next one, written by the first of them.
 - C4: a refused change (an error in `place`) leaves no trace; the others of its group go on.
@@ -44,6 +46,7 @@ class Change(Protocol):
     """Something that becomes durable as one journal record."""
 
     applied: bool  # the change stands, whatever is raised afterwards (C8)
+    durable: bool  # it is to be durable before it is applied (C2)
 
     @property
     def record(self) -> WholeRecord:
@@ -182,6 +185,11 @@ class Sequencer:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
         self._in_turn(_Exclusive(action))
 
+    def sync(self) -> None:
+        """Return when all that was applied before is durable (C2). Raises StoreFailed."""
+        if self._journal.unsynced_bytes or self._journal.failed:
+            self.exclusive(self._journal.sync)
+
     def _in_turn(self, change: Change | _Exclusive) -> None:
         turn: _Turn | None = None
         try:
@@ -310,7 +318,11 @@ class Sequencer:
         try:
             change.place()
             try:
-                address = self._write((change.record, *more) if more else (change.record,))
+                records = (change.record, *more) if more else (change.record,)
+                if change.durable:
+                    address = self._write(records)
+                else:
+                    address = self._write(records, durable=False)
             except DiskFull:
                 if not relieves(change.record):
                     change.withdraw()
@@ -349,7 +361,10 @@ class Sequencer:
             if not placed:
                 return
             try:
-                address = self._journal.write_group([change.record for change in placed])
+                address = self._journal.write_group(
+                    [change.record for change in placed],
+                    durable=any(change.durable for change in placed),
+                )
             except DiskFull as full:
                 self._refuse_others(group, placed, full)
                 if not placed:

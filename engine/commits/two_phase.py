@@ -33,6 +33,8 @@ from .written import Written
 class Prepare:
     """A change: a transaction becomes a prepared one."""
 
+    durable = True
+
     __slots__ = ("_prepared", "_state", "applied", "record")
 
     def __init__(self, state: State, transaction_id: int, prepared: Prepared) -> None:
@@ -57,6 +59,8 @@ class Decision:
 
     `expected`: decide this one only, not a later one of the same xid.
     """
+
+    durable = True
 
     __slots__ = ("_commit", "_expected", "_first_id", "_prepared", "_state", "_time_us", "_xid",
                  "applied", "record")  # fmt: skip

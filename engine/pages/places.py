@@ -1,6 +1,7 @@
 """Where messages are: pages of the data files and files of large transactions, who holds them.
 
-- P1: a place is free only when the change that frees it is durable.
+- P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
+  the blocks are `held` until it is (`hold`, `settle`).
 - P2: data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
@@ -69,6 +70,8 @@ class Places:
         self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
         self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
+        self._holding = False  # changes are applied that are not durable yet (P1)
+        self.held: list[BlockRef] = []  # blocks that such changes have released
 
     # Pages that are being written
 
@@ -162,9 +165,28 @@ class Places:
         else:
             manager.space.claim_or_grow(first, pages)
 
+    def hold(self) -> None:
+        """What is released from now on is not free before `settle` (P1)."""
+        self._holding = True
+
+    def settle(self) -> None:
+        """All that was applied is durable now."""
+        with self._lock:
+            self._holding = False
+            held, self.held = self.held, []
+        self._free(held)
+
     def free(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released (P1)."""
         self.after_release(refs)
+        if self._holding:
+            with self._lock:
+                if self._holding:
+                    self.held += refs
+                    return
+        self._free(refs)
+
+    def _free(self, refs: Sequence[BlockRef]) -> None:
         for ref in refs:
             if ref.kind == format.DATA:
                 manager, first, pages = self.located(*self.extent_of(ref))

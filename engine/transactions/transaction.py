@@ -45,6 +45,7 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
+    check_preparable,
     check_reason,
     check_timeout,
     check_version,
@@ -92,12 +93,17 @@ class EmbeddedTransaction(TransactionCalls):
 
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_waits_for", "change", "deadline", "id", "opened_us", "owner",
-        "prepared",
+        "_shall_end", "_state", "_waits_for", "change", "deadline", "durable", "id", "opened_us",
+        "owner", "prepared",
     )  # fmt: skip
 
     def __init__(
-        self, context: Context, timeout: float | None, large: bool, owner: str | None
+        self,
+        context: Context,
+        timeout: float | None,
+        large: bool,
+        owner: str | None,
+        durable: bool = True,
     ) -> None:
         env, registry = context.env, context.registry
         if registry.dropped:
@@ -107,6 +113,7 @@ class EmbeddedTransaction(TransactionCalls):
         seconds = context.transaction_timeout if timeout is None else timeout
         self.deadline = env.monotonic() + seconds
         self.owner = owner or threading.get_ident()
+        self.durable = durable
         self._context = context
         self._lock = _new_lock()
         self._state = _OPEN
@@ -403,6 +410,7 @@ class EmbeddedTransaction(TransactionCalls):
         back), StoreFailed (in doubt: reopen the store, and look at `recover`), InvalidArgument.
         """
         check_xid(xid)
+        check_preparable(self.durable)
         if timeout is not None:
             timeout = check_timeout(timeout)
         with self._lock:

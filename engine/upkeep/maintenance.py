@@ -1,5 +1,8 @@
 """What a store does besides its callers: time-outs, leases, checkpoints, space in advance and back.
 
+What was committed without a sync is synced when it is `UNSYNCED_SECONDS` old; a checkpoint that is
+under way then ends first.
+
 Free space at the data files' ends is given back now and then, and where something is in the way
 that could move, a checkpoint is made for it, the next one soon after (see `reorganise`).
 
@@ -22,7 +25,13 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.errors import DiskFull, QuireError, StoreFailed
-from quire.limits import INTERVAL_SECONDS, REMOVAL_PAUSE_SECONDS, REORGANISE_SECONDS, TRIM_SECONDS
+from quire.limits import (
+    INTERVAL_SECONDS,
+    REMOVAL_PAUSE_SECONDS,
+    REORGANISE_SECONDS,
+    TRIM_SECONDS,
+    UNSYNCED_SECONDS,
+)
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -118,6 +127,7 @@ class Maintenance:
     def step(self) -> None:
         """Do what is due."""
         options = self._context.options
+        self._sync()
         self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
@@ -153,11 +163,21 @@ class Maintenance:
 
     def _do_small_things(self) -> None:
         """What is due at any time, where no thread does it."""
+        with suppress(StoreFailed):
+            self._sync()
         if self._context.registry.open:
             self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
         self._retention.let_go()
+
+    def _sync(self) -> None:
+        """Make durable what was committed without a sync, if that is due."""
+        journal = self._journal
+        if journal.unsynced_bytes:
+            age = self._env.monotonic() - journal.unsynced_since
+            if age + INTERVAL_SECONDS > UNSYNCED_SECONDS:  # the next look would be too late
+                self._context.sequencer.sync()
 
     def _expire(self) -> None:
         self._context.registry.expire(self._env.monotonic())

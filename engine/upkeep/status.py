@@ -43,6 +43,7 @@ def status(
             "pinned_segments": len(journal.pinned),
             "spare_segments": journal.spares + journal.ready,
             "bytes": journal.bytes,
+            "unsynced_bytes": journal.unsynced_bytes,
             "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
         },
         "data": {

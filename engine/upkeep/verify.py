@@ -183,6 +183,10 @@ class _Check:
                             yield *places.located(*extent), f"queue {queue.name!r}"
                 except QuireError as error:
                     self._find(f"queue {queue.name!r}: {error}")
+        for ref in list(places.held):
+            if ref.kind == format.DATA:
+                extent = places.extent_of(ref)
+                yield *places.located(*extent), "released, not yet durably"
         for page in self._context.state.pages.retired:
             yield *places.located(page, 1), "record page out of use"
         for prepared in self._context.state.prepared:

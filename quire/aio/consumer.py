@@ -62,7 +62,7 @@ class AsyncConsumer(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._asked.ack == "auto":
+        if self._asked.ack != "session":
             await self.acknowledge()
         found = None if self._ended else await self._take()
         if found is None:

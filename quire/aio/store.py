@@ -80,14 +80,18 @@ class AsyncStore:
     subscriptions = in_thread(Store.subscriptions)
 
     def transaction(
-        self, timeout: float | None = None, large: bool = False, owner: str | None = None
+        self,
+        timeout: float | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
     ) -> Beginning[AsyncTransaction]:
-        return Beginning(partial(self._begin, timeout, large, owner))
+        return Beginning(partial(self._begin, timeout, large, owner, durable))
 
     async def _begin(
-        self, timeout: float | None, large: bool, owner: str | None
+        self, timeout: float | None, large: bool, owner: str | None, durable: bool
     ) -> AsyncTransaction:
-        begin = partial(self._inner.transaction, timeout, large, owner)
+        begin = partial(self._inner.transaction, timeout, large, owner, durable)
         if self.role == "owner":  # who waits for nobody
             inner = begin()
         else:
@@ -97,6 +101,7 @@ class AsyncStore:
     def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
         return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
 
+    sync = in_thread(Store.sync)
     transactions = in_thread(Store.transactions)
     transaction_info = in_thread(Store.transaction_info)
     abort = in_thread(Store.abort)

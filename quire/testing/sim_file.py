@@ -25,6 +25,7 @@ class SimFile:
         self._inode = inode
         self._read_only = read_only
         self._open = True
+        self._cached = False  # a direct file has writes that wait for a sync
 
     def read(self, offset: int, length: int) -> bytes:
         self._begin_read("read", offset, length)
@@ -44,9 +45,15 @@ class SimFile:
             return self._inode.view(offset, length)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        written = bytes(data)
         if self.direct:
-            self._check_aligned(offset, data, len(written))
+            self._check_aligned(offset, data, len(data))
+        self._write(offset, bytes(data), direct=self.direct)
+
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self._write(offset, bytes(data), direct=False)
+        self._cached = self.direct
+
+    def _write(self, offset: int, written: bytes, *, direct: bool) -> None:
         call = self._env.begin("write", self._inode.path, offset, len(written))
         with self._env.guard:
             self._check_open()
@@ -59,18 +66,19 @@ class SimFile:
                 landed = self._env.landed(fault, len(written))
                 self._inode.fail_write(offset, written[:landed])
                 raise fault.make_error()
-            self._changed(
-                self._inode.change("write", offset, len(written), written, direct=self.direct)
-            )
+            change = self._inode.change("write", offset, len(written), written, direct=direct)
+            self._changed(change)
             self._env.crash_point(call)
-            self._settle()
+            if direct:
+                self._settle(change)
 
     def sync(self) -> None:
         with self._env.guard:
             self._check_open()
             covered = self._inode.last_change  # only what had returned before the sync (E1)
-        if self.direct:
+        if self.direct and not self._cached:
             return
+        self._cached = False
         call = self._env.begin("sync", self._inode.path)
         with self._env.guard:
             self._check_open()
@@ -90,10 +98,12 @@ class SimFile:
             self._env.check_room(self._inode, offset, length)
             self._env.raise_fault(call)
             size = max(len(self._inode.cache), offset + length)
-            self._changed(self._inode.change("grow", 0, size))
+            change = self._inode.change("grow", 0, size)
+            self._changed(change)
             self._inode.pages.update(pages_of(offset, length))
             self._env.crash_point(call)
-            self._settle()
+            if self.direct:
+                self._settle(change)
 
     def punch(self, offset: int, length: int) -> None:
         if length <= 0:
@@ -103,9 +113,11 @@ class SimFile:
             self._check_open()
             self._env.check_in_use("punch", self._inode, offset, length)
             self._env.raise_fault(call)
-            self._changed(self._inode.change("punch", offset, length))
+            change = self._inode.change("punch", offset, length)
+            self._changed(change)
             self._env.crash_point(call)
-            self._settle()
+            if self.direct:
+                self._settle(change)
 
     def truncate(self, length: int) -> None:
         call = self._env.begin("truncate", self._inode.path, length)
@@ -115,9 +127,11 @@ class SimFile:
             if cut > 0:
                 self._env.check_in_use("cut", self._inode, length, cut)
             self._env.raise_fault(call)
-            self._changed(self._inode.change("truncate", 0, length))
+            change = self._inode.change("truncate", 0, length)
+            self._changed(change)
             self._env.crash_point(call)
-            self._settle()
+            if self.direct:
+                self._settle(change)
 
     def size(self) -> int:
         with self._env.guard:
@@ -146,12 +160,13 @@ class SimFile:
     def _changed(self, change: Change) -> None:
         self._inode.modified_us = self._env.clock_us
 
-    def _settle(self) -> None:
-        """A direct file's changes are durable when the call returns (E2)."""
-        if self.direct:
-            self._make_durable(self._inode.last_change)
+    def _settle(self, change: Change) -> None:
+        """A direct file's change is durable when the call returns (E2)."""
+        self._protect(self._inode.settle(change))
 
     def _make_durable(self, up_to: int) -> None:
-        written = self._inode.make_durable(up_to)
+        self._protect(self._inode.make_durable(up_to))
+
+    def _protect(self, written: set[int]) -> None:
         if self._env.forbids_overwrite(self._inode.path):
             self._inode.protect(written)

@@ -103,6 +103,12 @@ class SimInode:
                 written.update(pages_of(change.offset, change.length))
         return written
 
+    def settle(self, change: Change) -> set[int]:
+        """Make this one durable, and no other; returns the pages written."""
+        self.pending.remove(change)
+        self._settle(change)
+        return set(pages_of(change.offset, change.length)) if change.kind == "write" else set()
+
     def fail_write(self, offset: int, data: bytes) -> None:
         """A write that failed has changed so much of what reads see; it stays uncertain (SI4)."""
         if data:

@@ -1,10 +1,11 @@
 """A process that commits in a loop until it is killed, and says what was acknowledged.
 
-    python -m tests.crash.committing STORE after|before
+    python -m tests.crash.committing STORE after|before|unsynced
 
 Each transaction puts its number into three topics, one of them many times, puts to or gets from a
 work queue, and records the number in the ledger. With `after`, a number stands on standard output
 once its `commit` has returned: it was acknowledged. `before` is the canary: it acknowledges first.
+With `unsynced` most commits need not be durable when they return, and are acknowledged after.
 Some transactions travel in the journal, some go to data pages, and some to files of their own.
 """
 
@@ -58,9 +59,10 @@ def create(path: str) -> None:
         store.create_queue(WORK, kind="work")
 
 
-def commit(store: Any, number: int) -> None:
+def commit(store: Any, number: int, *, durable: bool = True) -> None:
     """One transaction over all queues: odd numbers put work, even ones take it."""
-    with store.transaction(large=number % LARGE_EVERY == 0) as transaction:
+    large = number % LARGE_EVERY == 0
+    with store.transaction(large=large, durable=durable) as transaction:
         transaction.put("first", payload(number))
         transaction.put("second", payload(number, number % 3_000))
         transaction.put_many("burst", burst(number))
@@ -79,8 +81,9 @@ def main() -> None:
             number += 1
             if acknowledge == "before":
                 print(number, flush=True)
-            commit(store, number)
-            if acknowledge == "after":
+            durable = acknowledge != "unsynced" or number % 7 == 0
+            commit(store, number, durable=durable)
+            if acknowledge != "before":
                 print(number, flush=True)
 
 

@@ -67,6 +67,15 @@ def test_a_hundred_kills_lose_nothing_and_leave_nothing_half(
     kill_again_and_again(store_path, MANY, rng, "after")
 
 
+@pytest.mark.promise(14)
+@pytest.mark.crash
+def test_promise_14_kills_lose_nothing_that_is_not_synced(
+    store_path: str, rng: random.Random
+) -> None:
+    """The end of the process takes none of the commits that need not be durable."""
+    kill_again_and_again(store_path, FEW, rng, "unsynced")
+
+
 @pytest.mark.crash
 def test_an_acknowledgement_before_the_commit_is_caught(
     store_path: str, rng: random.Random

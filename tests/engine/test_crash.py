@@ -354,7 +354,7 @@ def test_canary_uses_released_pages_within_a_checkpoint(
 
 @pytest.mark.parametrize(
     "skipped",
-    ["quire.journal.recovery._settle_last_group", "quire.engine.checkpoints.opened.settle"],
+    ["quire.journal.recovery._settle_last_groups", "quire.engine.checkpoints.opened.settle"],
 )
 def test_canary_builds_on_what_may_be_gone(
     seed: int, monkeypatch: pytest.MonkeyPatch, skipped: str

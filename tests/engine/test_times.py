@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ def work(env: SimEnv, seen: Seen) -> None:
     seen.is_made = True
     for number in range(24):
         payload = b"%d" % number
-        times = {"deliver_at": env.now_us() + 2_000_000} if number % 3 == 0 else {}
+        times: dict[str, Any] = {"deliver_at": env.now_us() + 2_000_000} if number % 3 == 0 else {}
         if number % 3 == 1:
             times = {"expires_at": env.now_us() + 1_500_000}
         store.put("q", payload, **times)

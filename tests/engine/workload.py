@@ -263,14 +263,18 @@ class Oracle:
     pending: Model | None = None
     ids: dict[bytes, int] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)  # files of others that were committed
+    earlier: list[Model] = field(default_factory=list)  # since then nothing was made durable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Oracle:
         """The same, without what the effects know of the store that they come from."""
         pending = None if self.pending is None else self.pending.copy()
-        return Oracle(self.created, self.model.copy(), pending, dict(self.ids), set(self.adopted))
+        earlier = [model.copy() for model in self.earlier]
+        known = dict(self.ids), set(self.adopted)
+        return Oracle(self.created, self.model.copy(), pending, *known, earlier)
 
     def allowed(self) -> list[Model]:
-        return [self.model] if self.pending is None else [self.model, self.pending]
+        now = [self.model] if self.pending is None else [self.model, self.pending]
+        return [*now, *self.earlier]
 
     def match(self, store: Store) -> Model:
         """The model that the store holds; AssertionError if it is none that is allowed."""
@@ -432,7 +436,7 @@ def check_store(
 
 
 def gone_on(
-    seed: int, *, steps: int = 4, prepares: int = 4, **options: Any
+    seed: int, *, steps: int = 4, prepares: int = 4, lazy: float = 0.0, **options: Any
 ) -> Callable[[SimEnv, Oracle], None]:
     """What goes on in a new process where an error ended a workload (`resume` of enumerations).
 
@@ -445,7 +449,10 @@ def gone_on(
             make_room(env)
         store = open_store(env, **options)
         oracle.model, oracle.pending, oracle.created = oracle.match(store).copy(), None, True
-        more = Workload(seed, steps=steps, prepares=prepares, first_payload=50_000, **options)
+        oracle.earlier = []
+        more = Workload(
+            seed, steps=steps, prepares=prepares, lazy=lazy, first_payload=50_000, **options
+        )
         more.run(env, store, oracle).close()
 
     return resume
@@ -475,8 +482,10 @@ class Workload:
         beside: float = 0.5,
         full: float = 0.0,
         prepares: int = 4,
+        lazy: float = 0.0,
         **options: Any,
     ) -> None:
+        self.lazy = lazy  # how often a transaction is not durable when its commit returns
         self.runner: Runner | None = None
         self.prepares = prepares  # weight of preparing and of deciding
         self.full = full  # how often the disk fills up, or has room again
@@ -518,6 +527,7 @@ class Runner:
         self.beside = workload.beside
         self.full = workload.full
         self.prepares = workload.prepares
+        self.lazy = workload.lazy
         self.refused = 0  # because the disk was full
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
@@ -547,6 +557,8 @@ class Runner:
             self.checkpoint: 4,
             self.reopen: 1,
         }
+        if self.lazy:
+            weights[self.sync] = 1
         if self.full and self.rng.random() < self.full:
             self.fill_up()
         try:
@@ -559,7 +571,19 @@ class Runner:
         room = self.rng.choice([0, 4096, 20_000, 100_000, None])
         self.env.capacity_bytes = None if room is None else self.env.used_bytes() + room
 
-    def change(self, effect: Callable[[Model], None], action: Callable[[], Any]) -> None:
+    def begin(self, **options: Any) -> Held:
+        """A transaction, durable or not."""
+        durable = not self.lazy or self.rng.random() >= self.lazy
+        return Held(self.store.transaction(durable=durable, **options))
+
+    def sync(self) -> None:
+        self.store.sync()
+        assert not self.store.status()["journal"]["unsynced_bytes"]
+        self.oracle.earlier = []
+
+    def change(
+        self, effect: Callable[[Model], None], action: Callable[[], Any], *, durable: bool = True
+    ) -> None:
         """Do it; the oracle holds both outcomes meanwhile."""
         after = self.oracle.model.copy()
         effect(after)
@@ -569,6 +593,10 @@ class Runner:
         except (QueueFull, QueueInUse, AlreadyCommitted, KeyHeld, DiskFull):
             self.oracle.pending = None
             raise
+        if durable or not self.store.status()["journal"]["unsynced_bytes"]:
+            self.oracle.earlier = []
+        else:
+            self.oracle.earlier.append(self.oracle.model)
         self.oracle.model, self.oracle.pending = after, None
 
     def create(self) -> None:
@@ -643,23 +671,25 @@ class Runner:
         payload = self.payload(self.rng.choice([10, 100, 1000, 5000, 9000]))
         effects = Effects(puts=[(self.oracle.model.queues[name].uid, payload)])
         told: list[int] = []
+        durable = not self.lazy or self.rng.random() >= self.lazy
         try:
             self.change(
                 lambda model: model.commit(effects),
-                lambda: told.append(self.store.put(name, payload)),
+                lambda: told.append(self.store.put(name, payload, durable=durable)),
+                durable=durable,
             )
             self.oracle.ids[payload] = told[0]
         except QueueFull:
             pass
 
     def transact(self) -> None:
-        held = Held(self.store.transaction(large=self.rng.random() < 0.1))
+        held = self.begin(large=self.rng.random() < 0.1)
         if self.fill(held):
             self.end(held)
 
     def hold(self) -> None:
         if len(self.held) < 3:
-            held = Held(self.store.transaction())
+            held = self.begin()
             if self.fill(held):
                 self.held.append(held)
 
@@ -672,8 +702,10 @@ class Runner:
         free = [xid for xid in XIDS if xid not in self.oracle.model.prepared]
         if not free:
             return
-        if self.held and self.rng.random() < 0.3:
-            held = self.held.pop(self.rng.randrange(len(self.held)))
+        durable = [held for held in self.held if held.transaction.durable]
+        if durable and self.rng.random() < 0.3:
+            held = self.rng.choice(durable)
+            self.held.remove(held)
             if held.transaction.state == "rolled back":
                 assert self.full or self.store.failed  # as `forget_lost` says
                 return
@@ -754,6 +786,8 @@ class Runner:
     def step_beside(self, call: Call) -> None:
         # The size of the data file is changed under a lock that a commit may need.
         if call.kind in ("allocate", "truncate", "punch") or self.is_beside:
+            return
+        if self.store._context.sequencer.busy:  # this thread writes a group, or syncs
             return
         if self.rng.random() >= self.beside:
             return
@@ -875,7 +909,11 @@ class Runner:
             held.transaction.rollback()
             return
         try:
-            self.change(lambda model: model.commit(held.effects), held.transaction.commit)
+            self.change(
+                lambda model: model.commit(held.effects),
+                held.transaction.commit,
+                durable=held.transaction.durable,
+            )
         except (QueueFull, AlreadyCommitted, KeyHeld):
             held.transaction.rollback()
             return

@@ -95,7 +95,6 @@ def numbers(store: quire.Store, queue: str) -> list[int]:
 
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
-@pytest.mark.promise(6)
 @pytest.mark.crash
 def test_every_order_is_handled_once_whatever_is_killed(tmp_path: Path, rng: random.Random) -> None:
     """Servers are killed at random moments, and by an order that kills whoever handles it."""

@@ -140,7 +140,7 @@ def test_promise_1_power_failure_at_every_call(seed: int, rounds: int, direct: b
 @pytest.mark.crash
 def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not write the last group again is caught."""
-    skipped = "quire.journal.recovery._settle_last_group"
+    skipped = "quire.journal.recovery._settle_last_groups"
     monkeypatch.setattr(skipped, lambda *_, **options: None)
     with pytest.raises((AssertionError, StoreCorrupt)):
         enumerate_crashes(
