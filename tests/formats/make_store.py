@@ -7,6 +7,7 @@
     python tests/formats/make_store.py tests/formats/store-v2-definitions.tar.gz definitions
     python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
     python tests/formats/make_store.py tests/formats/store-v3-properties.tar.gz properties
+    python tests/formats/make_store.py tests/formats/store-v3-topics.tar.gz topics
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
@@ -15,6 +16,7 @@ Every kind of place and record is in it: blocks in the journal and in the data f
 all header columns, a large transaction's file, sealed record pages, partly read subscriptions, the
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
 with `properties` queues have some, made and altered, and messages were handed out and counted;
+with `topics` one keeps messages, and subscriptions were moved;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
 on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
@@ -127,6 +129,23 @@ def fill_properties(store: Store) -> None:
     store.put("tried", b"4")
 
 
+def fill_topics(store: Store) -> None:
+    """What a topic keeps, subscriptions that were moved: in the checkpoint and in the journal."""
+    store.create_queue("kept", keep_messages=6, keep_bytes=1 << 20)
+    store.subscribe("kept", "alone", start="latest", exclusive=True)
+    store.subscribe("kept", "reader")
+    for number in range(10):
+        store.put("kept", b"%d" % number)
+        store.get_many("kept/reader")
+    for position in (7, 5):
+        with store.transaction() as txn:
+            txn.put("kept", b"moved to %d" % position)
+            txn.seek("kept/alone", position + 2)
+            txn.seek("kept/reader", position)
+        if position == 7:
+            store.checkpoint()
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -154,6 +173,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_definitions(store)
         if kind == "properties":
             fill_properties(store)
+        if kind == "topics":
+            fill_topics(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

@@ -26,6 +26,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v2-definitions.tar.gz",
         "store-v3-definitions.tar.gz",
         "store-v3-properties.tar.gz",
+        "store-v3-topics.tar.gz",
         "store-v4-full.tar.gz",
     }
 
@@ -60,6 +61,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         several = "files" in archive.name
         late = ["late"] * ("definitions" in archive.name)
         late += ["dead"] * ("properties" in archive.name)
+        late += ["kept"] * ("topics" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -164,3 +166,22 @@ def test_properties_of_a_released_format(tmp_path: Path) -> None:
             assert [payload for payload, _ in found] == [b"1", b"3", b"0", b"2", b"4"]
             store.checkpoint()
     assert dict(found) == {b"0": 4, b"1": 4, b"2": 3, b"3": 2, b"4": 2}
+
+
+@pytest.mark.promise(8)
+def test_topics_of_a_released_format(tmp_path: Path) -> None:
+    """What is kept though it was read, and where subscriptions were moved to."""
+    with tarfile.open(Path(__file__).parent / "store-v3-topics.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    kept = [b"%d" % number for number in range(5, 10)] + [b"moved to 7", b"moved to 5"]
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            info = store.queue("kept")
+            assert (info.keep_messages, info.keep_bytes) == (6, 1 << 20)
+            assert info.subscriptions == ("alone", "reader")
+            assert [s.exclusive for s in store.subscriptions("kept")] == [True, False]
+            assert store.browse("kept").payloads() == kept
+            assert store.browse("kept/reader").payloads() == kept
+            assert store.browse("kept/alone").payloads() == kept[2:]
+            store.checkpoint()
+            assert store.verify().findings == []

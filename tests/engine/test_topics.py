@@ -1,0 +1,576 @@
+"""Topics over restarts and power failures: subscriptions that are moved, and what is kept."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from quire.dump_items import JournalRecord
+from quire.dump_words import in_words
+from quire.dumping import dump
+from quire.engine import EmbeddedStore as Store
+from quire.engine.records.durable_state import SHARED, DurableQueue, QueueConfig
+from quire.engine.records.seek_record import Seek, pack_sought, unpack_sought
+from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed
+from quire.journal import RECORD_HEADER_BYTES
+from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.workload import PATH, new_machine, open_store
+
+Operation = tuple[str, int]
+
+
+class Model:
+    """A topic that keeps everything, and what one subscription has not read of it."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.unread: list[int] = []
+
+    def do(self, operation: Operation) -> None:
+        """As the store does."""
+        kind, number = operation
+        if kind == "put":
+            self.unread += range(len(self.messages), len(self.messages) + number)
+            self.messages += [b"%d" % len(self.messages) for _ in range(number)]
+        elif kind == "get":
+            del self.unread[:number]
+        elif kind == "seek":
+            position = min(number, len(self.messages))
+            self.unread = list(range(position, len(self.messages)))
+
+    def left(self) -> list[bytes]:
+        """What is to be read."""
+        return [b"%d" % self._first(position) for position in self.unread]
+
+    def _first(self, position: int) -> int:
+        return int(self.messages[position])
+
+
+def plan(seed: int, length: int) -> list[Operation]:
+    """Puts, gets, moves and checkpoints."""
+    rng = random.Random(seed)
+    kinds = ["put"] * 4 + ["get"] * 3 + ["seek"] * 3 + ["checkpoint"]
+    return [("put", 3), *((rng.choice(kinds), rng.randrange(1, 9)) for _ in range(length))]
+
+
+def do(store: Store, model: Model, number: int, operation: Operation) -> None:
+    """One operation, whose transaction enters its number into the ledger."""
+    kind, count = operation
+    if kind == "checkpoint":
+        store.checkpoint()
+        return
+    with store.transaction() as txn:
+        if kind == "put":
+            txn.put_many("t", [b"%d" % len(model.messages)] * count)
+        elif kind == "get":
+            txn.get_many("t/a", count)
+        else:
+            if count % 2:  # what it has got besides is where it goes to
+                txn.get("t/a")
+            txn.seek("t/a", min(count, len(model.messages)))
+        txn.record("operation", number)
+
+
+def make(store: Store) -> None:
+    """The topic of the model."""
+    store.create_queue("t", keep_forever=True)
+    store.subscribe("t", "a")
+
+
+def check_left(store: Store, model: Model) -> None:
+    """The subscription has not read what it has not read in the model."""
+    assert store.browse("t/a").payloads() == model.left()
+    assert store.subscriptions("t")[0].pending == len(model.unread)
+
+
+def test_moves_against_a_model(seed: int) -> None:
+    """Whatever comes between them: gets, checkpoints, power failures."""
+    env = new_machine(seed)
+    store, model = open_store(env), Model()
+    make(store)
+    rng = random.Random(seed)
+    for number, operation in enumerate(plan(seed, 300)):
+        do(store, model, number, operation)
+        model.do(operation)
+        check_left(store, model)
+        if rng.random() < 0.05:
+            env = env.crash(seed=seed + number)
+            store = open_store(env)
+            check_left(store, model)
+    with store.transaction() as txn:
+        assert txn.get_many("t/a").payloads() == model.left()
+    assert store.verify().ok
+    store.close()
+
+
+@dataclass
+class Seen:
+    """What was done, and what was being done."""
+
+    done: list[Operation] = field(default_factory=list)
+    is_made: bool = False
+
+
+PLAN = plan(1, 25)
+
+
+def work(env: SimEnv, seen: Seen) -> None:
+    """A subscription is moved between puts, gets and checkpoints."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    store, model = open_store(env), Model()
+    make(store)
+    seen.is_made = True
+    for number, operation in enumerate(PLAN):
+        do(store, model, number, operation)
+        model.do(operation)
+        seen.done.append(operation)
+    store.close()
+
+
+def check(env: SimEnv, seen: Seen) -> None:
+    """Each move is there as a whole, with all else of its transaction, or not at all."""
+    if not seen.is_made:
+        return
+    store = open_store(env)
+    last = store.ledger("operation")
+    count = 0 if last is None else last + 1
+    known = max((n + 1 for n, made in enumerate(seen.done) if made[0] != "checkpoint"), default=0)
+    assert known <= count <= len(seen.done) + 1
+    model = Model()
+    for operation in PLAN[:count]:
+        model.do(operation)
+    assert store.positions("t") == (0, len(model.messages))
+    check_left(store, model)
+    with store.transaction() as txn:
+        assert txn.get_many("t/a").payloads() == model.left()
+    with store.transaction() as txn:
+        txn.seek("t/a", 0)
+    assert store.browse("t/a").payloads() == model.messages
+    assert store.verify().ok
+    store.close()
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2, 8)
+def test_promise_1_2_power_failure_while_subscriptions_are_moved(seed: int, spread: int) -> None:
+    """At every call of the disk."""
+    cases = enumerate_crashes(work, check, Seen, seed=seed, rounds=2, every=(spread + 1) // 2)
+    assert cases > 100
+
+
+def test_canary_moves_that_are_not_journaled(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that moves subscriptions in memory only is caught."""
+    monkeypatch.setattr(
+        "quire.engine.commits.sequencer.Sequencer.submit_alone",
+        lambda sequencer, change, more: sequencer.submit(change),
+    )
+    with pytest.raises(AssertionError):
+        enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
+
+
+def keep(env: SimEnv, seen: Seen) -> None:
+    """A topic of which little is kept, with a slow reader and none."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    store = open_store(env)
+    store.create_queue("t", keep_messages=4)
+    store.create_queue("lone", keep_bytes=1000, keep_seconds=100.0)
+    store.subscribe("t", "a")
+    seen.is_made = True
+    for number in range(20):
+        store.put("t", b"%d" % number)
+        store.put("lone", b"%d" % number)
+        seen.done.append(("put", number))
+        if number % 6 == 5:
+            with store.transaction() as txn:
+                txn.get_many("t/a", 5)
+        if number % 7 == 6:
+            store.checkpoint()
+    store.close()
+
+
+def check_kept(env: SimEnv, seen: Seen) -> None:
+    """What is unread is there, and the newest of what was read; the rest goes in the end."""
+    if not seen.is_made:
+        return
+    store = open_store(env)
+    if not store.subscriptions("t"):
+        return  # the power failed before
+    end = store.positions("t")[1]
+    assert len(seen.done) <= end <= len(seen.done) + 1
+    unread = [int(payload) for payload in store.browse("t/a").payloads()]
+    assert unread == list(range(end - len(unread), end))
+    store.create_queue("more")  # after a commit the maintenance looks, as no thread does
+    kept = [int(payload) for payload in store.browse("t").payloads()]
+    assert kept == list(range(max(min(end - 4, end - len(unread)), 0), end))
+    assert store.queue("lone").used_bytes <= 1000
+    assert len(store.browse("lone")) >= min(4, store.positions("lone")[1])
+    env.advance(101)
+    store.create_queue("evenmore")
+    assert store.queue("lone").messages == 0
+    assert store.verify().ok
+    store.close()
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_promise_1_2_power_failure_while_what_is_kept_goes(seed: int, spread: int) -> None:
+    """Nothing goes that is to be kept, and nothing is kept for ever that is not."""
+    cases = enumerate_crashes(keep, check_kept, Seen, seed=seed, rounds=2, every=spread + 1)
+    assert cases > 50
+
+
+def test_positions_are_found_whatever_holds_the_messages(seed: int) -> None:
+    """The journal, packed blocks, record pages, files: by time and by id, after a restart too."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("t", keep_forever=True)
+    rng = random.Random(seed)
+    for number in range(120):
+        with store.transaction(large=number % 40 == 39) as txn:
+            for _ in range(rng.randrange(1, 5)):
+                txn.put("t", bytes(rng.randrange(200)))
+        env.advance(rng.choice((0, 0.001, 2)))
+        if number % 50 == 49:
+            store.checkpoint()
+    for _ in range(2):
+        messages = list(store.browse("t", max_messages=1000))
+        times = [message.time for message in messages]
+        assert times == sorted(times)
+        for position in rng.sample(range(len(messages)), 60):
+            message = messages[position]
+            assert store.position_at("t", message.time / 1e6) == times.index(message.time)
+            later = sum(time <= message.time for time in times)
+            assert store.position_at("t", (message.time + 1) / 1e6) == later
+            name = f"s{position}"
+            assert store.subscribe("t", name, start=message).position == position
+            store.unsubscribe("t", name)
+        env = env.crash(seed=seed)
+        store = open_store(env)
+    store.close()
+
+
+def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
+    """However many messages are kept."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("t", keep_forever=True)
+    for number in range(300):
+        with store.transaction(large=number % 2 == 1) as txn:
+            txn.put("t", bytes(9000))  # no small ones, which would be packed together
+        env.advance(0.1)
+    store.checkpoint()
+    start = next(iter(store.browse("t"))).time
+    assert len(store._context.state.queue("t").records.directory) > 4
+    env = env.crash(seed=seed)
+    store = open_store(env)
+    before = env.calls.count("read", "*.dat")
+    assert 100 < store.position_at("t", start / 1e6 + 15) < 200
+    assert env.calls.count("read", "*.dat") - before < 12
+    store.close()
+
+
+def test_the_record_is_read_as_it_was_written() -> None:
+    """And garbage is refused."""
+    seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
+    body = memoryview(pack_sought(7, seeks))[RECORD_HEADER_BYTES:]
+    assert list(unpack_sought(body, "here").seeks) == seeks
+    for wrong in (b"", body[:-1], bytes(8), b"\xff" * 24):
+        with pytest.raises(StoreCorrupt, match="here"):
+            unpack_sought(memoryview(wrong), "here")
+
+
+def test_a_move_of_what_is_gone_leaves_its_record(seed: int) -> None:
+    """Recovery passes over moves of a subscription, or a queue, that went later."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.put("t", b"0")
+    removals: list[Callable[[], None]] = [
+        lambda: store.unsubscribe("t", "a"),
+        lambda: store.drop_queue("t"),
+    ]
+    for remove in removals:
+        if store.subscriptions("t") == []:
+            store.subscribe("t", "a")
+        with store.transaction() as txn:
+            txn.seek("t/a", 1)
+        remove()
+    env = env.crash(seed=seed)
+    store = open_store(env)
+    assert store.queues() == []
+    store.close()
+
+
+def test_a_move_that_is_not_possible_any_more_is_refused(seed: int) -> None:
+    """The subscription or the queue went while the transaction was open."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    removals: list[Callable[[], None]] = [
+        lambda: store.unsubscribe("t", "a"),
+        lambda: store.drop_queue("t"),
+    ]
+    for remove in removals:
+        if store.subscriptions("t") == []:
+            store.subscribe("t", "a")
+        txn = store.transaction()
+        txn.seek("t/a", 0)
+        txn.record("moved", 1)
+        remove()
+        with pytest.raises(KeyError):
+            txn.commit()
+        txn.rollback()
+    assert store.ledger("moved") is None
+    store.close()
+
+
+def test_a_dump_tells_of_moves_and_deliveries(seed: int) -> None:
+    """In words, with the names."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.create_queue("dead", kind="work")
+    store.create_queue("q", kind="work", max_deliveries=2, dead_letter="dead")
+    store.put("q", b"m")
+    store.put("t", b"m")
+    with store.transaction() as txn:
+        txn.get("q")
+        txn.seek("t/a", 1)
+    items = [item for item in dump(PATH, journal=True, env=env) if isinstance(item, JournalRecord)]
+    assert [item.name for item in items][-3:] == ["HANDED_OUT", "COMMIT", "SOUGHT"]
+    words = [line for item in items for line in in_words(item)]
+    assert any("subscription #4 is given position 0" in line for line in words), words
+    assert any("subscription #2 'a' goes to position 1" in line for line in words), words
+    store.close()
+
+
+def fill(store: Store) -> None:
+    """Put until nothing more can be put."""
+    for _ in range(10_000):
+        store.put("t", bytes(1000))
+
+
+def test_a_full_disk_lets_go(seed: int) -> None:
+    """What is kept goes by transactions that make room, also where there is none."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("t", keep_seconds=10.0)
+    store.subscribe("t", "a")
+    for number in range(20):
+        store.put("t", b"%d" % number)
+    assert len(store.get_many("t/a")) == 20
+    env.capacity_bytes = env.used_bytes()
+    with pytest.raises(DiskFull):
+        fill(store)
+    with store.transaction() as txn:
+        txn.get_many("t/a", 100_000)
+    assert store.queue("t").messages > 20
+    env.advance(11)
+    with store.transaction() as txn:
+        txn.read_to("t/a", 1)
+    store._maintenance.step()
+    assert store.queue("t").messages == 0
+    assert store.verify().ok
+    store.close()
+
+
+def moved(durable: DurableQueue, position: int) -> tuple[list[tuple[int, int]], int]:
+    """What is released by a move of subscription 1, and what that has read."""
+    released = list(durable.seek(1, position))
+    return released, durable.subscriptions[1].done.total
+
+
+def test_moves_as_the_fold_makes_them() -> None:
+    """What is released stays so; what is before the place is released once all have read it."""
+    durable = DurableQueue(QueueConfig(1, "t", "topic", 1 << 20, None, 0, 0), {})
+    durable.end_position = 10
+    for number in (1, 2):
+        durable.subscribe(number, str(number), 0, SHARED)
+    durable.acknowledge((1, 1, 0, 10))
+    durable.acknowledge((1, 2, 2, 4))
+    durable.subscriptions[1].attempts.add(5, 8)
+    assert durable.released.to_list() == [(2, 4)]
+    assert moved(durable, 0) == ([], 2)
+    assert moved(durable, 6) == ([], 6)
+    assert durable.subscriptions[1].attempts.rows() == [(6, 8, 1)]
+    assert durable.seek(2, 10) == [(0, 2), (4, 6)]
+    assert moved(durable, 10) == ([(6, 10)], 10)
+    assert durable.seek(3, 0) == ()
+
+
+def test_many_threads_read_while_one_moves(seed: int) -> None:
+    """Every message from the last place on is read once after the last move, by one of them."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.put_many("t", [b"%d" % number for number in range(200)])
+    read: list[tuple[int, bytes]] = []
+    moves = 0
+    guard = threading.Lock()
+    stop = threading.Event()
+
+    def reader(number: int) -> None:
+        rng = random.Random(seed + number)
+        while True:
+            is_last = stop.is_set()
+            with store.transaction() as txn:
+                payloads = txn.get_many("t/a", 7, timeout=0.01).payloads()
+                version = moves  # nobody moves it while messages are in flight
+                if is_last and not payloads:
+                    return
+                if rng.random() < 0.3:
+                    txn.rollback()
+                    continue
+            with guard:
+                read.extend((version, payload) for payload in payloads)
+
+    threads = [threading.Thread(target=reader, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        with store.transaction() as txn:
+            txn.seek("t/a", 100, timeout=60.0)
+            moves += 1
+    stop.set()
+    for thread in threads:
+        thread.join()
+    last = sorted(int(payload) for version, payload in read if version == moves)
+    assert last == list(range(100, 200))
+    assert store.subscriptions("t")[0].delivered == 0
+    assert store.subscriptions("t")[0].pending == 0
+    assert store.verify().ok
+    store.close()
+
+
+def test_an_interrupted_wait_holds_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a move waits for readers: they go on as before."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.put_many("t", [b"0", b"1"])
+    queue, subscription = store._context.state.source("t/a")
+    reader, mover = store.transaction(), store.transaction()
+    assert reader.get("t/a") is not None
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mover.seek("t/a", 0, timeout=60.0)
+    assert subscription.seeker is None
+    assert reader.get("t/a") is not None
+    with pytest.raises(QueueInUse):
+        mover.seek("t/a", 0)
+    reader.commit()
+    mover.seek("t/a", 0)
+    mover.rollback()
+    assert subscription.seeker is None
+    assert subscription.is_plain
+    store.close()
+
+
+FATES = [(True, "write"), (False, "write"), (False, "sync")]
+
+
+def machines(env: SimEnv) -> list[SimEnv]:
+    """What may be left of a machine whose power fails now."""
+    return [env.crash(outcome="lost"), *(env.crash(seed=number) for number in range(4))]
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2, 11)
+@pytest.mark.parametrize("lands", [True, False, None])
+@pytest.mark.parametrize(("direct", "kind"), FATES)
+def test_promise_2_11_a_move_whose_write_failed_is_whole_or_not_there(
+    seed: int, direct: bool, kind: str, lands: bool | None
+) -> None:
+    """The commit is in doubt; what the next opening tells of it then lasts, as a whole."""
+    env = new_machine(seed, direct=direct)
+    store = open_store(env)
+    make(store)
+    store.put_many("t", [b"0", b"1", b"2"])
+    store.get_many("t/a")
+    env.fail(kind, "*.log", lands=lands)
+    txn = store.transaction()
+    txn.put("t", b"3")
+    txn.seek("t/a", 1)
+    txn.record("moved", 1)
+    with pytest.raises(StoreFailed):
+        txn.commit()
+    assert txn.state == "in doubt"
+    env = env.kill()
+    store = open_store(env)
+    is_there = store.ledger("moved") == 1
+    expected = [b"1", b"2", b"3"] if is_there else []
+    assert lands is None or is_there == (lands or kind == "sync")
+    store.put("t", b"4")
+    for after in machines(env):
+        again = open_store(after)
+        assert again.ledger("moved") == (1 if is_there else None)
+        assert again.browse("t/a").payloads() == [*expected, b"4"]
+        assert again.verify().ok
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 11)
+@pytest.mark.parametrize("lands", [True, False, None])
+@pytest.mark.parametrize(("direct", "kind"), FATES)
+def test_promise_1_11_what_is_kept_when_its_going_could_not_be_written(
+    seed: int, direct: bool, kind: str, lands: bool | None
+) -> None:
+    """The put before it stands; no more went than may go, and the rest goes after the opening."""
+    env = new_machine(seed, direct=direct)
+    store = open_store(env)
+    store.create_queue("t", keep_messages=2)
+    store.subscribe("t", "a")
+    for number in range(2):
+        store.put("t", b"%d" % number)
+    store.get_many("t/a")
+    env.fail(kind, "*.log", nth=2, lands=lands)
+    store.put("t", b"2")  # and the maintenance lets the first one go
+    assert store.failed
+    with pytest.raises(StoreFailed):
+        store.put("t", b"not this one")
+    for after in [env.kill(), *machines(env)]:
+        again = open_store(after)
+        assert again.browse("t").payloads() in ([b"0", b"1", b"2"], [b"1", b"2"])
+        assert again.browse("t/a").payloads() == [b"2"]
+        again.put("t", b"3")
+        assert again.browse("t").payloads() == [b"2", b"3"]
+        assert again.verify().ok
+
+
+def test_a_move_behind_what_went_in_its_own_group_is_refused(seed: int) -> None:
+    """What `place` finds is so when the move is applied, as it is alone in its group."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("t")
+    for name in ("a", "b"):
+        store.subscribe("t", name)
+    store.put_many("t", [b"0", b"1"])
+    store.get_many("t/a")
+    mover, reader = store.transaction(), store.transaction()
+    mover.seek("t/a", 0)
+    reader.get_many("t/b")
+    failures: list[Exception] = []
+
+    def commit_move() -> None:
+        try:
+            mover.commit()
+        except PositionLost as error:
+            failures.append(error)
+
+    store.together([reader.commit, commit_move])
+    if not failures:
+        assert store.browse("t/a").payloads() == [b"0", b"1"]
+    else:
+        mover.rollback()
+        assert store.positions("t") == (2, 2)
+    store.close()
