@@ -166,10 +166,12 @@ class Transaction(Protocol):
         Raises as `get`, InvalidArgument for a position that the queue does not have.
         """
 
-    def read_to_many(self, positions: Mapping[str, int]) -> None:
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """The same for many sources, each with its position; with an error, for none of them.
 
-        In a joined store this is one request. Raises as `read_to`.
+        In a joined store this is one request. Returns when the queue of each source was made, in
+        microseconds since 1970: who has its position from another day sees whether it is of that
+        queue, or of one that has its name since. Raises as `read_to`.
         """
 
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:

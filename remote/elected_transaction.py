@@ -185,9 +185,9 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def read_to_many(self, positions: Mapping[str, int]) -> None:
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         try:
-            self._inner.read_to_many(positions)
+            return self._inner.read_to_many(positions)
         except _ENDED as error:
             self._end(error)
 

@@ -84,6 +84,7 @@ from .protocol import (
     field,
 )
 from .put_buffer import PutBuffer
+from .results import read_list
 
 if TYPE_CHECKING:
     from .client import RemoteStore
@@ -263,11 +264,13 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("reject", arguments)
 
-    def read_to_many(self, positions: Mapping[str, int]) -> None:
-        arguments = {"positions": check_ends(positions)}
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
+        sources = check_ends(positions)
         with self._lock:
             self._check_open()
-            self._request("read_to", arguments)
+            header = self._request("read_to", {"positions": sources})[0].header
+        created_us = read_list(int, field(header, "created_us", list))
+        return dict(zip(sources, created_us, strict=True))
 
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         arguments: Header = {

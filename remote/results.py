@@ -25,6 +25,8 @@ from quire.info import (
     TransactionInfo,
 )
 
+from .limits import KINDS_OF_ROWS
+
 Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Lease | Report
 T = TypeVar("T")
 
@@ -77,20 +79,30 @@ def _row_reader(kind: type) -> Callable[[object], object]:
     """Of objects by their fields; plain values are looked at and no more."""
     hints = get_type_hints(kind).values()
     plain = [get_args(hint) if get_origin(hint) is UnionType else (hint,) for hint in hints]
-    fields = [
-        (kinds, None if _PLAIN.issuperset(kinds) else _reader(hint))
-        for kinds, hint in zip(plain, hints, strict=True)
+    readers = [
+        (index, _reader(hint))
+        for index, (kinds, hint) in enumerate(zip(plain, hints, strict=True))
+        if not _PLAIN.issuperset(kinds)
     ]
+    inner = [index for index, _ in readers]
+    known: set[tuple[type, ...]] = set()  # types of fields that were right; there are many rows
+
+    def check(values: list[object], types: tuple[type, ...]) -> None:
+        if len(types) != len(plain) or not all(
+            index in inner or each in kinds
+            for index, (each, kinds) in enumerate(zip(types, plain, strict=True))
+        ):
+            raise _unreadable(kind, values)
+        if len(known) < KINDS_OF_ROWS:
+            known.add(types)
 
     def read_row(value: object) -> object:
         values = _exactly(list, value)
-        if len(values) != len(fields):
-            raise _unreadable(kind, values)
-        for index, (kinds, reader) in enumerate(fields):
-            if reader is not None:
-                values[index] = reader(values[index])
-            elif type(values[index]) not in kinds:
-                raise _unreadable(kind, values)
+        types = (*map(type, values),)
+        if types not in known:
+            check(values, types)
+        for index, reader in readers:
+            values[index] = reader(values[index])
         return kind(*values)
 
     return read_row

@@ -351,8 +351,8 @@ class Session:
         yield {}, ()
 
     def _read_to(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
-        transaction.read_to_many(check_ends(frame.header.get("positions")))
-        yield {}, ()
+        created_us = transaction.read_to_many(check_ends(frame.header.get("positions")))
+        yield {"created_us": list(created_us.values())}, ()
 
     def _seek(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         source = check_source(frame.header.get("source"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import sys
 import textwrap
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -70,8 +72,18 @@ def section(name: str, value: Any) -> str:
         )
     if isinstance(value, FunctionType):
         return "\n".join([heading, code(signature(name, value)), prose(value), ""])
-    shown = f"{name}: bool" if isinstance(value, bool) else str(value).strip()
+    if typing.get_args(value):
+        shown = f"{name} = {' | '.join(map(alternative, typing.get_args(value)))}"
+    else:
+        shown = f"{name}: bool" if isinstance(value, bool) else str(value).strip()
     return "\n".join([heading, code(shown)])
+
+
+def alternative(kind: Any) -> str:
+    """One of the types that an alias stands for."""
+    if typing.get_origin(kind) is typing.Literal:
+        return f"Literal[{', '.join(map(json.dumps, typing.get_args(kind)))}]"
+    return str(kind.__name__)
 
 
 def class_parts(kind: type) -> Iterator[str]:

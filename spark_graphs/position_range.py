@@ -48,6 +48,13 @@ def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
         raise missing(store, gone[0]) from None
 
 
+def are_in(ranges: Mapping[str, tuple[int, int]], found: Mapping[str, QueueInfo]) -> bool:
+    """Whether the queues were seen when they had the ranges; what has gone since, a lease tells."""
+    return found.keys() >= ranges.keys() and all(
+        end <= found[name].end_position for name, (_, end) in ranges.items()
+    )
+
+
 def is_same(queue: QueueInfo, created_us: int | None) -> bool:
     """Whether it is the queue that was made then; where that is not known it is taken for it."""
     return created_us is None or queue.created_us == created_us

@@ -98,13 +98,18 @@ class Retention:
         store: Store,
         ranges: Mapping[str, tuple[int, int]],
         created_us: Mapping[str, int],
+        found: Mapping[str, QueueInfo] | None = None,
     ) -> list[Lease]:
-        """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says."""
+        """The pinned places of a micro-batch. Raises PositionLost as `failOnDataLoss` says.
+
+        `found`: the queues as the look for new messages has just seen them.
+        """
         self.hold(store)
         strict = self._options.fail_on_data_loss
         gone = {}
-        found = position_range.infos(store, ranges)
-        for name, queue in found.items():
+        found = found or position_range.infos(store, ranges)
+        for name in ranges:
+            queue = found[name]
             if strict and not position_range.is_same(queue, created_us.get(name)):
                 raise position_range.made_again(name)
             if self._subscription(queue) not in queue.subscriptions:
@@ -154,12 +159,11 @@ class Retention:
         """In these, all or none."""
         names = list(queues)
         with store.transaction() as txn:
-            txn.read_to_many(
+            created_us = txn.read_to_many(
                 {f"{name}/{self._options.subscription}": end.positions[name] for name in names}
             )
-            # What is the same now was the same when read_to_many took it by its name.
-            for name, queue in position_range.infos(store, names).items():
-                if not position_range.is_same(queue, end.created_us.get(name)):
+            for name, of_this in zip(names, created_us.values(), strict=True):
+                if end.created_us.get(name) not in (None, of_this):
                     raise position_range.made_again(name)
 
     def _subscription(self, queue: QueueInfo) -> str:

@@ -46,6 +46,7 @@ from .retention import Retention
 
 if TYPE_CHECKING:
     from quire.env import Env
+    from quire.info import QueueInfo
     from quire.store import Store
 
 
@@ -60,6 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
         self._end: Offset | None = None
+        self._seen: dict[str, QueueInfo] = {}  # by the last look for new messages
         self._pace = Pace(options)
         self._retention = Retention(options, env)
         self._planned = PlannedEnds(options)
@@ -127,9 +129,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_queues(stop)
         planned = ranges(begin, stop)
         self._planned.remember(begin, stop)
+        found = self._seen if position_range.are_in(planned, self._seen) else None
+        self._seen = {}
         leases = connection.call(
             self._options.path,
-            lambda store: self._retention.lease(store, planned, stop.created_us),
+            lambda store: self._retention.lease(store, planned, stop.created_us, found),
         )
         pieces = [
             QueuePiece.of(lease.queue, piece, stop.created_us.get(lease.queue))
@@ -181,6 +185,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
         found = queues_read(store, self._options, streaming=True)
+        self._seen = {queue.name: queue for queue in found}
         return Offset(
             {queue.name: queue.first_position for queue in found},
             {queue.name: queue.end_position for queue in found},

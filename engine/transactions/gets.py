@@ -268,9 +268,10 @@ class Gets:
         ids = queue.queue_id, subscription.subscription_id
         taken.append((*ids, lo, hi, queue, subscription, record, epoch))
 
-    def read_to(self, positions: Mapping[str, int]) -> None:
-        """Count everything below the position in each source as read."""
+    def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Count everything below the position in each source as read; when each queue was made."""
         passed = []
+        created_us = {}
         for source, position in positions.items():
             queue, subscription = self._context.state.source(source)
             if position > queue.end_position:
@@ -280,7 +281,9 @@ class Gets:
             if subscription in self.seeks:
                 raise moving(queue, subscription)
             passed.append((queue, subscription, position))
+            created_us[source] = queue.config.created_us
         self.passes += passed
+        return created_us
 
     def passed(self) -> list[Read]:
         """What else counts as read, as the commit's record names it."""

@@ -294,12 +294,12 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             self._reading().passes.append((queue, subscription, position))
 
-    def read_to_many(self, positions: Mapping[str, int]) -> None:
-        """The same for many sources; with an error, for none of them."""
+    def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """The same for many sources; with an error, for none. Returns when each queue was made."""
         checked = check_ends(positions)
         with self._lock:
             self._check_open()
-            self._reading().read_to(checked)
+            return self._reading().read_to(checked)
 
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         """Move a subscription when this transaction commits."""

@@ -144,7 +144,8 @@ def test_many_sources_are_passed_over_at_once(store: AnyStore) -> None:
                 txn.read_to_many(wrong)
     assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [0, 0]
     with store.transaction() as txn:
-        txn.read_to_many({"a/reader": 3, "work": 2})
+        made = txn.read_to_many({"a/reader": 3, "work": 2})
+    assert made == {"a/reader": store.queue("a").created_us, "work": store.queue("work").created_us}
     assert [store.subscriptions(queue)[0].position for queue in ("a", "work")] == [3, 2]
 
 

@@ -179,6 +179,27 @@ def test_made_again_just_before_the_lease(store: Any, strict: bool) -> None:
     assert store.status()["leases"] == 0
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_made_again_or_lost_since_the_queues_were_seen(store: Any, strict: bool) -> None:
+    """What was seen a moment ago is not looked at again: the lease tells of changes."""
+    given = {"path": store.path, "queue": "q", "subscription": "s", "failOnDataLoss": str(strict)}
+    retention = Retention(read_options(given, streaming=True))
+    end = retention.start(store).moved_to({"q": 9})
+    seen = {"q": store.queue("q")}
+    ranges = {"q": (6, 9)}
+    assert position_range.are_in(ranges, seen)
+    assert not position_range.are_in({"q": (6, seen["q"].end_position + 1)}, seen)
+    assert not position_range.are_in({"other": (0, 1)}, seen)
+    make_again(store)
+    if strict:
+        with pytest.raises(PositionLost, match=MADE_AGAIN):
+            retention.lease(store, ranges, end.created_us, seen)
+    else:
+        assert retention.lease(store, ranges, end.created_us, seen) == []
+    assert store.status()["leases"] == 0
+    retention.end()
+
+
 def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
     """It goes by names too: what it would pass over in the new queue stays unread."""
     given = {"path": store.path, "queue": "q", "subscription": "s"}
@@ -190,10 +211,10 @@ def test_made_again_just_before_the_subscription_moves(store: Any) -> None:
     def transaction() -> Iterator[Any]:
         with store.transaction() as txn:
 
-            def read_to_many(positions: dict[str, int]) -> None:
+            def read_to_many(positions: dict[str, int]) -> dict[str, int]:
                 make_again(store)
                 calls.extend(positions)
-                txn.read_to_many(positions)
+                return dict(txn.read_to_many(positions))
 
             yield Meddled(txn, read_to_many=read_to_many)
 
