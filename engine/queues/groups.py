@@ -134,7 +134,7 @@ class Groups:
         # By the group's number. A code is one of a group whose only message waits.
         self._groups: dict[int, int | _Group] = {}
         self._shown: dict[int, int] = {}  # the groups of what is or was shown, by position
-        self._holders: dict[_Holder] = {}
+        self._holders: dict[object, _Holder] = {}
 
     # What is available
 

@@ -199,8 +199,7 @@ class Queue:
     def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
         """The blocks that are free by that."""
         subscription = self.subscriptions.get(read[1])
-        is_there = subscription is not None and read[2] < read[3]
-        if is_there and subscription.forget(read[2], read[3]):
+        if subscription is not None and read[2] < read[3] and subscription.forget(*read[2:4]):
             self.wake()
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()

@@ -200,12 +200,8 @@ class Selection:
             rows = zip(*(a[some].tolist() for a in (due, positions, ranks, groups)), strict=True)
             _push(self._scheduled, list(rows))
             left &= ~some
-        if numbers is not None and self.groups is not None:
-            some = left & (numbers != 0)
-            rows = zip(*(a[some].tolist() for a in (positions, ranks, numbers)), strict=True)
-            self.groups.arrive_many(rows)
-            self._open()
-            left &= ~some
+        if numbers is not None:
+            self._learn_groups(positions, ranks, numbers, left)
         if not left.all():
             positions, ranks = positions[left], ranks[left]
         for rank in np.unique(ranks).tolist():
@@ -228,6 +224,22 @@ class Selection:
             left[lo - start : hi - start] = False
             for position in range(lo, hi):
                 groups.find(position, int(numbers[position - start]))
+
+    def _learn_groups(
+        self,
+        positions: NDArray[np.int64],
+        ranks: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        left: NDArray[np.bool_],
+    ) -> None:
+        """What is left of messages of groups is the groups' to show (SL5), and not left."""
+        if self.groups is None:
+            return
+        some = left & (numbers != 0)
+        rows = zip(*(a[some].tolist() for a in (positions, ranks, numbers)), strict=True)
+        self.groups.arrive_many(rows)
+        self._open()
+        left &= ~some
 
     def _open(self) -> bool:
         """What the groups show goes to the lanes; whether there was anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_a_group_goes_on_when_its_transaction_ends(store: AnyStore) -> None:
     with store.transaction() as txn:
         assert txn.get_many("q", 3).payloads() == [b"none", b"a0", b"b0"]
     assert store.get_many("q").payloads() == [b"a1", b"b1", b"alone"]
+
+
+def test_who_has_a_group_waits_for_its_next_message(store: AnyStore) -> None:
+    """Others that wait there too, and longer, do not keep it from that."""
+    store.create_queue("q", kind="work", grouped=True)
+    store.put("q", b"a0", group_key="a")
+    with store.transaction() as first, store.transaction() as second, ThreadPoolExecutor(2) as pool:
+        assert first.get("q") is not None
+        waiting = pool.submit(second.get, "q", 60.0)
+        time.sleep(0.05)  # so that it waits already, most often
+        own = pool.submit(first.get, "q", 60.0)
+        store.put("q", b"a1", group_key="a")
+        assert own.result().payload == b"a1"  # type: ignore[union-attr]
+        assert not waiting.done()
+        store.put("q", b"b0", group_key="b")
+        assert waiting.result().payload == b"b0"  # type: ignore[union-attr]
 
 
 def test_a_group_waits_for_a_message_that_was_rejected(store: AnyStore) -> None:
