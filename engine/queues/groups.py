@@ -23,21 +23,18 @@ from typing import Final
 
 from quire.checksum import checksum
 from quire.intervals import IntervalSet
-from quire.limits import GROUP_NUMBER_BYTES, LANE_SLACK
+from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, LANE_SLACK, POSITION_BITS, POSITIONS
 
 Buffer = bytes | bytearray | memoryview
-POSITION_BITS: Final = 47  # a code is rank << 47 | position: in the order of delivery
-_POSITION: Final = (1 << POSITION_BITS) - 1
-_NUMBER: Final = (1 << 60) - 1  # what an int of 32 bytes holds
 
 
 def group_number(key: Buffer) -> int:
     """By which a group is known (OG3); never 0."""
-    return checksum(key) & _NUMBER or 1
+    return checksum(key) & GROUP_NUMBERS or 1
 
 
 def code_of(position: int, rank: int) -> int:
-    """Where a message stands in the queue's order."""
+    """Where a message stands in the queue's order: by rank, and then by position."""
     return rank << POSITION_BITS | position
 
 
@@ -109,7 +106,7 @@ class _Group:
 
     def drop(self, done: IntervalSet) -> None:
         """Take away what is read."""
-        left = [code for code in self.waiting() if not done.contains(code & _POSITION)]
+        left = [code for code in self.waiting() if not done.contains(code & POSITIONS)]
         self.new, self.head, self.again = None, 0, None
         for code in sorted(left):
             self.add(code)
@@ -143,7 +140,7 @@ class Groups:
         group = self._groups.get(number)
         if group is None:
             self._groups[number] = code
-            self._shown[code & _POSITION] = number
+            self._shown[code & POSITIONS] = number
             self.open.append(code)
             return
         if isinstance(group, int):
@@ -172,7 +169,7 @@ class Groups:
                 del self._groups[number]
             return
         group.shown = code
-        self._shown[code & _POSITION] = number
+        self._shown[code & POSITIONS] = number
         if group.holder is None:
             self.open.append(code)
         else:
@@ -207,9 +204,9 @@ class Groups:
         if number is None or group is None:
             return
         if isinstance(group, int):
-            if group & _POSITION == position:
+            if group & POSITIONS == position:
                 del self._groups[number]
-        elif group.shown >= 0 and group.shown & _POSITION == position:
+        elif group.shown >= 0 and group.shown & POSITIONS == position:
             group.shown = -1
             self._show(group, number)
 
@@ -296,12 +293,12 @@ class Groups:
         found: list[int] = []
         for group in self._groups.values():
             if isinstance(group, int):
-                found.append(group & _POSITION)
+                found.append(group & POSITIONS)
                 continue
             codes = group.waiting()
             if group.shown >= 0:
                 codes.append(group.shown)
-            found += [code & _POSITION for code in codes]
+            found += [code & POSITIONS for code in codes]
         return found
 
     def drop(self, done: IntervalSet) -> None:
@@ -312,7 +309,7 @@ class Groups:
         for position in [p for p in self._shown if done.contains(p)]:
             self.pass_over(position)
         for holder in self._holders.values():
-            holder.shown = [pair for pair in holder.shown if not done.contains(pair[0] & _POSITION)]
+            holder.shown = [pair for pair in holder.shown if not done.contains(pair[0] & POSITIONS)]
             heapify(holder.shown)
 
     @property

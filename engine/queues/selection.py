@@ -37,6 +37,8 @@ from quire.limits import (
     LANE_BYTES,
     LANE_SLACK,
     NEVER_US,
+    POSITION_BITS,
+    POSITIONS,
     RETURNED_BYTES,
     TAKEN_BYTES,
     TIMED_BYTES,
@@ -48,7 +50,6 @@ _Column = NDArray[np.int64] | None
 # Of messages that follow each other: rank, when they are due (0: at once), when they expire, and
 # the number of their group (0: none).
 Headers = tuple[NDArray[np.int64], _Column, _Column, _Column]
-_POSITION = code_of(0, 1) - 1
 
 
 class _Lane:
@@ -248,7 +249,7 @@ class Selection:
             return False
         shown, groups.open = groups.open, []
         for code in shown:
-            position, rank = code & _POSITION, code >> _POSITION.bit_length()
+            position, rank = code & POSITIONS, code >> POSITION_BITS
             lane = self._lane(rank)
             if not lane.new or position > lane.new[-1]:
                 lane.new.append(position)
@@ -377,7 +378,7 @@ class Selection:
                 code = own
             if code < 0:
                 break
-            position, rank = code & _POSITION, code >> _POSITION.bit_length()
+            position, rank = code & POSITIONS, code >> POSITION_BITS
             if is_own and self._is_gone(position, done):
                 groups.pass_over(position)
                 continue
