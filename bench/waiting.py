@@ -1,4 +1,4 @@
-"""What a get costs where many messages wait: by priority, by time, and in plain commit order.
+"""What a get costs where many messages wait: by priority, by time, in groups, in commit order.
 
 Each store holds so many messages of 100 bytes in one work queue, put as one batch. A get takes one
 of them in a transaction of its own; gets of the small and the large store take turns, and their
@@ -20,6 +20,7 @@ from bench.drawing import COLOURS, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, at_most
 from bench.times import Times
 from quire.engine import EmbeddedStore as Store
+from quire.message import GROUP_KEY
 
 __all__ = ["run"]
 
@@ -28,7 +29,10 @@ ORDERS: dict[str, dict[str, Any]] = {
     "commit order": {},
     "by priority": {"priority": True},
     "by time": {"timed": True},
+    "of ten groups": {"grouped": True},
+    "of a group each": {"grouped": True},
 }
+GROUPS = {"of ten groups": 10, "of a group each": 1_000_000}
 FLAT, MEMORY_BYTES = 1.2, 200
 TURN = 5  # gets
 
@@ -45,7 +49,7 @@ def run(setting: Setting) -> list[Result]:
                 path = setting.folder / f"{order.replace(' ', '-')}-{count}"
                 store = opened.enter_context(Store.open(str(path)))
                 begun = time.process_time()
-                _fill(store, count, properties, setting.seed)
+                _fill(store, count, order, setting.seed)
                 _get(store, Times())
                 if count == counts[-1] and properties:
                     seconds = time.process_time() - begun
@@ -69,7 +73,7 @@ def _at_first(words: str, store: Store, count: int, seconds: float) -> list[Figu
     ]
 
 
-def _fill(store: Store, count: int, properties: dict[str, Any], seed: int) -> None:
+def _fill(store: Store, count: int, order: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     now = time.time_ns() // 1000
     due = now + rng.integers(-10_000_000, 3_600_000_000, count)
@@ -79,7 +83,11 @@ def _fill(store: Store, count: int, properties: dict[str, Any], seed: int) -> No
         "priority": pa.array(rng.integers(0, 10, count).astype(np.int32)),
         "deliver_at": pa.array(due, pa.timestamp("us", "UTC")),
     }
-    store.create_queue("q", kind="work", **properties)
+    if order in GROUPS:
+        groups = np.arange(count) % GROUPS[order]
+        pairs = [[(GROUP_KEY, f"customer {group}")] for group in groups.tolist()]
+        columns["attributes"] = pa.array(pairs, pa.map_(pa.string(), pa.string()))
+    store.create_queue("q", kind="work", **ORDERS[order])
     with store.transaction() as txn:
         txn.put_many("q", pa.table(columns))
 

@@ -34,6 +34,7 @@ class QueueInfo:
     max_deliveries: int | None = None
     timed: bool = False
     ttl: float | None = None  # seconds
+    grouped: bool = False
     keep_expired: bool = False
     dead_letter: str | None = None
     keep_seconds: float | None = None

@@ -279,6 +279,12 @@ SCAN_AHEAD = 64  # records that a read structure holds
 RECORDS_AT_ONCE = 1024  # that are unpacked together
 INTERVALS_HEAD_SLACK = 64  # dead ones in front of a set, cut off when they are half of it
 INDEXED_AT_ONCE = 65536  # messages whose headers are looked at together
+GROUPED_AT_ONCE = 4096  # the same where they are grouped: each takes a microsecond of the lock
+GROUP_NUMBER_BYTES = 32  # an int, in a dictionary of groups
+GROUP_NUMBERS = (1 << 60) - 1  # the largest of those
+POSITION_BITS = 47  # of a place in a queue's order: its rank is above them
+POSITIONS = (1 << POSITION_BITS) - 1
+assert (MAX_PRIORITY + 1) << POSITION_BITS <= 1 << 63  # as an array holds them
 # Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
@@ -15,6 +15,7 @@ from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_ATTRIBUTES,
     MAX_ATTRIBUTES_BYTES,
+    MAX_DELAY_SECONDS,
     MAX_GROUP,
     MAX_PAYLOAD_BYTES,
     MAX_PRIORITY,
@@ -56,6 +57,9 @@ SETTABLE = (
     "attributes",
 )
 """What a put may set besides the payload."""
+
+GROUP_KEY = "quire.group_key"
+"""The attribute that holds a message's `group_key`."""
 
 NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -146,6 +150,11 @@ class Message(_OpenMessage):
         self.__class__ = cls
         return cast("Message", self)
 
+    @property
+    def group_key(self) -> str | None:
+        """The ordered group that it is of (see docs/messages.md); None: of none."""
+        return self.attributes.get(GROUP_KEY)
+
     def decode(self, codec: str | None = None) -> Any:
         """The value of the payload, by its content type or the codec of that name: `quire.codecs`.
 
@@ -224,6 +233,7 @@ class Fields:
         expires_at: int | None = None,
         deliver_at: int | None = None,
         attributes: Mapping[str, str] | None = None,
+        group_key: str | None = None,
     ) -> None:
         self.priority = _check_int("priority", priority, MAX_PRIORITY)
         self.group = _check_int("group", group, MAX_GROUP)
@@ -254,6 +264,8 @@ class Fields:
             extra_bytes += _check_string("content_type", content_type)
             columns |= 512
         self.attributes = NO_ATTRIBUTES
+        if group_key is not None:
+            attributes = _with_group(attributes, group_key)
         if attributes is not None:
             self.attributes, attributes_bytes = _check_attributes(attributes)
             extra_bytes += attributes_bytes
@@ -267,11 +279,28 @@ class Fields:
         try:
             fields = cls(**values)
         except TypeError:
-            unknown = ", ".join(repr(name) for name in values if name not in SETTABLE)
+            known = (*SETTABLE, "group_key", *_TIMES)
+            unknown = ", ".join(repr(name) for name in values if name not in known)
             raise InvalidArgument(
-                f"a put cannot set {unknown}: it may set {', '.join(SETTABLE)}"
+                f"a put cannot set {unknown}: it may set {', '.join(known)}"
             ) from None
         return fields if fields.columns else None
+
+
+def from_now(fields: Mapping[str, Any], now_us: Callable[[], int]) -> Mapping[str, Any]:
+    """What a put sets, with moments in the stead of `ttl` and `delay`, which are in seconds."""
+    if "ttl" not in fields and "delay" not in fields:
+        return fields
+    given = dict(fields)
+    now = now_us()
+    for name, (moment, least) in _TIMES.items():
+        seconds = given.pop(name, None)
+        if seconds is None:
+            continue
+        if given.get(moment) is not None:
+            raise InvalidArgument(f"{name} and {moment} say the same: give one of them")
+        given[moment] = now + _check_seconds(name, seconds, least)
+    return given
 
 
 def check_payload(payload: object) -> bytes:
@@ -318,6 +347,31 @@ def _check_time(name: str, value: object) -> int | None:
             f"{name} must be microseconds since the epoch, from 0 to {MAX_TIME_US}, not {value}"
         )
     return value
+
+
+# What a put may set in seconds from now: which moment it is, and the least, in microseconds.
+_TIMES = {"ttl": ("expires_at", 1), "delay": ("deliver_at", 0)}
+
+
+def _check_seconds(name: str, value: object, least: int) -> int:
+    """Microseconds."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and 0 <= cast(float, value) <= MAX_DELAY_SECONDS:
+        us = round(cast(float, value) * 1e6)
+        if us >= least:
+            return us
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give seconds {'from' if not least else 'above'} 0, up to "
+        f"{MAX_DELAY_SECONDS}"
+    )
+
+
+def _with_group(attributes: object, group_key: object) -> Mapping[str, str]:
+    if not isinstance(group_key, str) or not group_key:
+        raise InvalidArgument(f"group_key {group_key!r:.100}: give a str of 1 character or more")
+    if attributes is not None and not isinstance(attributes, Mapping):
+        _check_attributes(attributes)
+    return {**cast("Mapping[str, str]", attributes or {}), GROUP_KEY: group_key}
 
 
 def _check_string(name: str, value: object) -> int:

@@ -50,6 +50,8 @@ class QueueOptions(TypedDict, total=False):
     `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
     ttl: float | None
     """Seconds after its commit in which a message without `expires_at` expires, if times count."""
+    grouped: bool
+    """Whether messages of one `group_key` go to one reader at a time, in order."""
     keep_expired: bool
     """Whether what has expired goes to `dead_letter`; by default it is dropped."""
     dead_letter: str | None
@@ -86,6 +88,7 @@ class Properties(NamedTuple):
     max_deliveries: int | None = None
     timed: bool = False
     ttl: float | None = None
+    grouped: bool = False
     keep_expired: bool = False
     dead_letter: str | None = None
     keep_seconds: float | None = None
@@ -113,6 +116,13 @@ class Properties(NamedTuple):
         """Whether what is kept so goes by itself some time."""
         limits = self.keep_seconds, self.keep_bytes, self.keep_messages
         return not self.keep_forever and any(limit is not None for limit in limits)
+
+    @property
+    def selected_by(self) -> tuple[object, ...]:
+        """What says which message is next; empty: they are delivered in commit order."""
+        if not (self.priority or self.timed or self.grouped):
+            return ()
+        return self.priority, self.timed, self.ttl, self.default_priority, self.grouped
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -243,6 +253,7 @@ _CHECKS: Final = {
     "max_deliveries": _deliveries,
     "timed": _flag,
     "ttl": _ttl,
+    "grouped": _flag,
     "keep_expired": _flag,
     "dead_letter": _queue,
     "keep_seconds": _keep_seconds,

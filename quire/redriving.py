@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from quire.errors import InvalidArgument
-from quire.message import SETTABLE, Message
+from quire.message import GROUP_KEY, SETTABLE, Message
 
 if TYPE_CHECKING:
     from .store import Store
@@ -41,7 +41,7 @@ def redrive(
             fields["attributes"] = {
                 name: value
                 for name, value in letter.attributes.items()
-                if not name.startswith(OWN_PREFIX)
+                if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
             }
             txn.put(target, letter.payload, **fields)
             count += 1

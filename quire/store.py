@@ -277,7 +277,10 @@ class Store(Protocol):
         content_type: str | None = None,
         expires_at: int | None = None,
         deliver_at: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
+        group_key: str | None = None,
         durable: bool = True,
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.

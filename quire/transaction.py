@@ -71,13 +71,18 @@ class Transaction(Protocol):
         content_type: str | None = None,
         expires_at: int | None = None,
         deliver_at: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
+        group_key: str | None = None,
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
         `payload`: up to 1 GiB. `priority`, `group`: 0 to 65535. The strings: up to 64 KiB each in
-        UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch. `attributes`: up to 1,000
-        strings by strings, 64 KiB together. An error leaves the transaction as it was.
+        UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl` and `delay`:
+        seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
+        of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
+        An error leaves the transaction as it was.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
         it is rolled back), InvalidArgument.

@@ -9,6 +9,7 @@ PB2. Within a queue, puts are numbered in put order.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -19,7 +20,7 @@ from quire.block import BlockBuilder, check_block
 from quire.errors import RemoteError, TransactionError
 from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
-from quire.message import Fields, check_payload
+from quire.message import Fields, check_payload, from_now
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Payloads
 
@@ -42,6 +43,10 @@ from .results import read_list
 
 ADOPTED_BYTES: Final = 64  # what the id of a file takes in a request, about
 _ARROW: Final = (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
 
 
 class Run:
@@ -126,6 +131,8 @@ class PutBuffer:
 
     def put(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
         """Keep one message."""
+        if fields:
+            fields = from_now(fields, _now_us)
         if queue not in self._order:
             return self._first(queue, payload, fields)
         builder = self._builder(queue)

@@ -199,8 +199,8 @@ class Queue:
     def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
         """The blocks that are free by that."""
         subscription = self.subscriptions.get(read[1])
-        if subscription is not None and read[2] < read[3]:
-            subscription.forget(read[2], read[3])
+        if subscription is not None and read[2] < read[3] and subscription.forget(*read[2:4]):
+            self.wake()
         released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
 
@@ -398,11 +398,14 @@ class Queue:
     def take(
         self, subscription: Subscription, limit: int, taker: object
     ) -> tuple[int, int, int] | None:
-        """The next positions for the subscription and how often they are delivered now."""
+        """The next positions for the subscription and how often they are delivered now.
+
+        `taker`: which transaction takes them.
+        """
         if subscription.is_guarded and not subscription.admits(taker):
             return None
         while True:
-            run = subscription.take(limit, self.end_position)
+            run = subscription.take(limit, self.end_position, taker)
             if run is None:
                 return None
             try:

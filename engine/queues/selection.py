@@ -12,6 +12,8 @@ takes and never journaled: a restart makes it anew.
 - SL4: of a queue whose times count, what is not due yet is `scheduled`, and what has expired is set
   aside (`expired`) until the maintenance has moved or dropped it; in flight it may be read still.
   It may stand in a lane meanwhile: what is in flight is never taken once more.
+- SL5: of a queue whose messages are grouped, the lanes have what is of no group, and what `groups`
+  shows: they may have what it has shown before, too, which is passed over.
 - SL3: what is available takes 8 bytes a message, and some 40 where it was returned; what is in
   flight some 150. All of them are counted (`memory_bytes`). What was read and still stands
   somewhere is dropped before it is twice as much as all the rest.
@@ -35,13 +37,19 @@ from quire.limits import (
     LANE_BYTES,
     LANE_SLACK,
     NEVER_US,
+    POSITION_BITS,
+    POSITIONS,
     RETURNED_BYTES,
     TAKEN_BYTES,
     TIMED_BYTES,
 )
 
-# Of messages that follow each other: rank, when they are due (0: at once), when they expire.
-Headers = tuple[NDArray[np.int64], NDArray[np.int64] | None, NDArray[np.int64] | None]
+from .groups import Groups, code_of
+
+_Column = NDArray[np.int64] | None
+# Of messages that follow each other: rank, when they are due (0: at once), when they expire, and
+# the number of their group (0: none).
+Headers = tuple[NDArray[np.int64], _Column, _Column, _Column]
 
 
 class _Lane:
@@ -123,17 +131,25 @@ class Selection:
         "_passed",
         "_scheduled",
         "expired",
+        "groups",
         "known",
         "unknown",
     )
 
-    def __init__(self, returned: IntervalSet, known: int) -> None:
-        """`returned`: what is available below `known`; what is behind that is looked at later."""
+    def __init__(self, returned: IntervalSet, known: int, away: IntervalSet | None = None) -> None:
+        """`returned`: what is available below `known`; what is behind that is looked at later.
+
+        `away`: messages are grouped, and these are in flight or come later.
+        """
+        self.groups = None if away is None else Groups(away)
+        for start, end in away or ():
+            returned.add(start, end)
         self.unknown = returned
         self.known = known
         self._lanes: SortedDict[int, _Lane] = SortedDict()  # those that have something, by rank
         self._out: dict[int, int] = {}  # the rank of what was taken from a lane
-        self._scheduled: list[tuple[int, int, int]] = []  # a heap: when, position, rank
+        # A heap: when, position, rank, group.
+        self._scheduled: list[tuple[int, int, int, int]] = []
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
         self._late: set[int] = set()  # what expired in flight
         self._passed = 0  # messages that were read, which may stand in any of these still
@@ -163,12 +179,14 @@ class Selection:
 
     def learn(self, start: int, found: Headers, done: IntervalSet, now_us: int) -> None:
         """What the messages from a position on say, as `next_unknown` gave it."""
-        ranks, due, expires = found
+        ranks, due, expires, numbers = found
         end = start + len(ranks)
         positions = np.arange(start, end, dtype=np.int64)
         left = np.ones(len(ranks), bool)
         for lo, hi in done.intersection(start, end):
             left[lo - start : hi - start] = False
+        if numbers is not None:
+            self._find_away(start, end, numbers, left)
         if expires is not None:
             over = left & (expires <= now_us)
             for position in positions[over].tolist():
@@ -179,16 +197,16 @@ class Selection:
             _push(self._expiring, list(pairs))
         if due is not None:
             some = left & (due > now_us)
-            rows = zip(*(a[some].tolist() for a in (due, positions, ranks)), strict=True)
+            groups = np.zeros_like(ranks) if numbers is None else numbers
+            rows = zip(*(a[some].tolist() for a in (due, positions, ranks, groups)), strict=True)
             _push(self._scheduled, list(rows))
             left &= ~some
+        if numbers is not None:
+            self._learn_groups(positions, ranks, numbers, left)
         if not left.all():
             positions, ranks = positions[left], ranks[left]
         for rank in np.unique(ranks).tolist():
-            lane = self._lanes.get(rank)
-            if lane is None:
-                lane = self._lanes[rank] = _Lane()
-            lane.add(positions[ranks == rank])
+            self._lane(rank).add(positions[ranks == rank])
         if start < self.known:
             self.unknown.remove(start, end)
         else:
@@ -196,8 +214,54 @@ class Selection:
         if self._passed > self._most or len(self._expiring) > self._most:
             self._drop_read(done)
 
+    def _find_away(
+        self, start: int, end: int, numbers: NDArray[np.int64], left: NDArray[np.bool_]
+    ) -> None:
+        """What is in flight of [start, end), or comes later, is not left; its group is known."""
+        groups = self.groups
+        if groups is None or not groups.away:
+            return
+        for lo, hi in list(groups.away.intersection(start, end)):
+            left[lo - start : hi - start] = False
+            for position in range(lo, hi):
+                groups.find(position, int(numbers[position - start]))
+
+    def _learn_groups(
+        self,
+        positions: NDArray[np.int64],
+        ranks: NDArray[np.int64],
+        numbers: NDArray[np.int64],
+        left: NDArray[np.bool_],
+    ) -> None:
+        """What is left of messages of groups is the groups' to show (SL5), and not left."""
+        if self.groups is None:
+            return
+        some = left & (numbers != 0)
+        rows = zip(*(a[some].tolist() for a in (positions, ranks, numbers)), strict=True)
+        self.groups.arrive_many(rows)
+        self._open()
+        left &= ~some
+
+    def _open(self) -> bool:
+        """What the groups show goes to the lanes; whether there was anything."""
+        groups = self.groups
+        if groups is None or not groups.open:
+            return False
+        shown, groups.open = groups.open, []
+        for code in shown:
+            position, rank = code & POSITIONS, code >> POSITION_BITS
+            lane = self._lane(rank)
+            if not lane.new or position > lane.new[-1]:
+                lane.new.append(position)
+            else:
+                heappush(lane.again, position)
+        return True
+
     def _drop_read(self, done: IntervalSet) -> None:
         """Forget what is read, wherever it stands (SL3)."""
+        if self.groups is not None:
+            self.groups.drop(done)
+            self._open()
         for rank, lane in list(self._lanes.items()):
             lane.drop(done)
             if not lane:
@@ -208,6 +272,7 @@ class Selection:
         heapify(self._expiring)
         self._passed = 0
         held = len(self._scheduled) + len(self._expiring) + sum(map(len, self._lanes.values()))
+        held += 0 if self.groups is None else self.groups.waiting
         self._most = LANE_SLACK + 2 * held
 
     # Time
@@ -216,10 +281,15 @@ class Selection:
         """What is due is available, what has expired is not; whether anything became available."""
         is_any = False
         while self._scheduled and self._scheduled[0][0] <= now_us:
-            _, position, rank = heappop(self._scheduled)
-            if not done.contains(position):
+            _, position, rank, number = heappop(self._scheduled)
+            if done.contains(position):
+                continue
+            is_any = True
+            if number and self.groups is not None:
+                self.groups.arrive(code_of(position, rank), number)
+                self._open()
+            else:
                 self._add(position, rank)
-                is_any = True
         while self._expiring and self._expiring[0][0] <= now_us:
             _, position = heappop(self._expiring)
             if position in self._out:
@@ -251,18 +321,25 @@ class Selection:
         return len(self._scheduled)
 
     def _add(self, position: int, rank: int) -> None:
-        lane = self._lanes.get(rank)
+        heappush(self._lane(rank).again, position)
+
+    def _lane(self, rank: int) -> _Lane:
+        lane: _Lane | None = self._lanes.get(rank)
         if lane is None:
             lane = self._lanes[rank] = _Lane()
-        heappush(lane.again, position)
+        return lane
 
     # Taking and giving back
 
-    def take(self, limit: int, done: IntervalSet, attempts: Attempts) -> tuple[int, int] | None:
+    def take(
+        self, limit: int, done: IntervalSet, attempts: Attempts, taker: object = None
+    ) -> tuple[int, int] | None:
         """The next run of at most `limit` positions that were delivered equally often (SL1).
 
-        They are in flight now; None: there are none.
+        They are in flight now; None: there are none. `taker`: which transaction takes them.
         """
+        if self.groups is not None:
+            return self._take_grouped(self.groups, limit, done, attempts, taker)
         lanes, out, expired = self._lanes, self._out, self.expired
         while lanes:
             rank, lane = lanes.peekitem(0)
@@ -286,20 +363,95 @@ class Selection:
                 return start, end
         return None
 
+    def _take_grouped(
+        self, groups: Groups, limit: int, done: IntervalSet, attempts: Attempts, taker: object
+    ) -> tuple[int, int] | None:
+        """The same where messages are grouped (SL5)."""
+        start = end = stop = -1
+        while start < 0 or end < stop:
+            if self.unknown:  # it may be of a group before what is known of it
+                break
+            code = self._first_open(groups, done)
+            own = groups.first_of(taker)
+            is_own = own >= 0 and not 0 <= code < own
+            if is_own:
+                code = own
+            if code < 0:
+                break
+            position, rank = code & POSITIONS, code >> POSITION_BITS
+            if is_own and self._is_gone(position, done):
+                groups.pass_over(position)
+                continue
+            if start < 0:
+                start = end = position
+                stop = attempts.equal(start, start + limit)
+            elif position != end:
+                break
+            self._out[position] = rank
+            end += 1
+            if not is_own:
+                self._pop(rank)
+            groups.take(position, taker)
+        return (start, end) if end > start else None
+
+    def _is_gone(self, position: int, done: IntervalSet) -> bool:
+        return position in self._out or done.contains(position) or self.expired.contains(position)
+
+    def _first_open(self, groups: Groups, done: IntervalSet) -> int:
+        """The code of the first that everybody may take; -1: there is none."""
+        while self._lanes:
+            rank, lane = self._lanes.peekitem(0)
+            position = lane.first()
+            is_gone = self._is_gone(position, done)
+            if not is_gone and groups.is_open(position, rank):
+                return code_of(position, rank)
+            self._pop(rank)
+            if is_gone:
+                groups.pass_over(position)
+                self._open()
+        return -1
+
+    def _pop(self, rank: int) -> None:
+        lane = self._lanes[rank]
+        lane.pop()
+        if not lane:
+            del self._lanes[rank]
+
     def give_back(self, start: int, end: int) -> None:
         """[start, end) is available again."""
+        groups = self.groups
         for position in range(start, end):
             rank = self._out.pop(position, None)
             if rank is None:
                 self.unknown.add(position, position + 1)
+                if groups is not None:
+                    groups.away.remove(position, position + 1)
+                    groups.let_go(position)
             elif position in self._late:
                 self._late.remove(position)
                 self.expired.add(position, position + 1)
+                if groups is not None:
+                    groups.let_go(position)
+            elif groups is not None and position in groups.held:
+                groups.let_go(position, code_of(position, rank))
             else:
                 self._add(position, rank)
+        self._open()
 
-    def forget(self, start: int, end: int) -> None:
-        """[start, end) is read."""
+    def wait_for(self, position: int) -> None:
+        """What was in flight comes later: so does its group."""
+        if self.groups is not None:
+            self.groups.wait_for(position)
+
+    def let_go(self, start: int, end: int) -> None:
+        """[start, end), in flight until now, is spent: its groups go on."""
+        if self.groups is not None:
+            for position in held_between(self.groups.held, start, end):
+                self.groups.let_go(position)
+            self._open()
+
+    def forget(self, start: int, end: int) -> bool:
+        """[start, end) is read; whether anything else became available by that."""
         out = self._out
         if self.expired:
             self.expired.remove(start, end)
@@ -311,6 +463,12 @@ class Selection:
             late = held_between(self._late, start, end)
             self._late.difference_update(late)
             self._passed += len(late)
+        if self.groups is None:
+            return False
+        self.groups.away.remove(start, end)
+        for position in held_between(self.groups.held, start, end):
+            self.groups.let_go(position)
+        return self._open()
 
     @property
     def has_any(self) -> bool:
@@ -320,8 +478,11 @@ class Selection:
     def available(self, done: IntervalSet) -> IntervalSet:
         """All that is available below `known`."""
         found = self.unknown.copy()
+        for start, end in () if self.groups is None else self.groups.away:
+            found.remove(start, end)
         standing = [position for lane in self._lanes.values() for position in lane.positions()]
-        standing += [position for _, position, _ in self._scheduled]
+        standing += [position for _, position, _, _ in self._scheduled]
+        standing += [] if self.groups is None else self.groups.available()
         for position in sorted(standing):
             if position not in self._out and not done.contains(position):
                 found.add(position, position + 1)
@@ -340,4 +501,5 @@ class Selection:
             + LANE_BYTES * new
             + RETURNED_BYTES * again
             + TAKEN_BYTES * len(self._out)
+            + (0 if self.groups is None else self.groups.memory_bytes)
         )

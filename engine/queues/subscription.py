@@ -40,6 +40,7 @@ class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
+        "_is_grouped",
         "_rule",
         "attempts",
         "cursor",
@@ -79,7 +80,8 @@ class Subscription:
         self.removed = False
         self.read_structure = structure
         self.selection: Selection | None = None
-        self._rule: tuple[bool, bool, float | None, int] = (False, False, None, 0)
+        self._rule: tuple[object, ...] = ()  # what its selection was made by
+        self._is_grouped = False
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
         self.later: list[tuple[float, int]] = []  # a heap: when it is due, and the position
@@ -102,10 +104,13 @@ class Subscription:
         """Everything below it is read."""
         return self.done.first_gap(0)
 
-    def take(self, limit: int, end: int) -> tuple[int, int] | None:
-        """The next run of at most `limit` positions below `end`, now in flight, or None."""
+    def take(self, limit: int, end: int, taker: object = None) -> tuple[int, int] | None:
+        """The next run of at most `limit` positions below `end`, now in flight, or None.
+
+        `taker`: which transaction takes them.
+        """
         if self.selection is not None:
-            run = self.selection.take(limit, self.done, self.attempts)
+            run = self.selection.take(limit, self.done, self.attempts, taker)
         elif self.returned:
             run = self._take_returned(limit)
         else:
@@ -196,11 +201,11 @@ class Subscription:
 
     def obey(self, properties: Properties) -> None:
         """From now on: what is available has a selection or none, deliveries are counted or not."""
-        rule = properties.priority, properties.timed, properties.ttl, properties.default_priority
+        rule = properties.selected_by
         if rule != self._rule:  # what is known was looked at by another one
-            self._rule = rule
             self._select(False)
-        self._select(properties.priority or properties.timed)
+            self._rule, self._is_grouped = rule, properties.grouped
+        self._select(bool(rule))
         self.most = properties.max_deliveries or 0
         self._tell_plain()
         spent, self.spent = self.spent, IntervalSet()
@@ -217,12 +222,20 @@ class Subscription:
     def _select(self, is_selected: bool) -> None:
         if is_selected:
             if self.selection is None:
-                self.selection = Selection(self.returned, self.cursor)
+                away = self._away() if self._is_grouped else None
+                self.selection = Selection(self.returned, self.cursor, away)
                 self.returned = IntervalSet()
         elif self.selection is not None:
             self.returned = self.selection.available(self.done)
             self.cursor = self.selection.known
             self.selection = None
+
+    def _away(self) -> IntervalSet:
+        """What is in flight, or comes later: neither read nor available."""
+        away = IntervalSet.from_list(self.unread_below(self.cursor))
+        for start, end in (*self.returned, *self.spent):
+            away.remove(start, end)
+        return away
 
     def is_spent(self, position: int) -> bool:
         """Whether it was delivered as often as it may be."""
@@ -232,6 +245,8 @@ class Subscription:
         """[start, end) was just taken, and is spent."""
         self.spent.add(start, end)
         self.delivered -= end - start
+        if self.selection is not None:
+            self.selection.let_go(start, end)
 
     @property
     def expired(self) -> IntervalSet:
@@ -270,6 +285,8 @@ class Subscription:
         heappush(self.later, (due, position))
         self.delivered -= 1
         self.is_plain = False
+        if self.selection is not None:
+            self.selection.wait_for(position)
 
     def bring_back(self, now: float) -> bool:
         """What is due is available again; whether anything was."""
@@ -287,6 +304,8 @@ class Subscription:
         """[start, end), unread and delivered equally often, is available again, or spent."""
         if self.is_spent(start):
             self.spent.add(start, end)
+            if self.selection is not None:
+                self.selection.let_go(start, end)
         elif self.selection is not None:
             self.selection.give_back(start, end)
         else:
@@ -296,10 +315,14 @@ class Subscription:
         """How often the position is delivered now, this time included."""
         return self.attempts.of(position) + 1
 
-    def forget(self, start: int, end: int) -> None:
-        """[start, end) is read, whether it was in flight or available."""
+    def forget(self, start: int, end: int) -> bool:
+        """[start, end) is read, whether it was in flight or available.
+
+        Whether anything else became available by that.
+        """
+        is_any = False
         if self.selection is not None:
-            self.selection.forget(start, end)
+            is_any = self.selection.forget(start, end)
         elif self.returned:
             self.returned.remove(start, end)
         if self.spent:
@@ -307,6 +330,7 @@ class Subscription:
         if self.reasons:
             for position in held_between(self.reasons, start, end):
                 del self.reasons[position]
+        return is_any
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
         """[start, end) was in flight and is available again (U2).

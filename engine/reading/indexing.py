@@ -11,14 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from quire.block.format import ABSENT_TIME, Column
+from quire.engine.queues.groups import group_number
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import Headers
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
 from quire.errors import StoreCorrupt
-from quire.limits import INDEXED_AT_ONCE, MAX_PRIORITY, NEVER_US
-from quire.message import Delivered
+from quire.limits import GROUPED_AT_ONCE, INDEXED_AT_ONCE, MAX_PRIORITY, NEVER_US
+from quire.message import GROUP_KEY, Delivered
 from quire.properties import Properties
 
 from .block_reader import BlockMoved, BlockReader
@@ -32,12 +33,11 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
                 selection = subscription.selection
                 if selection is None or not selection.is_behind(queue.end_position):
                     return
-                found = selection.next_unknown(
-                    subscription.done, queue.end_position, INDEXED_AT_ONCE
-                )
+                properties = queue.config.properties
+                most = GROUPED_AT_ONCE if properties.grouped else INDEXED_AT_ONCE
+                found = selection.next_unknown(subscription.done, queue.end_position, most)
                 if found is None:
                     return
-                properties = queue.config.properties
                 pointers = queue.pointers(*found)
             start = found[0]
             # As far as the pointers go; what is not there any more is read, and needs no rank.
@@ -58,7 +58,9 @@ class Columns:
         self._start = start
         self._properties = properties
         self._priority = np.zeros(end - start, np.int64)
-        self._due = self._expires = None
+        self._due = self._expires = self._groups = None
+        if properties.grouped:
+            self._groups = np.zeros(end - start, np.int64)
         if properties.timed:
             self._due = np.zeros(end - start, np.int64)
             self._expires = np.full(end - start, NEVER_US, np.int64)
@@ -66,10 +68,10 @@ class Columns:
     def headers(self) -> Headers:
         """For the selection."""
         if not self._properties.priority:
-            return np.zeros_like(self._priority), self._due, self._expires
+            return np.zeros_like(self._priority), self._due, self._expires, self._groups
         ranks = self._priority
         ranks[ranks == 0] = self._properties.default_priority
-        return MAX_PRIORITY - ranks, self._due, self._expires
+        return MAX_PRIORITY - ranks, self._due, self._expires, self._groups
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
         """Of the messages that a pointer names (IX2)."""
@@ -91,6 +93,10 @@ class Columns:
         at = slice(position - self._start, position - self._start + part.stop - part.start)
         if Column.PRIORITY in fixed:
             self._priority[at] = fixed[Column.PRIORITY][rows]
+        attributes = block.headers.attributes
+        if self._groups is not None and attributes is not None:
+            for row, key in attributes.find(GROUP_KEY.encode(), part.start, part.stop):
+                self._groups[at.start + row - part.start] = group_number(key)
         if self._due is None or self._expires is None:
             return
         if Column.DELIVER_AT in fixed:  # absent: far below zero

@@ -72,7 +72,15 @@ from quire.errors import (
 )
 from quire.info import TransactionInfo, TransactionState
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from quire.message import Delivered, Fields, Message, Messages, check_message, check_payload
+from quire.message import (
+    Delivered,
+    Fields,
+    Message,
+    Messages,
+    check_message,
+    check_payload,
+    from_now,
+)
 from quire.message_id import MessageId, MessageIds
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
@@ -165,15 +173,15 @@ class EmbeddedTransaction(TransactionCalls):
         """Put one message; its id is known after the commit.
 
         `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
-        deliver_at (microseconds since the epoch) and attributes. Raises QueueNotFound, QueueFull,
-        InvalidArgument, TransactionClosed.
+        deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes and
+        group_key. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         checked = None
         if fields:
-            checked = Fields.of(**fields)
+            checked = Fields.of(**from_now(fields, self._context.env.now_us))
             if checked is not None:
                 charge += checked.extra_bytes
         with self._lock:

@@ -4,6 +4,9 @@
   may be. What it finds it takes, and then it is the next one's turn: so a message wakes one task,
   and however many wait, nobody who came later gets it first.
 - AL2: no arrival is missed: whose turn it is has the store tell of what is there already, too.
+- AL4: a transaction that has messages of the source has a line of its own, since there may be some
+  for it alone: the next of their groups, or of an exclusive subscription. The store may have told
+  others of them, so it looks again after a while.
 - AL3: nothing is taken for a task that is cancelled, or whose time is over.
 """
 
@@ -27,10 +30,9 @@ R = TypeVar("R")
 class _Line:
     """Of one source, as long as somebody waits there."""
 
-    __slots__ = ("may_have", "source", "turn", "waiting")
+    __slots__ = ("may_have", "turn", "waiting")
 
-    def __init__(self, source: str, may_have: bool) -> None:
-        self.source = source
+    def __init__(self, may_have: bool) -> None:
         self.turn = asyncio.Lock()  # in the order in which it was asked for
         self.waiting = 0
         self.may_have = may_have  # something; else the store is asked to tell
@@ -43,7 +45,7 @@ class Lines:
         self._store = store
         self._pool = pool
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[tuple[str, object], _Line] = {}
         # So many look at a time: others' calls, as those that end transactions, come in between.
         self._looking = asyncio.Semaphore(AIO_THREADS // 2)
         self._ready: deque[asyncio.Future[None]] = deque()
@@ -57,17 +59,19 @@ class Lines:
         seconds: float,
         look: Callable[[], Awaitable[R | None]],
         is_over: Callable[[], bool],
+        holder: object = None,
     ) -> R | None:
         """What `look` finds, as soon as that is something; None if the time was over before.
 
-        `is_over`: whether waiting is of no use any more: then `look` is to say why.
+        `is_over`: whether waiting is of no use any more: then `look` is to say why. `holder`: the
+        transaction, if it has messages of the source (AL4).
         """
         until = self._loop.time() + seconds
         while True:
             limit = asyncio.timeout_at(until)
             try:
                 async with limit:
-                    return await self._stand_in_line(source, look, limit, is_over)
+                    return await self._stand_in_line(source, look, limit, is_over, holder)
             except TimeoutError:
                 if not limit.expired():  # it is the transaction's
                     raise
@@ -84,18 +88,21 @@ class Lines:
         look: Callable[[], Awaitable[R | None]],
         limit: asyncio.Timeout,
         is_over: Callable[[], bool],
+        holder: object,
     ) -> R:
-        line = self._lines.get(source)
+        key = source, holder
+        line = self._lines.get(key)
         if line is None:
-            # To look costs a transaction of a joined store a connection.
-            line = self._lines[source] = _Line(source, self._store.role == "owner")
+            # To look costs a transaction of a joined store a connection, unless it has one.
+            may_have = holder is not None or self._store.role == "owner"
+            line = self._lines[key] = _Line(may_have)
         line.waiting += 1
         self._watch(limit, is_over)
         try:
             async with line.turn:
                 while True:
                     if not line.may_have:
-                        await self._wait(source)
+                        await self._wait(source, None if holder is None else INTERVAL_SECONDS)
                     until = limit.when()
                     limit.reschedule(None)  # who takes something gets it
                     line.may_have = False
@@ -113,17 +120,18 @@ class Lines:
             self._limits.pop(limit, None)
             line.waiting -= 1
             if not line.waiting:
-                del self._lines[source]
+                del self._lines[key]
 
     # When the store tells of something (AL2)
 
-    async def _wait(self, source: str) -> None:
+    async def _wait(self, source: str, seconds: float | None) -> None:
         ready: asyncio.Future[None] = self._loop.create_future()
         ask = partial(self._store.when_ready, source, partial(self._tell, ready))
         withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
         try:
-            await ready
+            await asyncio.wait((ready,), timeout=seconds)
         finally:
+            ready.cancel()
             withdraw()
 
     def _tell(self, ready: asyncio.Future[None]) -> None:

@@ -52,6 +52,7 @@ class AsyncTransaction:
         self._loop = asyncio.get_running_loop()
         self._deadline = None if lifetime is None else self._loop.time() + lifetime
         self._turn = asyncio.Lock()
+        self._sources: set[str] = set()  # of which it has got something
 
     def __repr__(self) -> str:
         return f"<AsyncTransaction {self.id}, {self.state}>"
@@ -137,12 +138,16 @@ class AsyncTransaction:
         self, source: str, timeout: float, take: Callable[[Transaction], R | None]
     ) -> R | None:
         async def look() -> R | None:
-            return await self._call(take, self._give_back)
+            found = await self._call(take, self._give_back)
+            if found is not None:
+                self._sources.add(source)
+            return found
 
         seconds = check_timeout(timeout)
         if not seconds or self.state != "open":
             return await look()
-        return await self._lines.take(check_source(source), seconds, look, self._is_over)
+        holder = self if check_source(source) in self._sources else None
+        return await self._lines.take(source, seconds, look, self._is_over, holder)
 
     def _give_back(self, taken: object) -> None:
         if taken is not None:

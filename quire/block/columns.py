@@ -129,6 +129,24 @@ class Attributes:
         pairs = range(int(self.starts[row]), int(self.starts[row + 1]))
         return {str(self.keys.get(i)): str(self.values.get(i)) for i in pairs}
 
+    def find(self, key: bytes, start: int, stop: int) -> Iterable[tuple[int, Buffer]]:
+        """The rows of [start, stop) that have the key, each with the bytes of its value."""
+        first, last = int(self.starts[start]), int(self.starts[stop])
+        offsets = self.keys.offsets[first : last + 1]
+        pairs = first + np.flatnonzero(np.diff(offsets) == len(key))
+        if not len(pairs):
+            return
+        data = np.frombuffer(self.keys.data, np.uint8)
+        there = data[self.keys.offsets[pairs][:, None] + np.arange(len(key))]
+        pairs = pairs[(there == np.frombuffer(key, np.uint8)).all(axis=1)]
+        rows = np.searchsorted(self.starts, pairs, "right") - 1
+        ends = self.values.offsets
+        values = memoryview(self.values.data)
+        for row, lo, hi in zip(
+            rows.tolist(), ends[pairs].tolist(), ends[pairs + 1].tolist(), strict=True
+        ):
+            yield row, values[lo:hi]
+
     def lengths(self) -> NDArray[np.int64]:
         """Per row, the bytes of its keys and values."""
         pair_bytes = offsets_of(self.keys.lengths() + self.values.lengths())

@@ -35,6 +35,7 @@ class Put:
     deliver_at: int | None = None
     expires_at: int | None = None
     time: int = 0
+    group_key: str | None = None
 
 
 @dataclass
@@ -84,6 +85,7 @@ class Machine:
         self.open: list[Open] = []
         self.prepared: dict[str, Open] = {}
         self.count = 0
+        self.group_of: dict[bytes, str | None] = {}
         for name in ("w", "t"):
             self.create(name)
 
@@ -149,7 +151,10 @@ class Machine:
                 put.deliver_at = now + self.rng.randrange(3 * SECOND)
             if self.rng.random() < 0.3:
                 put.expires_at = now + self.rng.randrange(1, 5 * SECOND)
-            fields = {n: getattr(put, n) for n in ("priority", "deliver_at", "expires_at")}
+            put.group_key = self.rng.choice([None, "a", "b", f"of its own {self.count}"])
+            self.group_of[put.payload] = put.group_key
+            names = ("priority", "deliver_at", "expires_at", "group_key")
+            fields = {n: getattr(put, n) for n in names}
             try:
                 txn.put(name, put.payload, **fields)
             except QueueDisabled:
@@ -177,6 +182,8 @@ class Machine:
         source, known, reader = self.rng.choice(self.sources)
         limit = self.rng.choice([1, 1, 2, 7, 100])
         before = self.env.now_us()
+        held = self.held(known, reader, set())
+        others = self.held(known, reader, {m.payload for _, r, m in own.got if r is reader})
         try:
             if limit == 1:
                 message = own.txn.get(source)
@@ -187,9 +194,22 @@ class Machine:
             assert known.rules.get("gets") is False
             return
         assert known.rules.get("gets") is not False
-        self.check_got(known, reader, got, limit, (before, self.env.now_us()))
+        assert not [m for m in got if m.group_key in others]
+        self.check_got(known, reader, got, limit, (before, self.env.now_us()), held)
         own.got += [(source, reader, message) for message in got]
         own.latest = len(got)
+
+    def held(self, known: Known, reader: Reader, own: set[bytes]) -> set[str]:
+        """The groups of which messages are in flight, but for those; and which wait for some."""
+        if not known.rules.get("grouped"):
+            return set()
+        now = self.env.monotonic()
+        later = {
+            p for p, due in reader.later.items()
+            if due > now and p in reader.unread and p not in reader.may_be_spent
+        }  # fmt: skip
+        groups = {self.group_of[payload] for payload in (reader.in_flight - own) | later}
+        return {group for group in groups if group is not None}
 
     def check_got(
         self,
@@ -198,6 +218,7 @@ class Machine:
         got: list[Message],
         limit: int,
         times: tuple[int, int],
+        held: set[str],
     ) -> None:
         """What came may come, in order, and nothing before it was left out."""
         most = known.rules.get("max_deliveries")
@@ -213,13 +234,20 @@ class Machine:
         assert keys == sorted(keys)
         there = {message.payload for message in got}
         for put in reader.unread.values():
-            if put.payload not in there and self.may_get(known, reader, put, times, surely=True):
+            if put.payload in there or put.group_key in held or self.waits(known, reader, put):
+                continue
+            if self.may_get(known, reader, put, times, surely=True):
                 assert len(got) == limit, put
                 assert self.key(known, put) > keys[-1], put
         for payload in there:
             reader.in_flight.add(payload)
             reader.later.pop(payload, None)
             reader.handed[payload] += 1
+
+    def waits(self, known: Known, reader: Reader, put: Put) -> bool:
+        """Whether its group may wait for one that was rejected with a delay."""
+        is_one = known.rules.get("grouped") and put.group_key is not None
+        return bool(is_one) and put.group_key in {self.group_of[p] for p in reader.later}
 
     def unget(self) -> None:
         if self.open and (own := self.rng.choice(self.open)).latest:
@@ -312,6 +340,7 @@ class Machine:
             "priority": [True, False],
             "default_priority": [0, 3],
             "timed": [True, True, False],
+            "grouped": [True, True, False],
             "ttl": [None, 1.5, 4.0],
             "keep_expired": [True, False],
             "max_deliveries": [None, 1, 2, 4, 6],
@@ -418,7 +447,7 @@ class Machine:
         self.check()
         self.store.alter_queue("dead", puts=True, max_messages=None)
         for name in self.queues:
-            self.store.alter_queue(name, gets=True, timed=False, max_deliveries=None)
+            self.store.alter_queue(name, gets=True, timed=False, max_deliveries=None, grouped=False)
         self.env.advance(10)  # what was rejected is due
         self.store.create_queue("more")
         self.check()
