@@ -29,7 +29,9 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
+    check_replace,
     check_seconds,
+    check_switch,
     check_transaction_id,
     check_type,
     check_xid,
@@ -42,6 +44,7 @@ from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.handouts import Handouts
+from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
@@ -57,6 +60,7 @@ from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
@@ -123,6 +127,7 @@ class EmbeddedStore(SingleCalls):
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
+        self._names = Names(opened.state, self._definitions.submit)
         _open_stores.add(self)
         discard_unfinished(context)
         if background:
@@ -283,6 +288,45 @@ class EmbeddedStore(SingleCalls):
         self._state().queue(name)
         return self._definitions.alter(name, check_changes(changes)).info()
 
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        """Give a queue another name, online and durably. Raises QueueNotFound, QueueExists."""
+        self._state()
+        check_name(new, "queue")
+        return self._names.rename(check_name(old, "queue"), new).info()
+
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        """Remove all that waits and that nobody holds; how many messages."""
+        found = self._state().queue(queue)
+        if subscription is None:
+            return purge(self._context, self._definitions, found, None)
+        reader = found.subscription(check_name(subscription, "subscription"))
+        return purge(self._context, self._definitions, found, reader)
+
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        """Give a queue one more name, durably. Raises QueueNotFound, QueueExists."""
+        self._state()
+        check_name(name, "alias")
+        self._names.create_alias(name, check_name(queue, "queue"), check_replace(replace))
+
+    def drop_alias(self, name: str) -> None:
+        """Take an alias away, durably. Raises QueueNotFound, QueueInUse."""
+        self._state()
+        self._names.drop_alias(check_name(name, "alias"))
+
+    def aliases(self) -> dict[str, str]:
+        """All aliases, by name, each with the name of its queue."""
+        self._state()
+        return self._names.aliases()
+
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        """Stop or let in puts and gets of the store as a whole; how it is then."""
+        self._state()
+        given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if not changes:
+            return dict(self._context.state.switches._asdict())
+        return dict(self._definitions.switch(changes))
+
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
 
@@ -293,7 +337,7 @@ class EmbeddedStore(SingleCalls):
         self._context.write_buffers.forget(self._definitions.drop(name))
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
-        """What is defined in the store, by type and number: "queue" and "subscription" entries.
+        """What is defined in the store, by type and number: queues, subscriptions, aliases.
 
         `type`: these only. Raises InvalidArgument.
         """
@@ -310,7 +354,7 @@ class EmbeddedStore(SingleCalls):
         """All queues, by name; or those of the names, in their order. Raises QueueNotFound."""
         state = self._state()
         if names is None:
-            return [queue.info() for _, queue in sorted(state.names.items())]
+            return [queue.info() for queue in state.by_name()]
         return [queue.info() for queue in [state.queue(name) for name in check_names(names)]]
 
     def positions(self, name: str) -> tuple[int, int]:

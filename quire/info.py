@@ -41,13 +41,15 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    max_message_bytes: int | None = None
+    id: int = 0  # its number in the catalog, which it keeps whatever it is called
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogItem:
     """Something that is defined in the store."""
 
-    type: str  # "queue" or "subscription"
+    type: str  # "queue", "subscription", "alias" or "store"
     key: int  # its number; of one type no number comes twice
     version: int  # how often it was put
     body: dict[str, Any]

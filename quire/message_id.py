@@ -29,6 +29,11 @@ class MessageId:
         self._written = written
         self._index = index
 
+    @property
+    def run(self) -> Numbered:
+        """All that is put into its queue by its transaction."""
+        return self._written
+
     def __int__(self) -> int:
         first = self._written.first_id
         if first == 0:
@@ -58,6 +63,11 @@ class MessageIds(Sequence[MessageId]):
         self._written = written
         self._start = start
         self._count = count
+
+    @property
+    def run(self) -> Numbered:
+        """All that is put into their queue by their transaction."""
+        return self._written
 
     def __len__(self) -> int:
         return self._count

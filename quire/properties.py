@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
+    MAX_BLOCK_BYTES,
     MAX_DELIVERIES,
     MAX_KEPT,
     MAX_PRIORITY,
@@ -65,6 +66,9 @@ class QueueOptions(TypedDict, total=False):
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
+    max_message_bytes: int | None
+    """How large a message may be, in bytes: payload, strings and attributes together. None: as
+    large as any. A larger one is refused (InvalidArgument)."""
 
 
 class QueueChanges(QueueOptions, total=False):
@@ -95,6 +99,7 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    max_message_bytes: int | None = None
 
     @property
     def has_rules(self) -> bool:
@@ -228,6 +233,16 @@ def _kept(name: str, value: object) -> int | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
 
 
+def _message_bytes(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_BLOCK_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give bytes from 1 to {MAX_BLOCK_BYTES}, or None"
+        )
+    return value
+
+
 def _queue(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
         return value
@@ -260,6 +275,7 @@ _CHECKS: Final = {
     "keep_bytes": _kept,
     "keep_messages": _kept,
     "keep_forever": _flag,
+    "max_message_bytes": _message_bytes,
 }
 
 assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

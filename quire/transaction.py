@@ -145,6 +145,18 @@ class Transaction(Protocol):
         cannot hold.
         """
 
+    def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
+        """Take messages and put them into another queue, as parts of this transaction; how many.
+
+        `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
+        this transaction has got. They keep payload, header and attributes, and get those of a dead
+        letter that tell where they come from (`quire.queue`, `quire.subscription`,
+        `quire.deliveries`, `quire.reason`), but where they have them already; so `store.redrive`
+        puts them back. Their ids and times are new. An error leaves the transaction as it was.
+
+        Raises as `get` and as `put_many`.
+        """
+
     def unget(self) -> None:
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 

@@ -36,6 +36,7 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
+    check_names,
     check_preparable,
     check_reason,
     check_source,
@@ -129,6 +130,7 @@ class RemoteTransaction(TransactionCalls):
         self._number = 0  # on the channel
         self._refused = False  # a put, by the owner
         self._puts = PutBuffer()
+        self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
         self._records: list[tuple[str, int]] = []
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
@@ -176,15 +178,23 @@ class RemoteTransaction(TransactionCalls):
 
     def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
             if not self._puts.knows(queue):
                 self._announce(queue)
             return message_id
 
+    def put_alone(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
+        """The same of the only put, which the commit follows at once: that finds out."""
+        with self._lock:
+            self._check_open()
+            message_id = self._puts.put(queue, payload, fields)
+            self._announce(queue)
+            return message_id
+
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             ids = self._puts.put_many(queue, payloads)
             if not self._puts.knows(queue):
                 self._announce(queue)
@@ -192,7 +202,7 @@ class RemoteTransaction(TransactionCalls):
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             ids = self._puts.put_block(queue, data)
             if not self._puts.knows(queue):
                 self._announce(queue)
@@ -203,17 +213,17 @@ class RemoteTransaction(TransactionCalls):
         for some in _some_at_once(blocks):
             with self._lock:
                 self._check_open()
-                self._store.check_queues([queue for queue, _ in some])
+                names = self._own_names([queue for queue, _ in some])
                 for queue, data in some:
-                    self._check_put(queue)
-                    made.append(self._puts.put_block(queue, data))
+                    self._check_full()
+                    made.append(self._puts.put_block(names[queue], data))
                 if self._puts.waits:
                     self._announce(None)
         return made
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             ids = self._puts.adopt(queue, ltds_id)
             if not self._puts.knows(queue):
                 self._announce(queue)
@@ -425,12 +435,34 @@ class RemoteTransaction(TransactionCalls):
             self._roll_back()
             raise
 
-    def _check_put(self, queue: str) -> None:
-        """Raise what keeps from putting, or what refused an earlier put (RT2)."""
+    def _check_put(self, queue: str) -> str:
+        """Raise what keeps from putting, or what refused an earlier put (RT2); the queue's name.
+
+        An alias means the queue that it meant at the transaction's first put: else puts into one
+        queue by two names would have no order here.
+        """
         self._check_open()
-        self._store.check_queue(queue)
+        aliases = self._aliases
+        name = aliases.get(queue) if aliases and isinstance(queue, str) else None
+        if name is None:
+            name = self._store.own_name(queue)
+            if name != queue:
+                self._aliases = {**(aliases or {}), queue: name}
+        self._check_full()
+        return name
+
+    def _check_full(self) -> None:
         if self._puts.is_full:
             self._send_ahead()
+
+    def _own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The same for many queues."""
+        known = self._aliases or {}
+        found = self._store.own_names(n for n in check_names(names) if n not in known)
+        aliases = {name: own for name, own in found.items() if own != name}
+        if aliases:
+            self._aliases = {**known, **aliases}
+        return {**known, **found}
 
     def _announce(self, queue: str | None) -> None:
         """Tell the owner of the first put to a queue (RT1); None: of all that waits."""

@@ -281,6 +281,8 @@ class Session:
         if message is None:
             return NOTHING_FRAME
         self._delivering = True
+        if message.queue != source.partition("/")[0]:  # by an alias: the answer has to say
+            return self._frames(iter([message_answer(message)]))
         return short_message(message) or self._frames(iter([message_answer(message)]))
 
     def _commit(self, data: Bytes) -> Answers:
@@ -443,6 +445,7 @@ class Session:
 
     def _check_taken(self, puts: int) -> None:
         """Raises what refused a put, if the client has put more than was taken."""
+        self._placing.check()
         if puts != self._taken:
             raise self._refusal or RemoteError(
                 f"{self._taken} puts of the transaction are here, not {puts}"

@@ -15,12 +15,18 @@ from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
+from quire.engine.records.catalog import (
+    QUEUE,
+    STORE,
+    STORE_NUMBER,
+    SUBSCRIPTION,
+    CatalogChange,
+    pack,
+)
 from quire.engine.records.durable_state import KEEPER, SHARED, TOPIC, WORK, SubscriptionForm
 from quire.env import Env
 from quire.errors import (
     InvalidArgument,
-    QueueExists,
     QueueInUse,
     QueueNotFound,
     SubscriptionExists,
@@ -31,6 +37,7 @@ from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 from quire.properties import Properties
 
 from .committer import Committer
+from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
 
 
 class Definition:
@@ -86,12 +93,13 @@ class Definitions:
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
 
-    def _submit(
+    def submit(
         self,
         entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         undo: Callable[[], None] = lambda: None,
     ) -> None:
+        """Make what `prepare` returns durable. It is called when nobody else defines anything."""
         with self._one_at_a_time:
             change = Definition(self._state, self._most_bytes, entry_bytes, prepare, undo)
             self._committer.sequencer.submit(change)
@@ -108,9 +116,7 @@ class Definitions:
             changes = []
             for queue in queues:
                 if queue.name in names:
-                    raise QueueExists(
-                        f"queue {queue.name!r} is there already: use it, or drop_queue it first"
-                    )
+                    raise there_already(state, queue.name)
                 names.add(queue.name)
                 _check_dead_letter(queue.name, queue.properties, targets)
                 built_in = subscription_id if queue.kind == WORK else 0
@@ -126,7 +132,7 @@ class Definitions:
 
         sizes = [_entry_bytes(queue.properties) for queue in queues]
         keepers = sum(queue.properties.keeps for queue in queues)
-        self._submit(sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES, prepare)
+        self.submit(sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES, prepare)
 
     def alter(self, name: str, changes: Mapping[str, Any]) -> Queue:
         """Change limits and properties of a queue. Raises as `Store.alter_queue`."""
@@ -142,8 +148,13 @@ class Definitions:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties}
             altered_to = config.properties._replace(**properties)
-            _check_dead_letter(name, altered_to, state.names)
-            _check_keeping(name, config.kind, altered_to)
+            target = state.names.get(altered_to.dead_letter or "")
+            if target is queue:  # by its name or an alias
+                raise InvalidArgument(
+                    f"queue {queue.name!r}: another one must be its dead-letter queue"
+                )
+            _check_dead_letter(queue.name, altered_to, state.names)
+            _check_keeping(queue.name, config.kind, altered_to)
             body |= altered_to.to_body()
             altered.append(queue)
             made = [CatalogChange(QUEUE, queue.queue_id, body)]
@@ -157,7 +168,7 @@ class Definitions:
         target = state.queue(name)
         keeper = target.keeper
         with nullcontext() if keeper is None else target.leaving(keeper):
-            self._submit(MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare)
+            self.submit(MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare)
         return altered[0]
 
     def drop(self, name: str) -> int:
@@ -167,13 +178,9 @@ class Definitions:
         marked: list[Queue] = []
 
         def prepare() -> list[CatalogChange]:
-            queue = state.queue(name)
-            for other in state.ruled:
-                if other.config.properties.dead_letter == name:
-                    raise QueueInUse(
-                        f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that "
-                        "first (alter_queue)"
-                    )
+            queue = named_itself(state, name)
+            check_no_dead_letters(state, name)
+            check_no_alias(state, queue)
             with queue.lock:
                 _check_unused(queue)
                 queue.mark_dropped(True)
@@ -185,8 +192,51 @@ class Definitions:
                 with queue.lock:
                     queue.mark_dropped(False)
 
-        self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
+        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
         return marked[0].queue_id
+
+    def switch(self, changes: Mapping[str, bool]) -> Mapping[str, bool]:
+        """Stop the store as a whole for puts or gets, or let them in again; how it is then."""
+        catalog = self._state.durable.catalog
+        switches: dict[str, bool] = {}
+
+        def prepare() -> list[CatalogChange]:
+            entry = catalog.get(STORE, {}).get(STORE_NUMBER)
+            known = {} if entry is None else entry.body
+            switches.update({"puts": True, "gets": True, **known, **changes})
+            is_on = all(switches.values())
+            return [CatalogChange(STORE, STORE_NUMBER, None if is_on else dict(switches))]
+
+        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+        return switches
+
+    def release(self, queue: Queue, start: int, end: int) -> int:
+        """Let go of what a topic without subscriptions holds at [start, end); how many they were.
+
+        One that has a subscription is left as it is. Raises QueueNotFound, StoreCorrupt.
+        """
+        durable = self._state.durable
+        count = 0
+        queue.check_beginning(end)
+
+        def prepare() -> list[CatalogChange]:
+            nonlocal count
+            if queue.dropped:
+                raise QueueNotFound(f"queue {queue.name!r} was dropped")
+            if queue.subscriptions:
+                raise SubscriptionExists(f"queue {queue.name!r} has a subscription now")
+            count = sum(hi - lo for lo, hi in queue.released.gaps(start, end))
+            number = durable.next_subscription_id
+            body = {"queue_id": queue.queue_id, "name": "released", "start": end}
+            # One that begins behind them and is gone at once: nobody is to read them.
+            return [
+                CatalogChange(SUBSCRIPTION, number, body),
+                CatalogChange(SUBSCRIPTION, number, None),
+            ]
+
+        with suppress(SubscriptionExists):
+            self.submit(2 * MAX_CATALOG_ENTRY_BYTES, prepare)
+        return count
 
     def subscribe(
         self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
@@ -226,7 +276,7 @@ class Definitions:
             return changes
 
         with suppress(SubscriptionExists):
-            self._submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
+            self.submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
         return numbers
 
     def unsubscribe(self, queue: str, subscription: str, number: int | None = None) -> None:
@@ -250,7 +300,7 @@ class Definitions:
             return [CatalogChange(SUBSCRIPTION, subscription_id, None)]
 
         with target.leaving(target.subscription(subscription)):
-            self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+            self.submit(MAX_CATALOG_ENTRY_BYTES, prepare)
 
 
 def _check_dead_letter(name: str, properties: Properties, names: Container[str]) -> None:

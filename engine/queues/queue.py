@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
@@ -38,7 +38,7 @@ from quire.engine.records.durable_state import (
     SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
-from quire.errors import SubscriptionNotFound
+from quire.errors import QueueDisabled, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
@@ -49,6 +49,16 @@ from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
 from .reservation import Space
 from .subscription import Subscription
+
+
+class Switches(NamedTuple):
+    """Whether the store lets in puts and gets."""
+
+    puts: bool
+    gets: bool
+
+
+ALL_ON: Final = Switches(puts=True, gets=True)
 
 Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
@@ -84,7 +94,8 @@ class Queue:
         )
         self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
-        self.space.limit(config.capacity, config.max_messages, config.properties.puts)
+        self._switches = ALL_ON
+        self._limit()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.log = QueueLog()
@@ -235,19 +246,59 @@ class Queue:
         self._places.free(freed)
 
     def alter(self, config: QueueConfig) -> None:
-        properties = config.properties
         with self.lock:
             self.durable.config = self.config = config
-            self.space.limit(config.capacity, config.max_messages, properties.puts)
-            self.is_shut = self.dropped or not properties.gets
+            self.name = self.space.name = config.name
+            self._limit()
+            self.mark_dropped(self.dropped)
             for subscription in self.readers():
-                subscription.obey(properties)
+                subscription.obey(config.properties)
             self.wake_all()
+
+    def switch(self, switches: Switches) -> None:
+        """The store as a whole is stopped for puts or gets, or is not any more."""
+        with self.lock:
+            self._switches = switches
+            self._limit()
+            self.mark_dropped(self.dropped)
+            self.wake_all()
+
+    def _limit(self) -> None:
+        config = self.config
+        properties, stopped = config.properties, ""
+        if not self._switches.puts:
+            stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
+        elif not properties.puts:
+            stopped = (
+                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
+                "lets them in again"
+            )
+        self.space.limit(
+            config.capacity, config.max_messages, stopped, properties.max_message_bytes
+        )
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
         self.dropped = dropped
-        self.is_shut = dropped or not self.config.properties.gets
+        self.is_shut = dropped or not (self.config.properties.gets and self._switches.gets)
+
+    def check_there(self, subscription: Subscription) -> None:
+        """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
+        if self.dropped:
+            raise QueueNotFound(f"queue {self.name!r} was dropped")
+        if subscription.removed:
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self.name!r} was removed"
+            )
+        if self.is_shut and not self._switches.gets:
+            raise QueueDisabled(
+                "the store is stopped for gets: store.enable(gets=True) lets them go on"
+            )
+        if self.is_shut:
+            raise QueueDisabled(
+                f"queue {self.name!r} is stopped for gets: alter_queue({self.name!r}, gets=True) "
+                "lets them go on"
+            )
 
     def drop(self) -> None:
         with self.lock:
@@ -496,6 +547,7 @@ class Queue:
             space = self.space
             properties = self.config.properties
             return QueueInfo(
+                id=self.queue_id,
                 name=self.name,
                 kind=self.config.kind,
                 capacity_bytes=space.capacity,

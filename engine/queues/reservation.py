@@ -18,17 +18,31 @@ from __future__ import annotations
 import threading
 
 from quire.engine.strategies import Strategy
-from quire.errors import QueueDisabled, QueueFull
-from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.errors import InvalidArgument, QueueDisabled, QueueFull
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
 
 class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
-        "capacity", "is_guarded", "live_messages", "max_messages", "name", "open_transactions",
-        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
-        "puts", "reserving", "room", "strategy", "used",
+        "capacity",
+        "is_guarded",
+        "live_messages",
+        "max_messages",
+        "most_bytes",
+        "name",
+        "open_transactions",
+        "pending_bytes",
+        "pending_messages",
+        "prepared",
+        "prepared_bytes",
+        "prepared_messages",
+        "reserving",
+        "room",
+        "stopped",
+        "strategy",
+        "used",
     )  # fmt: skip
 
     def __init__(
@@ -38,7 +52,8 @@ class Space:
         self.strategy = strategy
         self.capacity = capacity
         self.max_messages = max_messages
-        self.puts = True
+        self.stopped = ""  # why nothing may be put, if so
+        self.most_bytes: int | None = None  # of a message
         self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -51,18 +66,24 @@ class Space:
         self.prepared_messages = 0
         self.room: threading.Condition | None = None  # of commits that wait for space
 
-    def limit(self, capacity: int, max_messages: int | None, puts: bool) -> None:
-        """What may be taken is altered; what is taken stays, also where it is more than that."""
+    def limit(
+        self, capacity: int, max_messages: int | None, stopped: str, most_bytes: int | None
+    ) -> None:
+        """What may be taken is altered; what is taken stays, also where it is more than that.
+
+        `stopped`: why nothing may be put, if so. `most_bytes`: of a message.
+        """
         self.capacity = capacity
         self.max_messages = max_messages
-        self.puts = puts
-        self.is_guarded = max_messages is not None or not puts
+        self.stopped = stopped
+        self.most_bytes = most_bytes
+        self.is_guarded = max_messages is not None or bool(stopped) or most_bytes is not None
         self._freed()
 
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
         if self.is_guarded:
-            self._check(messages)
+            self._check(charge, messages)
         size = charge + OPEN_BYTES
         opened = self.open_transactions
         available = self.capacity - self.used
@@ -82,7 +103,7 @@ class Space:
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
         if self.is_guarded:
-            self._check(messages)
+            self._check(charge, messages)
         if self._low(charge):
             need = self.strategy.write_need(charge, self.open_transactions, self.reserving)
             if self.capacity - self.used < need:
@@ -113,7 +134,7 @@ class Space:
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
         if self.is_guarded:
-            self._check(1)
+            self._check(charge, 1)
         size = charge + OPEN_BYTES
         opened, reserving = self.open_transactions, self.reserving
         if self.capacity - self.used < size + COMMIT_BYTES * (opened + reserving + 2):  # not plenty
@@ -220,12 +241,20 @@ class Space:
         need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
         return self.capacity - self.used < need
 
-    def _check(self, messages: int) -> None:
-        if not self.puts:
-            raise QueueDisabled(
-                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
-                "lets them in again"
+    def check_size(self, charge: int) -> None:
+        """Raises InvalidArgument for a message that is larger than the queue takes."""
+        if self.most_bytes is not None and charge - MESSAGE_OVERHEAD_BYTES > self.most_bytes:
+            raise InvalidArgument(
+                f"a message of {charge - MESSAGE_OVERHEAD_BYTES} bytes: queue {self.name!r} takes "
+                f"up to {self.most_bytes} each (max_message_bytes), payload, strings and "
+                "attributes together; put a smaller one, or alter_queue it"
             )
+
+    def _check(self, charge: int, messages: int) -> None:
+        if self.stopped:
+            raise QueueDisabled(self.stopped)
+        if messages == 1:  # of more, who puts them has looked at each
+            self.check_size(charge)
         if self.max_messages is not None:
             held = self.live_messages + self.pending_messages + self.prepared_messages
             if held + messages > self.max_messages:

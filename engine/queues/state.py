@@ -14,7 +14,7 @@ from typing import cast
 from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.records.catalog import QUEUE, CatalogChange
+from quire.engine.records.catalog import QUEUE, STORE, STORE_NUMBER, CatalogChange
 from quire.engine.records.commit_record import Entry, Read
 from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
 from quire.engine.records.fold import Fold
@@ -24,7 +24,7 @@ from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 
 from .prepared import PreparedTransactions
-from .queue import Queue, Reading, Taken
+from .queue import ALL_ON, Queue, Reading, Switches, Taken
 from .subscription import Subscription
 
 
@@ -46,6 +46,7 @@ class State:
         self.prepared = PreparedTransactions(self.queues, places)
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
+        self.switches = ALL_ON  # of the store as a whole
 
     # Look-ups
 
@@ -65,13 +66,18 @@ class State:
 
     def source(self, source: object) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""
-        known = self._sources.get(source) if isinstance(source, str) else None
+        sources = self._sources  # another one, once names have changed
+        known = sources.get(source) if isinstance(source, str) else None
         if known is None or known[0].dropped or known[1].removed:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
-            self._sources[cast(str, source)] = known
+            sources[cast(str, source)] = known
         return known
+
+    def by_name(self) -> list[Queue]:
+        """All queues, in the order of their names."""
+        return sorted([*self.queues.values()], key=lambda queue: queue.name)
 
     def take_ids(self, messages: int) -> tuple[int, int]:
         """The first of so many new ids, and the commit time; called in commit order only."""
@@ -133,10 +139,12 @@ class State:
     def define(self, changes: Sequence[CatalogChange]) -> None:
         """These changes of the catalog are durable."""
         self.fold.define(changes, "the catalog")
-        self._sources.clear()
+        self._sources = {}
         for made in changes:
             if made.type == QUEUE:
                 self._note_rules(made.key)
+            elif made.type == STORE:
+                self._obey_switches()
 
     def _note_rules(self, queue_id: int) -> None:
         """A queue was made, altered or dropped."""
@@ -146,8 +154,17 @@ class State:
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
 
+    def _obey_switches(self) -> None:
+        """The store was stopped or is not any more, for puts or for gets."""
+        entry = self.durable.catalog.get(STORE, {}).get(STORE_NUMBER)
+        body = {} if entry is None else entry.body
+        self.switches = Switches(bool(body.get("puts", True)), bool(body.get("gets", True)))
+        for queue in list(self.queues.values()):
+            queue.switch(self.switches)
+
     def resume(self) -> None:
         """Recovery is done."""
+        self._obey_switches()
         self.ruled = {q for q in self.queues.values() if q.config.properties.has_rules}
         self.prepared.resume_reading()
 
@@ -157,7 +174,10 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        return Queue(queue, self.pages, self.places, self.strategy, used)
+        made = Queue(queue, self.pages, self.places, self.strategy, used)
+        if self.switches != ALL_ON:
+            made.switch(self.switches)
+        return made
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)

@@ -280,6 +280,37 @@ class Subscription:
         """Whether there is anything spent or expired."""
         return bool(self.spent) or bool(self.expired)
 
+    def take_waiting(self, taken: list[tuple[int, int]], most: int, runs: int, end: int) -> None:
+        """Add up to so many positions below `end`, in so many runs, that nobody holds.
+
+        They are in flight now.
+
+        Also what would come later, is spent or has expired. What is known of the order is forgotten
+        for that, and made anew when somebody gets.
+        """
+        is_selected = self.selection is not None
+        self._select(False)
+        before = len(taken)
+        try:
+            for held in (self.returned, self.spent):
+                while most and runs and (run := _pop_below(held, most, end)):
+                    taken += (run,)
+                    most, runs = most - (run[1] - run[0]), runs - 1
+            while most and runs and (run := self._take_new(most, end)):
+                taken += (run,)
+                most, runs = most - (run[1] - run[0]), runs - 1
+            later, self.later = self.later, []
+            for due, position in sorted(later):
+                if position < end and most and runs and not self.done.contains(position):
+                    taken += ((position, position + 1),)
+                    most, runs = most - 1, runs - 1
+                else:
+                    self.later.append((due, position))
+        finally:
+            self.delivered += sum(hi - lo for lo, hi in taken[before:])
+            self._select(is_selected)
+            self._tell_plain()
+
     def delay(self, position: int, due: float) -> None:
         """What was in flight is available again when it is due."""
         heappush(self.later, (due, position))
@@ -374,3 +405,13 @@ class Subscription:
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""
         return list(self.done.gaps(0, position)) if position > 0 else []
+
+
+def _pop_below(held: IntervalSet, most: int, end: int) -> tuple[int, int] | None:
+    """Take the first run below `end` out of a set, at most so many positions of it."""
+    first = held.first()
+    if first is None or first[0] >= end:
+        return None
+    start, stop = first[0], min(first[1], end, first[0] + most)
+    held.remove(start, stop)
+    return start, stop

@@ -23,5 +23,7 @@ def relieves(record: WholeRecord) -> bool:
         _, _, parts, reads, _, _ = format.COMMIT_HEADER.unpack_from(head, RECORD_HEADER_BYTES)
         return bool(reads) and not parts
     if kind == format.CATALOG:
-        return all(entry is None for _, _, entry in json.loads(head[RECORD_HEADER_BYTES:]))
+        changes = json.loads(head[RECORD_HEADER_BYTES:])
+        gone = {(name, key) for name, key, entry in changes if entry is None}
+        return all((name, key) in gone for name, key, _ in changes)
     return kind in (format.COMMIT_PREPARED, format.ROLLBACK_PREPARED, format.HANDED_OUT)

@@ -302,6 +302,14 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             self._reading().passes.append((queue, subscription, position))
 
+    def take_waiting(
+        self, queue: Queue, subscription: Subscription, most: int, end: int
+    ) -> list[tuple[int, int]]:
+        """Take what waits and deliver nothing of it (see `Gets.waiting`)."""
+        with self._lock:
+            self._check_open()
+            return self._reading().waiting(queue, subscription, most, end)
+
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """The same for many sources; with an error, for none. Returns when each queue was made."""
         checked = check_ends(positions)
@@ -662,9 +670,11 @@ class EmbeddedTransaction(TransactionCalls):
             left = deadline - context.env.monotonic()
             if left <= 0 or full.queue is None:
                 raise full
-            self._waits_for = queue = context.state.queue(full.queue)
+            self._waits_for = queue = context.state.names.get(full.queue)
             try:
-                if not queue.wait_for_room(left, lambda: self._shall_end is None):
+                if queue is None:  # it has another name since: it is told anew
+                    pass
+                elif not queue.wait_for_room(left, lambda: self._shall_end is None):
                     raise full
             finally:
                 self._waits_for = None

@@ -16,10 +16,10 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.errors import QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
-from quire.redriving import DELIVERIES, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.moving import TIME, joined, origin
 
 
 class DeadLetters:
@@ -84,17 +84,8 @@ class DeadLetters:
         reason: str,
     ) -> None:
         fields = {name: getattr(message, name) for name in SETTABLE}
-        own = {
-            QUEUE: message.queue,
-            SUBSCRIPTION: subscription,
-            DELIVERIES: str(message.delivery_count - 1),  # this one is none
-            REASON: reason,
-            TIME: str(self._context.env.now_us()),
-        }
+        own = origin(message, subscription, reason) | {TIME: str(self._context.env.now_us())}
         for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
             fields[name] = None
-        attributes = dict(message.attributes)
-        try:
-            txn.put(target, message.payload, **fields | {"attributes": attributes | own})
-        except InvalidArgument:  # both together are too many: what is the sender's is kept
-            txn.put(target, message.payload, **fields | {"attributes": attributes})
+        fields["attributes"] = joined(message.attributes, own)
+        txn.put(target, message.payload, **fields)

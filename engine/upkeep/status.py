@@ -27,7 +27,7 @@ def status(
     page_size = places.page_size
     return {
         "compiled": compiled,
-        "queues": [asdict(queue.info()) for _, queue in sorted(context.state.names.items())],
+        "queues": [asdict(queue.info()) for queue in context.state.by_name()],
         "transactions": [
             {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in context.registry.infos()

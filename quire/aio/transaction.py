@@ -99,6 +99,7 @@ class AsyncTransaction:
             return Messages(check_source(source).partition("/")[0]).to_arrow()
         return found
 
+    move = in_thread(Transaction.move)
     unget = in_thread(Transaction.unget)
     reject = in_thread(Transaction.reject)
     read_to = in_thread(Transaction.read_to)
