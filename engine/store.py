@@ -8,7 +8,6 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from quire.arguments import (
@@ -49,6 +48,7 @@ from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.pages.data_files import file_for
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of, position_at
@@ -61,6 +61,7 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.purging import purge
+from quire.engine.upkeep.room import Room, dropped
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
@@ -122,12 +123,12 @@ class EmbeddedStore(SingleCalls):
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
-        context.committer.make_room = self._maintenance.make_room
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
         self._names = Names(opened.state, self._definitions.submit)
+        context.room = Room(context, self._definitions, self._maintenance.retention)
         _open_stores.add(self)
         discard_unfinished(context)
         if background:
@@ -281,18 +282,18 @@ class EmbeddedStore(SingleCalls):
                 given[index] = queue._replace(data_file=file_for(queue.name, files))
         if given:
             self._definitions.create(given)
-        return [state.queue(queue.name).info() for queue in given]
+        return [self._info(state.queue(queue.name)) for queue in given]
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably."""
         self._state().queue(name)
-        return self._definitions.alter(name, check_changes(changes)).info()
+        return self._info(self._definitions.alter(name, check_changes(changes)))
 
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         """Give a queue another name, online and durably. Raises QueueNotFound, QueueExists."""
         self._state()
         check_name(new, "queue")
-        return self._names.rename(check_name(old, "queue"), new).info()
+        return self._info(self._names.rename(check_name(old, "queue"), new))
 
     def purge(self, queue: str, subscription: str | None = None) -> int:
         """Remove all that waits and that nobody holds; how many messages."""
@@ -354,8 +355,8 @@ class EmbeddedStore(SingleCalls):
         """All queues, by name; or those of the names, in their order. Raises QueueNotFound."""
         state = self._state()
         if names is None:
-            return [queue.info() for queue in state.by_name()]
-        return [queue.info() for queue in [state.queue(name) for name in check_names(names)]]
+            return [self._info(queue) for queue in state.by_name()]
+        return [self._info(queue) for queue in [state.queue(n) for n in check_names(names)]]
 
     def positions(self, name: str) -> tuple[int, int]:
         """(the first position that is kept, the position the next message gets)."""
@@ -497,14 +498,23 @@ class EmbeddedStore(SingleCalls):
         if durable is not True:
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
-            committer = self._context.committer
             try:
-                return committer.put(self._context.state.queue(queue), payload, durable)
+                queue_object = self._context.state.queue(queue)
+                return self._context.committer.put(queue_object, payload, durable)
             except QueueFull as full:
-                put = partial(committer.put, self._context.state.queue(queue), payload, durable)
-                return committer.when_kept_gives_way(full, put)
+                if not full.has_remedy:
+                    raise
         with self.transaction(durable=durable) as transaction:
             message_id = transaction.put(queue, payload, **fields)
+        return int(message_id)
+
+    def put_now(self, queue: str, payload: bytes) -> int:
+        """The same of a message alone, by a thread that must not wait for room."""
+        if len(payload) <= self._light_put_bytes:
+            return self._context.committer.put(self._state().queue(queue), payload)
+        with self.transaction() as transaction:
+            transaction.put_timeout = 0.0
+            message_id = transaction.put(queue, payload)
         return int(message_id)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -601,6 +611,9 @@ class EmbeddedStore(SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         return self._context.state
+
+    def _info(self, queue: Queue) -> QueueInfo:
+        return queue.info(dropped(self._context, queue))
 
     def _refusal(self) -> StoreClosed:
         return StoreClosed(str(self._closed))

@@ -41,7 +41,10 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    overflow: str = "fail"
+    grow_to: int | None = None  # bytes
     max_message_bytes: int | None = None
+    dropped: int = 0  # messages that gave way to later ones: see `QueueOptions.overflow`
     id: int = 0  # its number in the catalog, which it keeps whatever it is called
 
 

@@ -105,6 +105,7 @@ REASONS_KEPT = 10_000  # of one subscription, until their messages are in the de
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
 # What one commit of a purge takes: more would hold up other commits while it is applied.
 PURGED_AT_ONCE = 65_536  # messages
+ROOM_TRIES = 100  # of one put or commit: others may take the room that was made for it
 PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments

@@ -26,7 +26,9 @@ from quire.engine.records.catalog import (
 from quire.engine.records.durable_state import KEEPER, SHARED, TOPIC, WORK, SubscriptionForm
 from quire.env import Env
 from quire.errors import (
+    DiskFull,
     InvalidArgument,
+    QueueFull,
     QueueInUse,
     QueueNotFound,
     SubscriptionExists,
@@ -34,7 +36,7 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
-from quire.properties import Properties
+from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
 
 from .committer import Committer
 from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
@@ -210,10 +212,32 @@ class Definitions:
         self.submit(MAX_CATALOG_ENTRY_BYTES, prepare)
         return switches
 
-    def release(self, queue: Queue, start: int, end: int) -> int:
+    def grow(self, queue: Queue, full: QueueFull) -> bool:
+        """Enlarge a queue's capacity so that what was refused has room; whether it has, by that."""
+        state = self._state
+
+        def prepare() -> list[CatalogChange]:
+            config = queue.config
+            with queue.lock:
+                missing, _ = queue.space.lack(full)
+            most = config.properties.grow_to or 0
+            if queue.dropped or not missing or config.capacity + missing > most:
+                raise full
+            body = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+            wanted = max(config.capacity + missing, config.capacity * 2)
+            return [CatalogChange(QUEUE, queue.queue_id, body | {"capacity": min(wanted, most)})]
+
+        try:
+            self.submit(MAX_QUEUE_ENTRY_BYTES, prepare)
+        except (QueueFull, DiskFull):
+            return False
+        return True
+
+    def release(self, queue: Queue, start: int, end: int, *, dropped: bool = False) -> int:
         """Let go of what a topic without subscriptions holds at [start, end); how many they were.
 
-        One that has a subscription is left as it is. Raises QueueNotFound, StoreCorrupt.
+        One that has a subscription is left as it is. `dropped`: they are counted as such. Raises
+        QueueNotFound, StoreCorrupt.
         """
         durable = self._state.durable
         count = 0
@@ -229,13 +253,18 @@ class Definitions:
             number = durable.next_subscription_id
             body = {"queue_id": queue.queue_id, "name": "released", "start": end}
             # One that begins behind them and is gone at once: nobody is to read them.
-            return [
+            changes = [
                 CatalogChange(SUBSCRIPTION, number, body),
                 CatalogChange(SUBSCRIPTION, number, None),
             ]
+            if dropped:
+                own = dict(durable.catalog[QUEUE][queue.queue_id].body)
+                own["dropped"] = own.get("dropped", 0) + count
+                changes.append(CatalogChange(QUEUE, queue.queue_id, own))
+            return changes
 
         with suppress(SubscriptionExists):
-            self.submit(2 * MAX_CATALOG_ENTRY_BYTES, prepare)
+            self.submit(2 * MAX_CATALOG_ENTRY_BYTES + MAX_QUEUE_ENTRY_BYTES, prepare)
         return count
 
     def subscribe(
@@ -306,6 +335,22 @@ class Definitions:
 def _check_dead_letter(name: str, properties: Properties, names: Container[str]) -> None:
     """Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
+    overflow = properties.overflow
+    if overflow in GIVING_WAY and (properties.priority or properties.timed):
+        raise InvalidArgument(
+            f"queue {name!r}: overflow {overflow!r} is for queues that are read in commit order, "
+            "without priority and timed"
+        )
+    if overflow in GIVING_WAY and properties.keep_forever:
+        raise InvalidArgument(
+            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
+            f"way: overflow {overflow!r} is not for it"
+        )
+    if overflow == DEAD_LETTER and target is None:
+        raise InvalidArgument(
+            f"queue {name!r}: overflow 'dead_letter' needs dead_letter, the queue to which the "
+            "oldest messages go then"
+        )
     if properties.max_deliveries is not None and target is None:
         raise InvalidArgument(
             f"queue {name!r}: max_deliveries needs dead_letter, the queue to which messages go then"

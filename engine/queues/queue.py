@@ -38,7 +38,7 @@ from quire.engine.records.durable_state import (
     SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
-from quire.errors import QueueDisabled, QueueNotFound, SubscriptionNotFound
+from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE
@@ -273,6 +273,7 @@ class Queue:
                 f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
                 "lets them in again"
             )
+        self.space.has_remedy = properties.has_remedy
         self.space.limit(
             config.capacity, config.max_messages, stopped, properties.max_message_bytes
         )
@@ -521,15 +522,21 @@ class Queue:
                 self._arrived = Arrivals(self.lock)
             return self._arrived.add(callback)
 
-    def wait_for_room(self, timeout: float, wanted: Callable[[], bool]) -> bool:
-        """Wait until a commit would find space, or it is not `wanted`; False: the time is over."""
+    def wait_for_room(self, full: QueueFull, timeout: float, wanted: Callable[[], bool]) -> bool:
+        """Wait until what was refused would find space, or it is not `wanted`.
+
+        False: the time is over.
+        """
         with self.lock:
             space = self.space
             if space.room is None:
                 space.room = threading.Condition(self.lock)
-            return space.room.wait_for(
-                lambda: space.may_commit() or self.dropped or not wanted(), timeout
-            )
+
+            def ready() -> bool:
+                fits = space.lack(full) == (0, 0)
+                return fits or self.dropped or bool(space.stopped) or not wanted()
+
+            return space.room.wait_for(ready, timeout)
 
     def wake_all(self) -> None:
         """Who waits for messages or for space shall look again; called under the lock."""
@@ -542,7 +549,8 @@ class Queue:
         if self._arrived is not None:
             self._arrived.notify_all()
 
-    def info(self) -> QueueInfo:
+    def info(self, dropped: int = 0) -> QueueInfo:
+        """`dropped`: how many of its messages gave way to others."""
         with self.lock:
             space = self.space
             properties = self.config.properties
@@ -562,6 +570,7 @@ class Queue:
                 created_us=self.config.created_us,
                 data_file=self.data_file,
                 prepared=space.prepared,
+                dropped=dropped,
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 

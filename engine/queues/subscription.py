@@ -311,6 +311,28 @@ class Subscription:
             self._select(is_selected)
             self._tell_plain()
 
+    def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) that are not read, and that somebody holds or that come later.
+
+        Of a subscription that is read in commit order.
+        """
+        end = min(end, self.cursor)
+        if start >= end:
+            return []
+        unread = self.done.gaps(start, end)
+        return [part for lo, hi in unread for part in self.returned.gaps(lo, hi)]
+
+    def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
+        if self.cursor < end:
+            for lo, hi in self.done.gaps(self.cursor, max(self.cursor, start)):
+                self.returned.add(lo, hi)
+            self.cursor = end
+        self.returned.remove(start, end)
+        runs = list(self.done.gaps(start, end))
+        self.delivered += sum(hi - lo for lo, hi in runs)
+        return runs
+
     def delay(self, position: int, due: float) -> None:
         """What was in flight is available again when it is due."""
         heappush(self.later, (due, position))

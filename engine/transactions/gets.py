@@ -230,6 +230,38 @@ class Gets:
             raise
         return runs
 
+    def oldest(
+        self, queue: Queue, subscriptions: list[Subscription], runs: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Take what is not read of these positions, for all subscriptions.
+
+        But runs of which somebody holds a part. Those that it has taken.
+        """
+        self._is_counted = False
+        found: list[tuple[int, int]] = []
+        taken: list[tuple[Subscription, int, int]] = []
+        try:
+            with queue.lock:
+                for start, end in runs:
+                    if queue.dropped or any(
+                        each.removed
+                        or each.selection is not None
+                        or each.seeker is not None
+                        or each.held_in(start, end)
+                        for each in subscriptions
+                    ):
+                        continue
+                    for each in subscriptions:
+                        taken += [(each, lo, hi) for lo, hi in each.take_part(start, end)]
+                    found.append((start, end))
+            for each, lo, hi in taken:
+                self._note(queue, each, lo, hi, None, 0)
+        except BaseException:
+            for each, lo, hi in taken:
+                self.take_back(queue, each, [(lo, hi)])
+            raise
+        return found
+
     def reject(self, message: Message, reason: str, delay: float) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
         renamed = all(taken[4].name != message.queue for taken in self.taken)

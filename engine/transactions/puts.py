@@ -18,7 +18,7 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -114,8 +114,6 @@ class Puts:
         if is_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts)
         written = self._written(queue)
-        if written.queue.space.most_bytes is not None and isinstance(payloads, Iterator):
-            payloads = list(payloads)  # they are looked at twice
         self._make_room(written)
         builder = written.buffer.builder
         mark = builder.mark()

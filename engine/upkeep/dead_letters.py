@@ -66,26 +66,30 @@ class DeadLetters:
     def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
         with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+            txn.put_timeout = 0.0
             count, letters = txn.take_gone(queue, subscription, most)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False
+            now_us = self._context.env.now_us()
             for message, reason in letters:
-                self._put(txn, str(target), message, subscription.name, reason)
+                put_letter(txn, str(target), message, subscription.name, reason, now_us)
             txn.commit(timeout=0.0)
         return count > 0
 
-    def _put(
-        self,
-        txn: EmbeddedTransaction,
-        target: str,
-        message: Message,
-        subscription: str,
-        reason: str,
-    ) -> None:
-        fields = {name: getattr(message, name) for name in SETTABLE}
-        own = origin(message, subscription, reason) | {TIME: str(self._context.env.now_us())}
-        for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
-            fields[name] = None
-        fields["attributes"] = joined(message.attributes, own)
-        txn.put(target, message.payload, **fields)
+
+def put_letter(
+    txn: EmbeddedTransaction,
+    target: str,
+    message: Message,
+    subscription: str,
+    reason: str,
+    now_us: int,
+) -> None:
+    """Put a message into the queue that takes it now, with the attributes that say why."""
+    fields = {name: getattr(message, name) for name in SETTABLE}
+    own = origin(message, subscription, reason) | {TIME: str(now_us)}
+    for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
+        fields[name] = None
+    fields["attributes"] = joined(message.attributes, own)
+    txn.put(target, message.payload, **fields)
