@@ -513,8 +513,8 @@ class EmbeddedStore(SingleCalls):
         if len(payload) <= self._light_put_bytes:
             return self._context.committer.put(self._state().queue(queue), payload)
         with self.transaction() as transaction:
-            transaction.put_timeout = 0.0
-            message_id = transaction.put(queue, payload)
+            message_id = transaction.put(queue, payload, timeout=0.0)
+            transaction.commit(0.0)
         return int(message_id)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:

@@ -358,6 +358,7 @@ REORGANISE_SECONDS = 2.0
 # Threads of a store object that make its calls: so many commits meet in one group of the journal.
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
+AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
 
 # --- workers ---
 

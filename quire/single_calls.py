@@ -84,9 +84,11 @@ class SingleCalls:
     ) -> SubscriptionInfo:
         return self.subscribe_many(subscription, {check_name(queue, "queue"): start}, exclusive)[0]
 
-    def put_many(self: Store, queue: str, payloads: Payloads) -> list[int]:
+    def put_many(
+        self: Store, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
         with self.transaction() as txn:
-            ids = txn.put_many(queue, payloads)
+            ids = txn.put_many(queue, payloads, timeout=timeout)
         return list(range(int(ids[0]), int(ids[0]) + len(ids))) if ids else []
 
     def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:

@@ -345,18 +345,22 @@ class Store(Protocol):
         delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
+        timeout: float | None = None,
         durable: bool = True,
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
-        Takes what `Transaction.put` takes. `durable`: as for `transaction`. Raises QueueNotFound,
-        QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there), InvalidArgument.
+        Takes what `Transaction.put` takes, `timeout` in seconds. `durable`: as for `transaction`.
+        Raises QueueNotFound, QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there),
+        InvalidArgument.
         """
 
-    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
         """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
 
-        Takes what `Transaction.put_many` takes. Raises as `put`.
+        Takes what `Transaction.put_many` takes, `timeout` in seconds. Raises as `put`.
         """
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:

@@ -75,6 +75,7 @@ class Transaction(Protocol):
         delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
+        timeout: float | None = None,
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
@@ -82,18 +83,23 @@ class Transaction(Protocol):
         UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl` and `delay`:
         seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
         of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
-        An error leaves the transaction as it was.
+        `timeout`: seconds to wait while its queue has no room, where the queue says so
+        (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
+        put waits with a `timeout` only: else the commit does, by its own. An error leaves the
+        transaction as it was.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
         it is rolled back), InvalidArgument.
         """
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
 
         `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
         RecordBatch or Table with a column `payload` and any of the columns of
-        `quire.MESSAGE_SCHEMA` that `put` takes. Raises as `put`.
+        `quire.MESSAGE_SCHEMA` that `put` takes. `timeout`: seconds, as for `put`, and raises as it.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

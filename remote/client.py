@@ -11,7 +11,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
 from quire.arguments import (
     Bytes,
@@ -291,9 +291,12 @@ class RemoteStore(SingleCalls):
     def _put_with_fields(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], durable: bool
     ) -> int:
+        put = dict(fields)
+        timeout = cast("float | None", put.pop("timeout", None))
         try:
             with self.transaction(durable=durable) as txn:
-                message_id = txn.put_alone(queue, payload, fields)
+                message_id = txn.put_alone(queue, payload, put)
+                txn.commit(timeout)
         except QueueNotFound:
             self.forget_queues()
             raise

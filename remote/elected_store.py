@@ -232,8 +232,10 @@ class ElectedStore(SingleCalls):
             except _LOST as error:
                 self.next_owner(store, error)
 
-    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
-        return self._call(lambda store: store.put_many(queue, payloads))
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
+        return self._call(lambda store: store.put_many(queue, payloads, timeout=timeout))
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)

@@ -8,6 +8,8 @@ RT1. The first put to a queue is told to the owner at once, without waiting for 
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
     again, or rolled back.
+RT3. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
+    which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
 
 | state | how |
 |---|---|
@@ -176,12 +178,14 @@ class RemoteTransaction(TransactionCalls):
         """Whether its state is "open"."""
         return self._state is _OPEN
 
-    def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
+    def put(
+        self, queue: str, payload: Bytes, *, timeout: float | None = None, **fields: object
+    ) -> MessageId:
+        wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             queue = self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
-            if not self._puts.knows(queue):
-                self._announce(queue)
+            self._tell_put(queue, wait)
             return message_id
 
     def put_alone(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
@@ -192,12 +196,14 @@ class RemoteTransaction(TransactionCalls):
             self._announce(queue)
             return message_id
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> MessageIds:
+        wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             queue = self._check_put(queue)
             ids = self._puts.put_many(queue, payloads)
-            if not self._puts.knows(queue):
-                self._announce(queue)
+            self._tell_put(queue, wait)
             return ids
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
@@ -464,6 +470,13 @@ class RemoteTransaction(TransactionCalls):
             self._aliases = {**known, **aliases}
         return {**known, **found}
 
+    def _tell_put(self, queue: str, wait: float | None) -> None:
+        """What is to be told of a put at once: nothing, that it is the first, or all (RT3)."""
+        if wait is not None:
+            self._send_ahead(wait)
+        elif not self._puts.knows(queue):
+            self._announce(queue)
+
     def _announce(self, queue: str | None) -> None:
         """Tell the owner of the first put to a queue (RT1); None: of all that waits."""
         self._at_owner(self._tell, queue)
@@ -471,13 +484,13 @@ class RemoteTransaction(TransactionCalls):
     def _tell(self, channel: Channel, queue: str | None) -> None:
         channel.tell(self._puts.frames(self._number, queue))
 
-    def _send_ahead(self) -> None:
-        """Have the owner take all that was put, or raise why it does not."""
+    def _send_ahead(self, wait: float = 0.0) -> None:
+        """Have the owner take all that was put, or raise why it does not; it waits for room."""
 
         def send(channel: Channel) -> None:
             puts = self._puts
             channel.tell(self._rest())
-            channel.request({"op": "puts", "txn": self._number, "puts": puts.count})
+            channel.request({"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait})
             puts.taken(puts.count)
             self._refused = False
 

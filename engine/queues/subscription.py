@@ -325,8 +325,9 @@ class Subscription:
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
         if self.cursor < end:
-            for lo, hi in self.done.gaps(self.cursor, max(self.cursor, start)):
-                self.returned.add(lo, hi)
+            if self.cursor < start:
+                for lo, hi in self.done.gaps(self.cursor, start):
+                    self.returned.add(lo, hi)
             self.cursor = end
         self.returned.remove(start, end)
         runs = list(self.done.gaps(start, end))

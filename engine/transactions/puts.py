@@ -28,6 +28,7 @@ from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, check_block
 from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
+from quire.engine.queues.reservation import OPEN
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
 from quire.ltds import check_foreign
@@ -271,8 +272,10 @@ class Puts:
                 queue.space.write(charge, messages)
                 written.charge += charge
                 written.count += messages
-        except (QueueFull, QueueDisabled, InvalidArgument):
+        except (QueueFull, QueueDisabled, InvalidArgument) as error:
             self._leave_untouched(queue)
+            if isinstance(error, QueueFull) and queue not in self.by_queue:
+                error.refused = OPEN, charge, messages  # which comes with it when it is done again
             raise
         except BaseException:  # an interrupt: whether the space is taken is not known here
             self.lost = True

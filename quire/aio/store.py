@@ -16,7 +16,7 @@ from quire.message import Message, Messages
 from quire.store import Store
 from quire.transaction import Transaction
 
-from .calls import Beginning, in_thread
+from .calls import Beginning, in_thread, put_in_thread
 from .consumer import AsyncConsumer
 from .lines import Lines
 from .pool import Pool
@@ -116,8 +116,8 @@ class AsyncStore:
     recover = in_thread(Store.recover)
     commit_prepared = in_thread(Store.commit_prepared)
     rollback_prepared = in_thread(Store.rollback_prepared)
-    put = in_thread(Store.put)
-    put_many = in_thread(Store.put_many)
+    put = put_in_thread(Store.put)
+    put_many = put_in_thread(Store.put_many)
     redrive = in_thread(Store.redrive)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:

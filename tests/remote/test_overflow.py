@@ -1,0 +1,271 @@
+"""What is done where a queue has no room: the same for any store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.errors import InvalidArgument, QueueFull
+from tests.remote.conftest import AnyStore
+from tests.remote.test_deliveries import eventually, got
+
+KIB = b"x" * 1024
+SMALL = 16 << 10  # a capacity, for not quite 16 of them
+
+
+def fill(store: AnyStore, queue: str, most: int = 100) -> int:
+    """Until it refuses; how many fit."""
+    for number in range(most):
+        try:
+            store.put(queue, b"%3d" % number + KIB)
+        except QueueFull:
+            return number
+    return most
+
+
+def numbers(messages: Any) -> list[int]:
+    """The first three characters of each."""
+    return [int(message.payload[:3]) for message in messages]
+
+
+def put_and_commit(txn: Any, queue: str, payloads: list[bytes]) -> None:
+    """Without waiting: a joined store is told by the commit."""
+    txn.put_many(queue, payloads, timeout=0.0)
+    txn.commit(timeout=0.0)
+
+
+# Growing
+
+
+def test_a_queue_grows(store: AnyStore) -> None:
+    """As it needs, up to what is said; then it is full. Other limits stay."""
+    store.create_queue("q", kind="work", capacity=SMALL, grow_to=3 * SMALL + 100)
+    assert store.queue("q").grow_to == 3 * SMALL + 100
+    put = fill(store, "q")
+    assert 3 * 14 <= put <= 3 * 16
+    assert store.queue("q").capacity_bytes == 3 * SMALL + 100
+    assert store.catalog("queue")[0].body["capacity"] == 3 * SMALL + 100
+    assert numbers(got(store, "q")) == list(range(put))
+    store.create_queue("n", kind="work", capacity=SMALL, grow_to=1 << 20, max_messages=3)
+    assert fill(store, "n") == 3
+    assert store.queue("n").capacity_bytes == SMALL
+
+
+def test_a_transaction_has_its_queues_grow(store: AnyStore) -> None:
+    """By messages one by one, by many, as a part of more; it stays so if that is rolled back."""
+    store.create_queues(
+        [{"name": name, "kind": "work", "capacity": SMALL, "grow_to": 1 << 20} for name in "ab"]
+    )
+    with store.transaction() as txn:
+        ids = [txn.put("a", KIB) for _ in range(40)]
+        many = txn.put_many("b", [KIB] * 40)
+        txn.put_many("a", pa.array([KIB] * 40))
+    assert [int(i) for i in ids] == [m.id for m in store.browse("a")][:40]
+    assert [int(i) for i in many] == [m.id for m in store.browse("b")]
+    assert (store.queue("a").messages, store.queue("b").messages) == (80, 40)
+    before = store.queue("b").capacity_bytes
+    txn = store.transaction()
+    txn.put_many("b", [KIB] * 200)
+    store.queue("b")
+    with pytest.raises(QueueFull):
+        put_and_commit(txn, "b", [KIB] * 2000)
+    txn.rollback()
+    assert before < store.queue("b").capacity_bytes <= 1 << 20
+    assert store.queue("b").messages == 40
+
+
+def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
+    """As a commit does."""
+    store.create_queue("q", kind="work", capacity=SMALL, grow_to=1 << 20)
+    with store.transaction() as txn:
+        txn.put_many("q", [KIB] * 30)
+        txn.prepare("x")
+    store.commit_prepared("x")
+    assert store.queue("q").messages == 30
+
+
+# The oldest
+
+
+def test_the_oldest_of_a_topic_are_dropped(store: AnyStore) -> None:
+    """For all of its subscriptions, and counted; the newest are there, in order."""
+    store.create_queue("t", capacity=SMALL, overflow="drop_oldest")
+    store.subscribe("t", "a")
+    store.subscribe("t", "b")
+    assert fill(store, "t", 40) == 40
+    info = store.queue("t")
+    assert info.dropped == 40 - info.messages
+    with store.transaction() as txn:
+        left = numbers(txn.get_many("t/a", 100))
+        assert left == numbers(txn.get_many("t/b", 100))
+    assert left == list(range(40 - info.messages, 40))
+    assert info.messages >= 10
+    assert store.verify().ok
+
+
+def test_the_oldest_are_dropped_where_nobody_has_subscribed(store: AnyStore) -> None:
+    """And many at once for many at once."""
+    store.create_queue("t", capacity=SMALL, overflow="drop_oldest")
+    store.put_many("t", [b"%3d" % n for n in range(100)])
+    store.put_many("t", [KIB] * 10)
+    info = store.queue("t")
+    assert store.browse("t").payloads()[-10:] == [KIB] * 10
+    assert info.messages + info.dropped == 110
+    store.subscribe("t", "late")
+    with store.transaction() as txn:
+        assert len(txn.get_many("t/late", 1000)) == info.messages
+
+
+def test_what_somebody_has_is_not_dropped(store: AnyStore) -> None:
+    """Neither in an open nor in a prepared transaction; where all is held the put is refused."""
+    store.create_queue("q", kind="work", max_messages=4, overflow="drop_oldest")
+    store.put_many("q", [b"0", b"1", b"2", b"3"])
+    txn = store.transaction()
+    assert txn.get("q").payload == b"0"  # type: ignore[union-attr]
+    with store.transaction() as other:
+        assert other.get("q").payload == b"1"  # type: ignore[union-attr]
+        other.prepare("x")
+    store.put("q", b"4")
+    assert store.browse("q").payloads() == [b"0", b"1", b"3", b"4"]
+    store.put_many("q", [b"5", b"6"])
+    with pytest.raises(QueueFull):
+        store.put_many("q", [b"7", b"8", b"9"])
+    assert store.queue("q").dropped == 3
+    txn.rollback()
+    store.rollback_prepared("x")
+    assert [m.payload for m in got(store, "q")] == [b"0", b"1", b"5", b"6"]
+
+
+def test_the_oldest_become_dead_letters(store: AnyStore) -> None:
+    """In one commit, with attributes that tell where they come from."""
+    store.create_queue("dead", kind="work")
+    store.create_queue("q", kind="work", max_messages=3, overflow="dead_letter", dead_letter="dead")
+    store.put_many("q", [b"0", b"1", b"2"])
+    store.put("q", b"3", attributes={"a": "b"})
+    with store.transaction() as txn:
+        txn.put_many("q", [b"4", b"5"])
+    assert store.browse("q").payloads() == [b"3", b"4", b"5"]
+    letters = got(store, "dead")
+    assert [m.payload for m in letters] == [b"0", b"1", b"2"]
+    assert letters[0].attributes["quire.queue"] == "q"
+    assert letters[0].attributes["quire.reason"] == "overflow"
+    assert store.queue("q").dropped == 0
+    store.put("q", b"6")
+    assert store.redrive("dead") == 1
+    assert len(store.browse("q")) == 3
+
+
+def test_a_full_dead_letter_queue_refuses(store: AnyStore) -> None:
+    """And nothing is lost; it may grow, but its own messages stay."""
+    store.create_queue("dead", kind="work", max_messages=2)
+    store.create_queue("q", kind="work", max_messages=2, overflow="dead_letter", dead_letter="dead")
+    store.alter_queue("dead", overflow="dead_letter", dead_letter="q")
+    for number in range(4):
+        store.put("q", b"%d" % number)
+    with pytest.raises(QueueFull):
+        store.put("q", b"4")
+    assert store.browse("q").payloads() == [b"2", b"3"]
+    assert store.browse("dead").payloads() == [b"0", b"1"]
+
+
+# Waiting
+
+
+def test_a_put_waits_for_room(store: AnyStore) -> None:
+    """Until somebody has read; a message alone, and one in a transaction."""
+    store.create_queue("q", kind="work", max_messages=2, overflow="wait")
+    store.put_many("q", [b"0", b"1"])
+    done: list[int] = []
+
+    def put() -> None:
+        done.append(store.put("q", b"2"))
+        with store.transaction() as txn:
+            txn.put("q", b"3")
+            txn.put_many("q", [b"4"])
+        done.append(0)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    time.sleep(0.2)
+    assert not done
+    read = []
+    for _ in range(5):
+        eventually(lambda: store.queue("q").messages)
+        message = store.get("q", timeout=5.0)
+        assert message is not None
+        read.append(message.payload)
+    thread.join(20)
+    assert len(done) == 2
+    assert read == [b"%d" % number for number in range(5)]
+
+
+def test_a_put_waits_so_long(store: AnyStore) -> None:
+    """As it says; what can never have room is refused at once."""
+    store.create_queue("q", kind="work", max_messages=2, overflow="wait")
+    store.put_many("q", [b"0", b"1"])
+    with pytest.raises(QueueFull):
+        store.put("q", b"2", timeout=0.1)
+    with pytest.raises(QueueFull):
+        store.put_many("q", [b"2"], timeout=0.1)
+    with pytest.raises(QueueFull):
+        store.put_many("q", [b"2"] * 3)
+    txn = store.transaction()
+    with pytest.raises(QueueFull):
+        txn.put("q", b"2", timeout=0.1)
+    txn.rollback()
+    txn = store.transaction()
+    with pytest.raises(QueueFull):
+        put_and_commit(txn, "q", [b"2"])
+    txn.rollback()
+    assert store.queue("q").messages == 2
+    for wrong in (-1, "1", float("nan")):
+        with pytest.raises(InvalidArgument):
+            store.put("q", b"", timeout=wrong)  # type: ignore[arg-type]
+
+
+def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
+    """Another capacity lets it in; a queue that is dropped ends it."""
+    store.create_queue("q", kind="work", max_messages=1, overflow="wait")
+    store.put("q", b"0")
+    ended: list[str] = []
+
+    def put() -> None:
+        store.put("q", b"1", timeout=20.0)
+        ended.append("in")
+        try:
+            store.put("q", b"2", timeout=20.0)
+        except Exception as error:  # noqa: BLE001 which one is looked at
+            ended.append(type(error).__name__)
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    time.sleep(0.2)
+    store.alter_queue("q", max_messages=2)
+    eventually(lambda: ended)
+    time.sleep(0.2)
+    store.alter_queue("q", puts=False)
+    thread.join(20)
+    assert ended == ["in", "QueueDisabled"]
+
+
+def test_wrong_properties_are_refused(store: AnyStore) -> None:
+    """And nothing is made."""
+    store.create_queue("dead", kind="work")
+    for wrong in (
+        {"overflow": "drop"},
+        {"overflow": None},
+        {"overflow": "drop_oldest", "priority": True},
+        {"overflow": "drop_oldest", "timed": True},
+        {"overflow": "drop_oldest", "keep_forever": True},
+        {"overflow": "dead_letter"},
+        {"grow_to": 1},
+        {"grow_to": True},
+        {"grow_to": "1"},
+    ):
+        with pytest.raises(InvalidArgument):
+            store.create_queue("q", **wrong)
+    assert [info.name for info in store.queues()] == ["dead"]
