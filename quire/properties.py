@@ -27,7 +27,7 @@ from quire.limits import (
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
 
-Overflow = Literal["fail", "wait", "drop_oldest", "dead_letter"]
+OverflowPolicy = Literal["fail", "wait", "drop_oldest", "dead_letter"]
 WAIT: Final = "wait"
 DROP_OLDEST: Final = "drop_oldest"
 DEAD_LETTER: Final = "dead_letter"
@@ -75,7 +75,7 @@ class QueueOptions(TypedDict, total=False):
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
-    overflow: Overflow
+    overflow: OverflowPolicy
     """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
     for room, as a commit does, for the store's `commit_timeout` or as long as it says.
     "drop_oldest": the oldest messages that nobody has got are dropped, and counted
@@ -116,7 +116,7 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
-    overflow: Overflow = "fail"
+    overflow: OverflowPolicy = "fail"
     grow_to: int | None = None
     max_message_bytes: int | None = None
 
@@ -257,10 +257,10 @@ def _kept(name: str, value: object) -> int | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
 
 
-def _overflow(name: str, value: object) -> Overflow:
+def _overflow(name: str, value: object) -> OverflowPolicy:
     if not isinstance(value, str) or value not in OVERFLOWS:
         raise InvalidArgument(f"{name} {value!r:.100}: give one of {', '.join(OVERFLOWS)}")
-    return cast(Overflow, value)
+    return cast(OverflowPolicy, value)
 
 
 def _grow_to(name: str, value: object) -> int | None:

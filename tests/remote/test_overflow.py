@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -9,9 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.errors import InvalidArgument, QueueFull
-from tests.remote.conftest import AnyStore
+import quire
+import quire.aio
+from quire.aio import AsyncStore
+from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.limits import AIO_THREADS
+from tests.remote.children import child
+from tests.remote.conftest import SEGMENT_BYTES, AnyStore
 from tests.remote.test_deliveries import eventually, got
+from tests.remote.test_life import nearly_full
 
 KIB = b"x" * 1024
 SMALL = 16 << 10  # a capacity, for not quite 16 of them
@@ -76,6 +83,17 @@ def test_a_transaction_has_its_queues_grow(store: AnyStore) -> None:
     txn.rollback()
     assert before < store.queue("b").capacity_bytes <= 1 << 20
     assert store.queue("b").messages == 40
+
+
+def test_a_commit_has_its_queue_grow(store: AnyStore) -> None:
+    """Where its own record finds no room, also if it would not wait."""
+    first, second = nearly_full(store)
+    with pytest.raises(QueueFull):
+        first.commit(timeout=0.0)
+    store.alter_queue("small", grow_to=1 << 20)
+    first.commit(timeout=0.0)
+    second.commit()
+    assert len(got(store, "small")) == 4
 
 
 def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
@@ -269,3 +287,127 @@ def test_wrong_properties_are_refused(store: AnyStore) -> None:
         with pytest.raises(InvalidArgument):
             store.create_queue("q", **wrong)
     assert [info.name for info in store.queues()] == ["dead"]
+
+
+def test_many_put_at_once(store: AnyStore) -> None:
+    """By transactions and alone: each message is there, was dropped or is a dead letter."""
+    store.create_queues(
+        [
+            {"name": "dead", "kind": "work"},
+            {"name": "grows", "kind": "work", "capacity": SMALL, "grow_to": 1 << 20},
+            {"name": "drops", "max_messages": 12, "overflow": "drop_oldest"},
+            {
+                "name": "moves", "kind": "work", "max_messages": 12, "overflow": "dead_letter",
+                "dead_letter": "dead",
+            },
+        ]
+    )  # fmt: skip
+    names = ["grows", "drops", "moves"]
+    errors: list[BaseException] = []
+
+    def put() -> None:
+        try:
+            for _ in range(5):
+                for name in names:
+                    store.put(name, KIB)
+                with store.transaction() as txn:
+                    for name in names:
+                        txn.put(name, KIB)
+        except BaseException as error:  # noqa: BLE001 shown below
+            errors.append(error)
+
+    threads = [threading.Thread(target=put) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert store.queue("grows").messages == 60
+    assert store.queue("drops").messages + store.queue("drops").dropped == 60
+    assert store.queue("moves").messages + store.queue("dead").messages == 60
+
+
+# Processes and event loops
+
+WAITER = """
+import sys, quire
+store = quire.open(sys.argv[1])
+print(store.role, flush=True)
+if sys.argv[2] == "alone":
+    store.put("q", b"1", timeout=None)
+else:
+    with store.transaction() as txn:
+        txn.put("q", b"1")
+        txn.commit(timeout=60.0)
+print("put", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "transaction"])
+def test_a_client_dies_while_its_put_waits(store_path: str, how: str) -> None:
+    """What it waited with is not put, and holds no room."""
+    options: Any = {"segment_bytes": SEGMENT_BYTES, "commit_timeout": 60.0}
+    with quire.open(store_path, **options) as store:
+        store.create_queue("q", kind="work", max_messages=1, overflow="wait")
+        store.put("q", b"0")
+        with child(WAITER, store_path, how) as waiter:
+            assert waiter.line() == "joined"
+            eventually(store.transactions)
+            waiter.kill()
+        eventually(lambda: not store.transactions())
+        assert [m.payload for m in got(store, "q")] == [b"0"]
+        store.put("q", b"2", timeout=0.0)
+        assert store.browse("q").payloads() == [b"2"]
+
+
+def test_an_owner_ends_while_a_put_waits(store_path: str) -> None:
+    """Who waits is told, or puts at the next owner; it is put once or not at all."""
+    ended: list[BaseException | None] = []
+
+    def put(client: Any) -> None:
+        try:
+            client.put("q", b"1")
+            ended.append(None)
+        except QuireError as error:
+            ended.append(error)
+
+    store = quire.open(store_path, segment_bytes=SEGMENT_BYTES)
+    store.create_queue("q", kind="work", max_messages=1, overflow="wait")
+    store.put("q", b"0")
+    with quire.open(store_path) as client:
+        thread = threading.Thread(target=put, args=(client,))
+        thread.start()
+        eventually(store.transactions)
+        store.close()
+        eventually(lambda: client.role == "owner")
+        first = client.get("q", timeout=5.0)
+        assert first is not None
+        thread.join(30)
+        assert len(ended) == 1
+        is_put = ended[0] is None
+        assert client.browse("q").payloads() == [b"1"] * is_put
+
+
+@pytest.mark.parametrize("role", ["owner", "joined"])
+def test_coroutines_wait_for_room(store_path: str, role: str) -> None:
+    """However many they are, there are threads for the calls that make room."""
+
+    async def main(store: AsyncStore) -> None:
+        await store.create_queue("q", kind="work", max_messages=1, overflow="wait")
+        puts = [asyncio.create_task(store.put("q", b"m")) for _ in range(AIO_THREADS + 8)]
+        for _ in puts:
+            assert await store.get("q", timeout=20.0) is not None
+        await asyncio.gather(*puts)
+        assert (await store.queue("q")).messages == 0
+
+    async def begin() -> None:
+        options: Any = {"segment_bytes": SEGMENT_BYTES, "commit_timeout": 30.0}
+        if role == "owner":
+            async with quire.aio.open(store_path, **options) as store:
+                await main(store)
+        else:
+            with quire.open(store_path, **options):
+                async with quire.aio.open(store_path) as store:
+                    await main(store)
+
+    asyncio.run(begin())
