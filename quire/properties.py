@@ -80,7 +80,7 @@ class QueueOptions(TypedDict, total=False):
     for room, as a commit does, for the store's `commit_timeout` or as long as it says.
     "drop_oldest": the oldest messages that nobody has got are dropped, and counted
     (`QueueInfo.dropped`). "dead_letter": they go to the queue `dead_letter`. These two not with
-    `priority`, `timed` or `keep_forever`."""
+    `priority`, `timed`, `grouped`, `keep_forever`."""
     grow_to: int | None
     """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
     max_message_bytes: int | None

@@ -336,10 +336,10 @@ def _check_dead_letter(name: str, properties: Properties, names: Container[str])
     """Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
     overflow = properties.overflow
-    if overflow in GIVING_WAY and (properties.priority or properties.timed):
+    if overflow in GIVING_WAY and properties.selected_by:
         raise InvalidArgument(
             f"queue {name!r}: overflow {overflow!r} is for queues that are read in commit order, "
-            "without priority and timed"
+            "without priority, timed and grouped"
         )
     if overflow in GIVING_WAY and properties.keep_forever:
         raise InvalidArgument(

@@ -278,6 +278,7 @@ def test_wrong_properties_are_refused(store: AnyStore) -> None:
         {"overflow": None},
         {"overflow": "drop_oldest", "priority": True},
         {"overflow": "drop_oldest", "timed": True},
+        {"overflow": "drop_oldest", "grouped": True},
         {"overflow": "drop_oldest", "keep_forever": True},
         {"overflow": "dead_letter"},
         {"grow_to": 1},
