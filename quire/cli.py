@@ -566,7 +566,7 @@ def _add_store_commands(commands: _Commands) -> None:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
-        ("catalog", _catalog, "list what is defined: queues and subscriptions, as they were made"),
+        ("catalog", _catalog, "list what is defined, as it was made: queues, subscriptions, aliases"),
         ("aliases", _aliases, "list the aliases of queues"),
         (
             "transactions",
