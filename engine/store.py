@@ -83,6 +83,7 @@ from quire.info import (
 )
 from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
+from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
@@ -90,7 +91,7 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.writebuffer import WriteBuffers
 
-from .layout import Layout
+from .layout import IN_MEMORY, Layout
 from .options import Options
 
 
@@ -125,6 +126,7 @@ class EmbeddedStore(SingleCalls):
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
+        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
         self._types = StartedTypes()
         self._types.start(opened.state.queues.values())
         _open_stores.add(self)
@@ -155,7 +157,7 @@ class EmbeddedStore(SingleCalls):
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | None,
         *,
         env: Env | None = None,
         create: bool = True,
@@ -165,10 +167,13 @@ class EmbeddedStore(SingleCalls):
     ) -> Self:
         """Own the store at the path: recover it, or make a new one with `create`.
 
-        `background=False` starts no thread: checkpoints and time-outs happen within commits.
+        No path (None): a store in memory, of volatile queues only. `background=False` starts no
+        thread: checkpoints and time-outs happen within commits.
         `owner` describes this process to others that find the store taken. Raises StoreLocked,
         StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
         """
+        if path is None:
+            env, path = MemoryEnv(), IN_MEMORY
         env = env if env is not None else OsEnv()
         layout = Layout(path)
         checked = Options.of(options)

@@ -287,6 +287,7 @@ LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when 
 VOLATILE_RECORDS = 1024  # of a volatile queue's records, so many may be of messages that were read
 VOLATILE_BITS = 36  # an opening gives so many (2**36) ids and positions of volatile queues at most
 VOLATILE_IDS = 1 << 62  # ids of messages in volatile queues are above it: others never get there
+MEMORY_PAGE_BYTES = 64 << 10  # what a file of a store in memory takes at once
 TEMPORARY_IDS = 1 << 31  # from here on, numbers of queues and subscriptions that no file knows
 POINTERS_AT_ONCE = 1024  # looked up under one hold of a queue's lock: about 1 ms
 INLINE_CACHE_BYTES = 64 << 20  # committed blocks that a reader probably takes soon

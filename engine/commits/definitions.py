@@ -111,6 +111,7 @@ class Definitions:
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
+        self.in_memory = False  # the whole store is: only volatile queues may be made
 
     def _submit(
         self,
@@ -135,6 +136,12 @@ class Definitions:
         """Make them all, each in the data file named; or raise QueueExists, and make none."""
         state = self._state
         volatile = {queue.name: _is_volatile(queue) for queue in queues}
+        for name, is_volatile in volatile.items():
+            if self.in_memory and not is_volatile:
+                raise InvalidArgument(
+                    f"queue {name!r}: a store in memory holds volatile queues only: give "
+                    "type='volatile', or open the store with a path"
+                )
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)

@@ -11,10 +11,12 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
+    PositionLost,
     QueueExists,
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    TransactionError,
 )
 from tests.remote.conftest import WITH_CALLBACKS, AnyStore
 from tests.remote.test_deliveries import eventually, got
@@ -154,6 +156,72 @@ def test_topics_have_subscriptions(store: AnyStore) -> None:
     with pytest.raises(QueueNotFound):
         store.queue("t")
     assert [item.body["name"] for item in store.catalog()] == []
+
+
+def test_a_topic_keeps_what_was_read(store: AnyStore) -> None:
+    """In memory, as far as it is to be kept; a subscription goes back, in its transaction."""
+    store.create_queue("t", type="volatile", keep_messages=3)
+    store.subscribe("t", "a")
+    store.put_many("t", [b"%d" % n for n in range(6)])
+    start = store.positions("t")[0]
+    assert payloads(store, "t/a") == [b"%d" % n for n in range(6)]
+    eventually(lambda: store.queue("t").messages == 3)
+    with store.transaction() as txn:
+        txn.seek("t/a", start + 4)
+        txn.rollback()
+    assert payloads(store, "t/a") == []
+    with store.transaction() as txn:
+        txn.seek("t/a", start + 4)
+        assert store.browse("t/a").payloads() == []
+    assert payloads(store, "t/a") == [b"4", b"5"]
+    store.subscribe("t", "b")
+    assert payloads(store, "t/b") == [b"3", b"4", b"5"]
+    with store.transaction() as txn, pytest.raises(PositionLost):
+        txn.seek("t/a", start)
+    store.alter_queue("t", keep_messages=None)
+    eventually(lambda: store.queue("t").messages == 0)
+    assert held(store) == 0
+
+
+def test_one_transaction_moves_subscriptions_of_both(store: AnyStore) -> None:
+    """With messages to both types, all of it or nothing."""
+    for name in ("durable", "v"):
+        store.create_queue(
+            name, type="volatile" if name == "v" else "persistent", keep_forever=True
+        )
+        store.subscribe(name, "s")
+        store.put_many(name, [b"1", b"2"])
+        assert payloads(store, f"{name}/s") == [b"1", b"2"]
+    start = store.positions("v")[0]
+    sources = ("durable/s", "v/s")
+
+    def move(*, beside: bool, moved: tuple[str, ...]) -> None:
+        with store.transaction() as txn:
+            for source in moved:
+                txn.seek(source, start + 1 if source == "v/s" else 1)
+            if beside:
+                txn.put("v", b"3")
+                txn.put("durable", b"3")
+
+    expected = [b"2"]
+    for beside in (False, True):
+        expected += [b"3"] * beside
+        move(beside=beside, moved=sources)
+        assert [payloads(store, source) for source in sources] == [expected] * 2
+    for one in sources:
+        expected.append(b"3")
+        move(beside=True, moved=(one,))
+        other = next(source for source in sources if source != one)
+        assert (payloads(store, one), payloads(store, other)) == (expected, [b"3"])
+    with store.transaction() as txn:
+        txn.seek("v/s", "latest")
+        txn.put("durable", b"4")
+    assert (payloads(store, "v/s"), payloads(store, "durable/s")) == ([], [b"4"])
+    with store.transaction() as txn:
+        txn.seek("v/s", start + 1)
+        with pytest.raises(TransactionError):
+            txn.prepare("x")
+        txn.rollback()
 
 
 def test_read_to_and_reject(store: AnyStore, volatile: str) -> None:
