@@ -62,6 +62,9 @@ class MemoryFile:
             content.size = max(content.size, offset + len(data))
             content.modified_us = self._env.now_us()
 
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self.write(offset, data)
+
     def sync(self) -> None:
         """Nothing is durable here."""
 

@@ -230,12 +230,11 @@ class Committer:
     ) -> None:
         """Step 4 of a transaction of both. `sought`: the subscriptions of others that it moves."""
         own = self._state, self._reader, transaction.id, packed, reads, entries
+        commit = Commit(*own, transaction.durable)
         if sought is None and beside.moves is None:
-            durable = Commit(*own, transaction.durable)
-            transaction.change = change = MixedCommit(durable, beside)
+            transaction.change = change = MixedCommit(commit, beside)
             self.sequencer.submit(change)
             return
-        commit = Commit(*own)
         more: tuple[bytes, ...] = ()
         if sought is not None:
             commit = moving = MovingCommit(*own)
