@@ -45,6 +45,7 @@ from quire.engine.commits.handouts import Handouts
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
+from quire.engine.commits.volatile import Volatile
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
@@ -57,6 +58,7 @@ from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
@@ -81,6 +83,7 @@ from quire.info import (
 )
 from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
+from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
@@ -88,7 +91,7 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.writebuffer import WriteBuffers
 
-from .layout import Layout
+from .layout import IN_MEMORY, Layout
 from .options import Options
 
 
@@ -123,6 +126,9 @@ class EmbeddedStore(SingleCalls):
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
+        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
+        self._types = StartedTypes()
+        self._types.start(opened.state.queues.values())
         _open_stores.add(self)
         discard_unfinished(context)
         if background:
@@ -151,7 +157,7 @@ class EmbeddedStore(SingleCalls):
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | None,
         *,
         env: Env | None = None,
         create: bool = True,
@@ -161,10 +167,13 @@ class EmbeddedStore(SingleCalls):
     ) -> Self:
         """Own the store at the path: recover it, or make a new one with `create`.
 
-        `background=False` starts no thread: checkpoints and time-outs happen within commits.
+        No path (None): a store in memory, of volatile queues only. `background=False` starts no
+        thread: checkpoints and time-outs happen within commits.
         `owner` describes this process to others that find the store taken. Raises StoreLocked,
         StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
         """
+        if path is None:
+            env, path = MemoryEnv(), IN_MEMORY
         env = env if env is not None else OsEnv()
         layout = Layout(path)
         checked = Options.of(options)
@@ -196,6 +205,7 @@ class EmbeddedStore(SingleCalls):
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
+                self._types.stop_all,
                 self._end_transactions,
                 self._maintenance.stop,
             ):
@@ -276,6 +286,7 @@ class EmbeddedStore(SingleCalls):
                 given[index] = queue._replace(data_file=file_for(queue.name, files))
         if given:
             self._definitions.create(given)
+            self._types.start(state.queue(queue.name) for queue in given)
         return [state.queue(queue.name).info() for queue in given]
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -290,20 +301,23 @@ class EmbeddedStore(SingleCalls):
         if it cannot be told what it holds.
         """
         self._state()
-        self._context.write_buffers.forget(self._definitions.drop(name))
+        queue_id = self._definitions.drop(name)
+        self._context.write_buffers.forget(queue_id)
+        self._types.stop(queue_id)
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: "queue" and "subscription" entries.
 
         `type`: these only. Raises InvalidArgument.
         """
-        catalog = self._state().durable.catalog
+        state = self._state()
         if check_type(type) is not None and type not in TYPES:
             raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
         return [
             CatalogItem(name, key, entry.version, dict(entry.body))
             for name in (TYPES if type is None else [type])
-            for key, entry in sorted(catalog[name].items())
+            for described in (state.durable, state.temporary)
+            for key, entry in sorted(described.catalog[name].items())
         ]
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
@@ -454,11 +468,12 @@ class EmbeddedStore(SingleCalls):
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             committer = self._context.committer
+            target = self._context.state.queue(queue)
+            put = committer.put_volatile if target.is_volatile else committer.put
             try:
-                return committer.put(self._context.state.queue(queue), payload, durable)
+                return put(target, payload, durable)
             except QueueFull as full:
-                put = partial(committer.put, self._context.state.queue(queue), payload, durable)
-                return committer.when_kept_gives_way(full, put)
+                return committer.when_kept_gives_way(full, partial(put, target, payload, durable))
         with self.transaction(durable=durable) as transaction:
             message_id = transaction.put(queue, payload, **fields)
         return int(message_id)
@@ -579,6 +594,7 @@ def _context(opened: Opened) -> Context:
         opened.journal,
         sequencer,
         adoptions,
+        Volatile(env, state, places.memory),
         options.inline_limit(opened.journal.max_group_bytes),
     )
     buffers = WriteBuffers(

@@ -147,6 +147,8 @@ def _create_queue(options: argparse.Namespace) -> None:
         **{name: given[name] for name in ("capacity", "max_messages") if given[name] is not None},
     )  # first, or a store would be made for nothing
     properties = _properties(options.properties)
+    if options.type is not None:
+        properties["type"] = options.type
     with open_store(options.path, **_creation(options)) as store:
         store.create_queue(
             options.name,
@@ -538,6 +540,7 @@ def _add_queue_commands(commands: _Commands) -> None:
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
     )
     sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--type", help="persistent (the default), volatile, ...")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")
     sub.add_argument("--data-file", type=int, metavar="N", help="from 0; else taken by the name")

@@ -41,6 +41,9 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    type: str = "persistent"
+    persistent: bool = True  # whether its description is durable
+    volatile: bool = False  # whether its messages are in the owner's memory only
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class QueueRecord(NamedTuple):
     transaction_id: int | None  # None: not known any more, or a put of its own
     messages: int = 0
     position: int | None = None  # of its first message; None: it has none before the commit
-    where: str = ""  # "journal", "data" or "ltds"; "" for control records
+    where: str = ""  # "journal", "data", "ltds" or "memory"; "" for control records
     address: int = 0  # as in a Piece
     length: int = 0
 

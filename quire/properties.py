@@ -24,6 +24,9 @@ from quire.limits import (
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
 
+PERSISTENT: Final = "persistent"
+VOLATILE: Final = "volatile"
+
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -66,6 +69,13 @@ class QueueOptions(TypedDict, total=False):
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
 
+    type: str
+    """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
+    gone when the owner ends), or by a type that was registered. It stays as it was made."""
+    persistent: bool
+    """Whether the queue itself is there after a restart; a volatile one comes back empty. It stays
+    as it was made."""
+
 
 class QueueChanges(QueueOptions, total=False):
     """What `alter_queue` takes by name."""
@@ -95,6 +105,8 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    type: str = PERSISTENT
+    persistent: bool = True
 
     @property
     def has_rules(self) -> bool:
@@ -234,6 +246,12 @@ def _queue(name: str, value: object) -> str | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
 
 
+def _type(name: str, value: object) -> str:
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue type, as {VOLATILE!r}")
+
+
 def _utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
@@ -260,6 +278,8 @@ _CHECKS: Final = {
     "keep_bytes": _kept,
     "keep_messages": _kept,
     "keep_forever": _flag,
+    "type": _type,
+    "persistent": _flag,
 }
 
 assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

@@ -41,7 +41,7 @@ from quire.engine.strategies import Strategy
 from quire.errors import SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
-from quire.limits import POINTERS_AT_ONCE
+from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
@@ -74,6 +74,10 @@ class Queue:
         self.queue_id = config.queue_id
         self.name = config.name
         self.data_file = config.data_file
+        self.is_volatile = config.is_volatile
+        self.is_temporary = not config.properties.persistent
+        self.stopped = ""  # why neither puts nor gets are possible, in words
+        self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
         self.lock = threading.Lock()
         self._arrived: Arrivals | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose
@@ -94,7 +98,7 @@ class Queue:
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.dropped = False
-        self.is_shut = not config.properties.gets  # nothing can be got: dropped, or stopped
+        self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
@@ -239,7 +243,7 @@ class Queue:
         with self.lock:
             self.durable.config = self.config = config
             self.space.limit(config.capacity, config.max_messages, properties.puts)
-            self.is_shut = self.dropped or not properties.gets
+            self._shut()
             for subscription in self.readers():
                 subscription.obey(properties)
             self.wake_all()
@@ -247,7 +251,19 @@ class Queue:
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
         self.dropped = dropped
-        self.is_shut = dropped or not self.config.properties.gets
+        self._shut()
+
+    def stop(self, why: str) -> None:
+        """Nothing can be put or got from now on, for the reason; "": it can again."""
+        with self.lock:
+            self.stopped = self.space.stopped = why
+            self.space.guard()
+            self._shut()
+            self.wake_all()
+
+    def _shut(self) -> None:
+        is_stopped = bool(self.stopped) or not self.config.properties.gets
+        self.is_shut = self.dropped or is_stopped
 
     def drop(self) -> None:
         with self.lock:
@@ -256,6 +272,25 @@ class Queue:
             self.records.retire()
             self.wake_all()
         self._places.free(kept)
+
+    # Of a volatile queue, which no checkpoint keeps small
+
+    def begin_at(self, position: int) -> None:
+        """It is there again after an opening, empty; its next message gets this position."""
+        with self.lock:
+            self.durable.begin_at(position)
+            for subscription in self.subscriptions.values():
+                subscription.resume([])
+
+    def forget_released(self) -> None:
+        """Let go of records of messages that were read, and of the log, now and then."""
+        tail = self.durable.tail
+        if len(tail) < self._most_records:
+            return
+        with self.lock:
+            tail.drop_released(self.released)
+            self.log.drop(self.log.to_seal(*self.log.begin_sealing(), self.end_position))
+            self._most_records = VOLATILE_RECORDS + 2 * len(tail)
 
     def _free(self, released: Ranges) -> list[BlockRef]:
         """Give back the space of what was released just now; the blocks that are free by that."""
@@ -510,6 +545,7 @@ class Queue:
                 created_us=self.config.created_us,
                 data_file=self.data_file,
                 prepared=space.prepared,
+                volatile=self.is_volatile,
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 

@@ -28,7 +28,7 @@ class Space:
     __slots__ = (
         "capacity", "is_guarded", "live_messages", "max_messages", "name", "open_transactions",
         "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
-        "puts", "reserving", "room", "strategy", "used",
+        "puts", "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +39,7 @@ class Space:
         self.capacity = capacity
         self.max_messages = max_messages
         self.puts = True
+        self.stopped = ""  # why nothing can be put, in words
         self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -56,8 +57,12 @@ class Space:
         self.capacity = capacity
         self.max_messages = max_messages
         self.puts = puts
-        self.is_guarded = max_messages is not None or not puts
+        self.guard()
         self._freed()
+
+    def guard(self) -> None:
+        """Whether a put has more to pass than the capacity may have changed."""
+        self.is_guarded = self.max_messages is not None or not self.puts or bool(self.stopped)
 
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
@@ -221,6 +226,8 @@ class Space:
         return self.capacity - self.used < need
 
     def _check(self, messages: int) -> None:
+        if self.stopped:
+            raise QueueDisabled(self.stopped)
         if not self.puts:
             raise QueueDisabled(
                 f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "

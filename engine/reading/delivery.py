@@ -340,6 +340,8 @@ def check_there(queue: Queue, subscription: Subscription) -> None:
         raise SubscriptionNotFound(
             f"subscription {subscription.name!r} of {queue.name!r} was removed"
         )
+    if queue.stopped:
+        raise QueueDisabled(queue.stopped)
     if queue.is_shut:
         raise QueueDisabled(
             f"queue {queue.name!r} is stopped for gets: alter_queue({queue.name!r}, gets=True) "
