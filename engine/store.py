@@ -47,6 +47,7 @@ from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
+from quire.engine.commits.volatile import Volatile
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
@@ -62,6 +63,7 @@ from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.room import Room, dropped
+from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
@@ -86,6 +88,7 @@ from quire.info import (
 )
 from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
+from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
@@ -93,7 +96,7 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.writebuffer import WriteBuffers
 
-from .layout import Layout
+from .layout import IN_MEMORY, Layout
 from .options import Options
 
 
@@ -129,6 +132,9 @@ class EmbeddedStore(SingleCalls):
         )
         self._names = Names(opened.state, self._definitions.submit)
         context.room = Room(context, self._definitions, self._maintenance.retention)
+        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
+        self._types = StartedTypes()
+        self._types.start(opened.state.queues.values())
         _open_stores.add(self)
         discard_unfinished(context)
         if background:
@@ -157,7 +163,7 @@ class EmbeddedStore(SingleCalls):
     @classmethod
     def open(
         cls,
-        path: str,
+        path: str | None,
         *,
         env: Env | None = None,
         create: bool = True,
@@ -167,10 +173,13 @@ class EmbeddedStore(SingleCalls):
     ) -> Self:
         """Own the store at the path: recover it, or make a new one with `create`.
 
-        `background=False` starts no thread: checkpoints and time-outs happen within commits.
+        No path (None): a store in memory, of volatile queues only. `background=False` starts no
+        thread: checkpoints and time-outs happen within commits.
         `owner` describes this process to others that find the store taken. Raises StoreLocked,
         StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
         """
+        if path is None:
+            env, path = MemoryEnv(), IN_MEMORY
         env = env if env is not None else OsEnv()
         layout = Layout(path)
         checked = Options.of(options)
@@ -202,6 +211,7 @@ class EmbeddedStore(SingleCalls):
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
+                self._types.stop_all,
                 self._end_transactions,
                 self._maintenance.stop,
             ):
@@ -282,6 +292,7 @@ class EmbeddedStore(SingleCalls):
                 given[index] = queue._replace(data_file=file_for(queue.name, files))
         if given:
             self._definitions.create(given)
+            self._types.start(state.queue(queue.name) for queue in given)
         return [self._info(state.queue(queue.name)) for queue in given]
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -335,20 +346,23 @@ class EmbeddedStore(SingleCalls):
         if it cannot be told what it holds.
         """
         self._state()
-        self._context.write_buffers.forget(self._definitions.drop(name))
+        queue_id = self._definitions.drop(name)
+        self._context.write_buffers.forget(queue_id)
+        self._types.stop(queue_id)
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: queues, subscriptions, aliases.
 
         `type`: these only. Raises InvalidArgument.
         """
-        catalog = self._state().durable.catalog
+        state = self._state()
         if check_type(type) is not None and type not in TYPES:
             raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
         return [
             CatalogItem(name, key, entry.version, dict(entry.body))
             for name in (TYPES if type is None else [type])
-            for key, entry in sorted(catalog[name].items())
+            for described in (state.durable, state.temporary)
+            for key, entry in sorted(described.catalog[name].items())
         ]
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
@@ -498,9 +512,11 @@ class EmbeddedStore(SingleCalls):
         if durable is not True:
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
+            committer = self._context.committer
+            target = self._context.state.queue(queue)
+            put = committer.put_volatile if target.is_volatile else committer.put
             try:
-                queue_object = self._context.state.queue(queue)
-                return self._context.committer.put(queue_object, payload, durable)
+                return put(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -511,7 +527,9 @@ class EmbeddedStore(SingleCalls):
     def put_now(self, queue: str, payload: bytes) -> int:
         """The same of a message alone, by a thread that must not wait for room."""
         if len(payload) <= self._light_put_bytes:
-            return self._context.committer.put(self._state().queue(queue), payload)
+            committer, target = self._context.committer, self._state().queue(queue)
+            put = committer.put_volatile if target.is_volatile else committer.put
+            return put(target, payload, True)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
@@ -636,6 +654,7 @@ def _context(opened: Opened) -> Context:
         opened.journal,
         sequencer,
         adoptions,
+        Volatile(env, state, places.memory),
         options.inline_limit(opened.journal.max_group_bytes),
     )
     buffers = WriteBuffers(

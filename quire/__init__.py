@@ -16,6 +16,7 @@
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
+| keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
 | read a store's files in words | `dump` |
@@ -77,6 +78,7 @@ from quire.message import MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds
 from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
+from quire.queue_types import QueueType, register_type
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
@@ -114,6 +116,7 @@ __all__ = [
     "QueueNotFound",
     "QueueOptions",
     "QueueRecord",
+    "QueueType",
     "QuireError",
     "RemoteError",
     "Report",
@@ -145,5 +148,6 @@ __all__ = [
     "connect",
     "dump",
     "open",
+    "register_type",
     "serve",
 ]

@@ -147,6 +147,8 @@ def _create_queue(options: argparse.Namespace) -> None:
         **{name: given[name] for name in ("capacity", "max_messages") if given[name] is not None},
     )  # first, or a store would be made for nothing
     properties = _properties(options.properties)
+    if options.type is not None:
+        properties["type"] = options.type
     with open_store(options.path, **_creation(options)) as store:
         store.create_queue(
             options.name,
@@ -566,7 +568,7 @@ def _add_store_commands(commands: _Commands) -> None:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
-        ("catalog", _catalog, "list what is defined, as it was made: queues, subscriptions, aliases"),
+        ("catalog", _catalog, "list what is defined: queues, subscriptions, aliases"),
         ("aliases", _aliases, "list the aliases of queues"),
         (
             "transactions",
@@ -591,6 +593,7 @@ def _add_queue_commands(commands: _Commands) -> None:
         "create-queue", _create_queue, "name", help="make a queue, and a store for it"
     )
     sub.add_argument("--kind", choices=("topic", "work"), default="topic")
+    sub.add_argument("--type", help="persistent (the default), volatile, ...")
     sub.add_argument("--capacity", type=_size, metavar="BYTES", help="bytes, or 64M, 2G")
     sub.add_argument("--max-messages", type=int, metavar="N")
     sub.add_argument("--data-file", type=int, metavar="N", help="from 0; else taken by the name")

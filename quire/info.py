@@ -46,6 +46,9 @@ class QueueInfo:
     max_message_bytes: int | None = None
     dropped: int = 0  # messages that gave way to later ones: see `QueueOptions.overflow`
     id: int = 0  # its number in the catalog, which it keeps whatever it is called
+    type: str = "persistent"
+    persistent: bool = True  # whether its description is durable
+    volatile: bool = False  # whether its messages are in the owner's memory only
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ class QueueRecord(NamedTuple):
     transaction_id: int | None  # None: not known any more, or a put of its own
     messages: int = 0
     position: int | None = None  # of its first message; None: it has none before the commit
-    where: str = ""  # "journal", "data" or "ltds"; "" for control records
+    where: str = ""  # "journal", "data", "ltds" or "memory"; "" for control records
     address: int = 0  # as in a Piece
     length: int = 0
 

@@ -29,7 +29,7 @@ _log = logger("quire.opening")
 
 
 def open(
-    path: str,
+    path: str | None,
     *,
     env: Env | None = None,
     create: bool = True,
@@ -43,12 +43,17 @@ def open(
     lets this one join another; without it the store is owned or StoreLocked is raised. `background`
     runs checkpoints, moves and time-outs in threads of the store.
 
+    Without a path (None) it is in the memory of this process, holds volatile queues only, and is
+    gone when it is closed: nobody else can join it, and nothing of it is on a disk.
+
     When the owner ends, one of the processes that have joined becomes the owner, and all go on
     with the store objects that they have. The options (see `quire.engine.Options`) hold while this
     process is the owner.
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
     """
+    if path is None:
+        return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
     machine = OsEnv() if env is None else env
     if not share or not isinstance(machine, OsEnv):  # nobody else can reach a simulated disk
@@ -85,6 +90,14 @@ def connect(url: str) -> RemoteStore:
     from quire.remote import RemoteStore
 
     return RemoteStore(url)
+
+
+def _open_in_memory(env: Env | None, **options: Any) -> Store:
+    if env is not None:
+        raise InvalidArgument("a store in memory (no path) is in no env: give a path, or no env")
+    from quire.engine import EmbeddedStore
+
+    return EmbeddedStore.open(None, **options)
 
 
 def serve(

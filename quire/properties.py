@@ -33,6 +33,8 @@ DROP_OLDEST: Final = "drop_oldest"
 DEAD_LETTER: Final = "dead_letter"
 GIVING_WAY: Final = (DROP_OLDEST, DEAD_LETTER)
 OVERFLOWS: Final = ("fail", WAIT, *GIVING_WAY)
+PERSISTENT: Final = "persistent"
+VOLATILE: Final = "volatile"
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -87,6 +89,13 @@ class QueueOptions(TypedDict, total=False):
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
 
+    type: str
+    """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
+    gone when the owner ends), or by a type that was registered. It stays as it was made."""
+    persistent: bool
+    """Whether the queue itself is there after a restart; a volatile one comes back empty. It stays
+    as it was made."""
+
 
 class QueueChanges(QueueOptions, total=False):
     """What `alter_queue` takes by name."""
@@ -119,6 +128,8 @@ class Properties(NamedTuple):
     overflow: OverflowPolicy = "fail"
     grow_to: int | None = None
     max_message_bytes: int | None = None
+    type: str = PERSISTENT
+    persistent: bool = True
 
     @property
     def has_remedy(self) -> bool:
@@ -291,6 +302,12 @@ def _queue(name: str, value: object) -> str | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue, or None")
 
 
+def _type(name: str, value: object) -> str:
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return value
+    raise InvalidArgument(f"{name} {value!r:.100}: give the name of a queue type, as {VOLATILE!r}")
+
+
 def _utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
@@ -320,6 +337,8 @@ _CHECKS: Final = {
     "overflow": _overflow,
     "grow_to": _grow_to,
     "max_message_bytes": _message_bytes,
+    "type": _type,
+    "persistent": _flag,
 }
 
 assert tuple(_CHECKS) == Properties._fields == tuple(QueueOptions.__annotations__)

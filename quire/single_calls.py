@@ -182,7 +182,7 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
         "capacity": found.capacity_bytes,
         "max_messages": found.max_messages,
         "data_file": None if asked.data_file is None else found.data_file,
-        **{name: getattr(found, name) for name in options},
+        **{name: getattr(found, name) for name in ("type", *options)},
     }
     wanted = {**asked._asdict(), **asked.properties._asdict()}
     differing = [f"{n} is {there[n]!r}, not {wanted[n]!r}" for n in there if there[n] != wanted[n]]

@@ -150,7 +150,8 @@ class Store(Protocol):
         queue when that is renamed; while it has one a queue is not dropped. `replace`: one that is
         there is given to this queue, in one step; what open transactions have done stays.
 
-        Raises QueueNotFound, QueueExists for a name that a queue or alias has, InvalidArgument.
+        Raises QueueNotFound, QueueExists for a name that a queue or alias has, InvalidArgument
+        (also for a queue that is not there after a restart, `persistent=False`).
         """
 
     def drop_alias(self, name: str) -> None:

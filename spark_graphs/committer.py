@@ -141,6 +141,7 @@ class Committer:
     def _try(self, store: Store, fragments: list[Fragment]) -> None:
         """One attempt. Raises AlreadyCommitted also before any work is done."""
         self._check_ledger(store)
+        sink_queues.check_durable(store, {fragment.queue for fragment in fragments})
         try:
             with store.transaction() as txn:
                 self._put(store, txn, fragments)

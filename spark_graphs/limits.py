@@ -65,6 +65,9 @@ assert LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 IDLE_PAUSE_SECONDS = 1.0
 IDLE_SHARE = 0.1
 
+# Queues of which a process remembers that they are not volatile; it asks once for each.
+QUEUES_KNOWN = 100_000
+
 # --- connecting ---
 
 # How long to go on trying to reach a store: an owner that died is started anew and recovers first.

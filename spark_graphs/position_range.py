@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from quire.errors import PositionLost, QueueNotFound
+from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.info import Lease, QueueInfo
 
 from .limits import LEASE_SECONDS, LEASE_TRIES
@@ -37,15 +37,30 @@ BATCH_ADVICE = (
 
 
 def infos(store: Store, queues: Collection[str]) -> dict[str, QueueInfo]:
-    """The queues as they are now, in one call. Raises QueueNotFound with what to do."""
+    """The queues as they are now, in one call.
+
+    Raises QueueNotFound with what to do, InvalidArgument for a volatile one.
+    """
     try:
-        return {found.name: found for found in store.queues(queues)}
+        found = {queue.name: queue for queue in store.queues(queues)}
     except QueueNotFound:
-        there = {found.name for found in store.queues()}
+        there = {each.name for each in store.queues()}
         gone = [queue for queue in queues if queue not in there]
         if not gone:
             raise
         raise missing(store, gone[0]) from None
+    for queue in found.values():
+        if queue.volatile:
+            raise volatile(queue.name)
+    return found
+
+
+def volatile(queue: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"queue '{queue}' is volatile: its messages are in the memory of the store's owner, where "
+        "Spark's tasks cannot read them, and what a query has written would be gone when the owner "
+        "ends, while its checkpoint says that it is there. Use a persistent queue"
+    )
 
 
 def are_in(ranges: Mapping[str, tuple[int, int]], found: Mapping[str, QueueInfo]) -> bool:

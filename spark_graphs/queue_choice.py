@@ -1,7 +1,7 @@
 """Which queues a read is about: those that are named, or those that a pattern finds by now.
 
 YQ1. A pattern has to match a queue's whole name. A stream's pattern finds topics, since only they
-    have subscriptions; that of a batch read finds all queues.
+    have subscriptions; that of a batch read finds all queues. Volatile ones it does not find.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def queues_read(store: Store, options: ReadOptions, *, streaming: bool) -> list[
     if options.pattern is None:
         return list(position_range.infos(store, options.queues).values())
     matches = re.compile(options.pattern).fullmatch
-    found = [queue for queue in store.queues() if matches(queue.name)]
+    found = [queue for queue in store.queues() if matches(queue.name) and not queue.volatile]
     return [queue for queue in found if queue.kind == "topic" or not streaming]
 
 

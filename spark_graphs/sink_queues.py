@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quire.errors import QueueFull, QueueNotFound
 from quire.info import QueueInfo
@@ -12,15 +12,31 @@ from quire.limits import COMMIT_BYTES, OPEN_BYTES
 
 from . import connection, position_range
 from .fragment import Fragment
+from .limits import QUEUES_KNOWN
 
 if TYPE_CHECKING:
     from quire.store import Store
+
+_durable: Final[set[tuple[str, str]]] = set()  # path and name of queues that are not volatile
 
 
 def check(path: str, queues: Iterable[str]) -> None:
     """Refuse a write before any of it is done. Raises QueueNotFound with what to do."""
     names = list(queues)
     connection.call(path, lambda store: position_range.infos(store, names))
+
+
+def check_durable(store: Store, queues: Iterable[str]) -> None:
+    """Refuse a write to volatile queues, of those that this process has not looked at before.
+
+    Raises QueueNotFound with what to do, InvalidArgument.
+    """
+    new = [queue for queue in queues if (store.path, queue) not in _durable]
+    if new:
+        position_range.infos(store, new)
+        if len(_durable) > QUEUES_KNOWN:
+            _durable.clear()
+        _durable.update((store.path, queue) for queue in new)
 
 
 def check_capacities(store: Store, fragments: Sequence[Fragment]) -> None:

@@ -96,7 +96,7 @@ class KeptBack:
         state, places = self._state, self._places
         longest = 0
         total = CHECKPOINT_FIXED_BYTES + self._count_ledger()
-        for queue in list(state.queues.values()):
+        for queue in [q for q in list(state.queues.values()) if not q.is_temporary]:
             name_bytes = _json_bytes(queue.name)
             longest = max(longest, name_bytes)
             total += name_bytes + _bytes_of(queue)
@@ -142,7 +142,11 @@ def _json_bytes(text: str) -> int:
 
 def _bytes_of(queue: Queue) -> int:
     durable = queue.durable
-    total = CHECKPOINT_QUEUE_BYTES + len(durable.tail) * format.RECORD.itemsize
+    total = CHECKPOINT_QUEUE_BYTES
+    if queue.is_volatile:
+        names = [_json_bytes(s.name) for s in list(durable.subscriptions.values())]
+        return total + sum(names) + len(names) * CHECKPOINT_SUBSCRIPTION_BYTES
+    total += len(durable.tail) * format.RECORD.itemsize
     total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
     total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
     for subscription in list(durable.subscriptions.values()):

@@ -82,5 +82,5 @@ def replay(
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
-    state.resume()
+    state.resume(journal.generation >> 32)
     return journal, recovered

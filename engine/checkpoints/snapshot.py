@@ -72,6 +72,8 @@ class QueueSnapshot:
     @classmethod
     def of(cls, queue: Queue) -> QueueSnapshot:
         durable = queue.durable
+        if queue.is_volatile:
+            return cls._empty(queue)
         with queue.lock:
             released = durable.released.copy()
             return cls(
@@ -90,6 +92,16 @@ class QueueSnapshot:
                 ],
                 directory=list(durable.directory),
             )
+
+    @classmethod
+    def _empty(cls, queue: Queue) -> QueueSnapshot:
+        """Of a volatile queue nothing is kept but that it is there, and its subscriptions."""
+        durable = queue.durable
+        subscriptions: list[tuple[int, IntervalSet | None, list[Row]]] = [
+            (s.subscription_id, None if s.done is durable.released else IntervalSet(), [])
+            for s in durable.subscriptions.values()
+        ]
+        return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [])
 
     @property
     def sealed_end(self) -> int:
@@ -143,12 +155,14 @@ class Snapshot:
     prepared: list[bytes]  # PREPARE records' bodies
     spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
-    queues: list[QueueSnapshot]
+    queues: list[QueueSnapshot]  # those that have anything to be moved or sealed
+    volatile: list[QueueSnapshot]
 
     @classmethod
     def of(cls, state: State, places: Places, lsn: int, restart_lsn: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
         durable = state.durable
+        queues = [QueueSnapshot.of(q) for q in state.queues.values() if not q.is_temporary]
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,
@@ -162,7 +176,8 @@ class Snapshot:
             prepared=[prepared.body() for prepared in state.prepared],
             spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
-            queues=[QueueSnapshot.of(queue) for queue in state.queues.values()],
+            queues=[snapshot for snapshot in queues if not snapshot.queue.is_volatile],
+            volatile=[snapshot for snapshot in queues if snapshot.queue.is_volatile],
         )
 
     def document(self, numbers: Numbers) -> dict[str, Any]:
@@ -176,7 +191,7 @@ class Snapshot:
             ],
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
             "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
-            "queues": [queue.document(numbers) for queue in self.queues],
+            "queues": [queue.document(numbers) for queue in (*self.queues, *self.volatile)],
         }
 
 

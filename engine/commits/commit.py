@@ -5,7 +5,8 @@ See `committer` for the steps that come before.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
+from typing import ClassVar
 
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
@@ -27,8 +28,10 @@ class Commit:
 
     __slots__ = (
         "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
-        "_time_us", "_transaction_id", "applied", "durable", "first_id", "record",
+        "_transaction_id", "applied", "durable", "first_id", "record", "time_us",
     )  # fmt: skip
+
+    beside: ClassVar[None] = None  # no volatile queue is concerned (see `volatile`)
 
     def __init__(
         self,
@@ -48,12 +51,12 @@ class Commit:
         self._transaction_id = transaction_id
         self._reads = reads
         self._entries = entries
-        self.first_id = self._time_us = 0
+        self.first_id = self.time_us = 0
 
     def place(self) -> None:
         if self._entries:
             self._state.place_entries(self._entries)
-        self.first_id, self._time_us = first_id, time_us = self._state.take_ids(self._messages)
+        self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
         _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
 
     def withdraw(self) -> None:
@@ -66,7 +69,7 @@ class Commit:
             remember(address + offset, data)
         state, entries = self._state, self._entries
         state.fold.commit(
-            self._groups, self._reads, entries, self.first_id, self._time_us, address, True,
+            self._groups, self._reads, entries, self.first_id, self.time_us, address, True,
             self._transaction_id,
         )  # fmt: skip
         if entries:
@@ -85,6 +88,19 @@ class Moves:
         self._state = state
         self.seeks = seeks
         self.strict = strict
+
+    def split(self, queues: Container[int]) -> tuple[Moves | None, Moves | None]:
+        """Those of other queues, and those of these; None: there are none."""
+        others = [seek for seek in self.seeks if seek[0] not in queues]
+        own = [seek for seek in self.seeks if seek[0] in queues]
+        return (
+            Moves(self._state, others, self.strict) if others else None,
+            Moves(self._state, own, self.strict) if own else None,
+        )
+
+    def passed(self) -> list[Read]:
+        """What is read by it at most, as reads."""
+        return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.seeks]
 
     def check(self) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Protocol
 
 from quire.block import EncodedBlock
@@ -39,6 +40,7 @@ from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from .adoptions import Adoptions
 from .commit import Commit, Moves, MovingCommit
 from .sequencer import Sequencer
+from .volatile import MixedCommit, Volatile, VolatileCommit
 from .written import Written
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
@@ -49,7 +51,7 @@ class Committing(Protocol):
 
     id: int
     durable: bool  # when its commit returns
-    change: Commit | None  # what the journal was asked to hold
+    change: Commit | MixedCommit | VolatileCommit | None  # what the journal was asked to hold
 
 
 class Committer:
@@ -63,6 +65,7 @@ class Committer:
         journal: Journal,
         sequencer: Sequencer,
         adoptions: Adoptions,
+        volatile: Volatile,
         inline_limit: int,
     ) -> None:
         self._state = state
@@ -71,6 +74,7 @@ class Committer:
         self._journal = journal
         self.sequencer = sequencer
         self._adoptions = adoptions
+        self.volatile = volatile
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
 
@@ -92,6 +96,12 @@ class Committer:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
+        if state.volatile and self.volatile.concerns(written, reads, moves):
+            self._commit_mixed(transaction, written, reads, entries, moves)
+            if not light:
+                self.leave_unused(transaction.id, written)
+            self.after_commit()
+            return
         if (
             moves is None
             and not state.strategy.locks_queues
@@ -101,7 +111,7 @@ class Committer:
             return
         released = reads
         if moves is not None:
-            released = [*reads, *(Read(seek[0], seek[1], 0, seek[2]) for seek in moves.seeks)]
+            released = [*reads, *moves.passed()]
         with ExitStack() as held:
             self.lock_all(written, held)
             held.enter_context(state.releasing(released))
@@ -166,7 +176,124 @@ class Committer:
         change = MovingCommit(self._state, self._reader, transaction.id, packed, reads, entries)
         change.moves = moves
         transaction.change = change
-        self.sequencer.submit_alone(change, pack_sought(transaction.id, moves.seeks))
+        self.sequencer.submit_alone(change, (pack_sought(transaction.id, moves.seeks),))
+
+    def _commit_mixed(
+        self,
+        transaction: Committing,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken],
+        entries: Sequence[Entry],
+        moves: Moves | None,
+    ) -> None:
+        """The same where volatile queues are concerned, perhaps no others (see `volatile`)."""
+        own = self._state.volatile
+        journaled = [part for part in written if not part.queue.is_volatile]
+        recorded = [read for read in reads if read[0] not in own]
+        sought, own_moves = (None, None) if moves is None else moves.split(own)
+        if not (journaled or recorded or entries or sought):
+            self._commit_volatile(transaction, written, reads, moves)
+            return
+        released = [*recorded, *(() if sought is None else sought.passed())]
+        reserved: list[Queue] = []
+        extents: Collection[Extent] = ()
+        with ExitStack() as held:
+            self.lock_all(written, held)
+            held.enter_context(self._state.releasing(released))
+            groups = self.encode(journaled)
+            blocks = self.encode([part for part in written if part.queue.is_volatile])
+            beside = VolatileCommit(
+                self.volatile, transaction.id, blocks, [r for r in reads if r[0] in own], own_moves
+            )
+            try:
+                self.reserve([*groups, *blocks], reserved)
+                extents = self.place(groups, self.inline_limit)
+                packed = pack(transaction.id, groups, recorded, entries)
+                self._submit_mixed(transaction, packed, recorded, entries, sought, beside)
+            except BaseException:
+                if transaction.change is None or not transaction.change.applied:
+                    self.undo(reserved, extents)
+                    beside.discard()
+                raise
+
+    def _submit_mixed(
+        self,
+        transaction: Committing,
+        packed: Packed[Queue],
+        reads: Sequence[Read | Taken],
+        entries: Sequence[Entry],
+        sought: Moves | None,
+        beside: VolatileCommit,
+    ) -> None:
+        """Step 4 of a transaction of both. `sought`: the subscriptions of others that it moves."""
+        own = self._state, self._reader, transaction.id, packed, reads, entries
+        commit = Commit(*own, transaction.durable)
+        if sought is None and beside.moves is None:
+            transaction.change = change = MixedCommit(commit, beside)
+            self.sequencer.submit(change)
+            return
+        more: tuple[bytes, ...] = ()
+        if sought is not None:
+            commit = moving = MovingCommit(*own)
+            moving.moves = sought
+            more = (pack_sought(transaction.id, sought.seeks),)
+        transaction.change = change = MixedCommit(commit, beside)
+        self.sequencer.submit_alone(change, more, self.volatile.applying)
+
+    def _commit_volatile(
+        self,
+        transaction: Committing,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken],
+        moves: Moves | None,
+    ) -> None:
+        """The same where no others are concerned: nothing is written and nothing synced (VO1)."""
+        self.sequencer.check()  # no write tells of a failure (VO3)
+        reserved: list[Queue] = []
+        with ExitStack() as held:
+            self.lock_all(written, held)
+            blocks = self.encode(written)
+            beside = VolatileCommit(self.volatile, transaction.id, blocks, reads, moves)
+            transaction.change = beside
+            try:
+                self.reserve(blocks, reserved)
+                if moves is None:
+                    self._apply(beside)
+                else:  # what its check finds is so when it is applied
+                    self.sequencer.exclusive(partial(self._apply, beside))
+            except BaseException:
+                if not beside.applied:
+                    self.undo(reserved, ())
+                    beside.discard()
+                raise
+
+    def _apply(self, beside: VolatileCommit) -> None:
+        """A commit that has no record takes effect; an interrupt in it fails the store (VO3)."""
+        with self.volatile.applying:
+            beside.place()
+            try:
+                beside.apply()
+            except BaseException as error:
+                self.sequencer.fail(error)
+                raise
+
+    def put_volatile(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
+        """As `put`, where the queue is volatile; nothing is durable."""
+        self.sequencer.check()
+        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        written = Written(queue, charge, 1, payload, None)
+        beside = VolatileCommit(self.volatile, 0, self.encode((written,)), ())
+        try:
+            with queue.admission:
+                if queue.dropped:
+                    raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
+                queue.space.whole(charge)
+        except BaseException:
+            beside.discard()
+            raise
+        self._apply(beside)
+        self.after_commit()
+        return beside.first_id
 
     def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
         """One plain message in a transaction of its own, which is never open to others: its id.

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from itertools import count
 from typing import Any
 
 from quire.arguments import NewQueue
@@ -23,7 +24,14 @@ from quire.engine.records.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.records.durable_state import KEEPER, SHARED, TOPIC, WORK, SubscriptionForm
+from quire.engine.records.durable_state import (
+    KEEPER,
+    SHARED,
+    TOPIC,
+    WORK,
+    DurableState,
+    SubscriptionForm,
+)
 from quire.env import Env
 from quire.errors import (
     DiskFull,
@@ -35,8 +43,9 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.journal import pack_record, padded_bytes
-from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
+from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES, TEMPORARY_IDS
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
+from quire.queue_types import type_named
 
 from .committer import Committer
 from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
@@ -45,12 +54,15 @@ from .names import check_no_alias, check_no_dead_letters, named_itself, there_al
 class Definition:
     """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
 
+    Those of numbers from `TEMPORARY_IDS` on are applied with the others, and are in no record.
     `undo` takes back what `prepare` did besides looking. `entry_bytes`: what they take at most.
     """
 
     durable = True
 
-    __slots__ = ("_changes", "_most_bytes", "_prepare", "_state", "_undo", "applied", "record")
+    __slots__ = (
+        "_changes", "_most_bytes", "_prepare", "_state", "_temporary", "_undo", "applied", "record",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -65,11 +77,12 @@ class Definition:
         self._prepare = prepare
         self._undo = undo
         self._changes: list[CatalogChange] = []
+        self._temporary: list[CatalogChange] = []
         self.record = bytes(entry_bytes + MAX_CATALOG_ENTRY_BYTES)  # it takes less, once it is made
         self.applied = False
 
     def place(self) -> None:
-        self._changes = self._prepare()
+        self.sort_out()
         record = pack_record(format.CATALOG, 0, pack(self._state.durable, self._changes))
         if padded_bytes(record) > self._most_bytes:
             raise InvalidArgument(
@@ -78,11 +91,24 @@ class Definition:
             )
         self.record = record
 
+    def sort_out(self) -> None:
+        """Tell what is durable from what is not."""
+        changes = self._prepare()
+        self._changes = [made for made in changes if made.key < TEMPORARY_IDS]
+        self._temporary = [made for made in changes if made.key >= TEMPORARY_IDS]
+        if self._temporary:
+            pack(self._state.temporary, self._temporary)  # raises where there are too many
+
     def withdraw(self) -> None:
         self._undo()
 
     def apply(self, address: int) -> None:
-        self._state.define(self._changes)
+        self._state.define(self._changes, self._temporary)
+
+    def apply_unrecorded(self) -> None:
+        """All of it is temporary."""
+        self.sort_out()
+        self.apply(0)
 
 
 class Definitions:
@@ -94,47 +120,72 @@ class Definitions:
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
+        self.in_memory = False  # the whole store is: only volatile queues may be made
 
     def submit(
         self,
         entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         undo: Callable[[], None] = lambda: None,
+        *,
+        is_temporary: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Make what `prepare` returns durable. It is called when nobody else defines anything."""
+        """Make what `prepare` returns durable. It is called when nobody else defines anything.
+
+        `is_temporary`: whether no change is to be durable; asked while nobody defines.
+        """
+        sequencer = self._committer.sequencer
         with self._one_at_a_time:
             change = Definition(self._state, self._most_bytes, entry_bytes, prepare, undo)
-            self._committer.sequencer.submit(change)
+            if is_temporary():
+                sequencer.check()
+                sequencer.exclusive(change.apply_unrecorded)
+            else:
+                sequencer.submit(change)
         self._committer.after_commit()
 
     def create(self, queues: Sequence[NewQueue]) -> None:
         """Make them all, each in the data file named; or raise QueueExists, and make none."""
-        state, durable = self._state, self._state.durable
+        state = self._state
+        volatile = {queue.name: _is_volatile(queue) for queue in queues}
+        for name, is_volatile in volatile.items():
+            if self.in_memory and not is_volatile:
+                raise InvalidArgument(
+                    f"queue {name!r}: a store in memory holds volatile queues only: give "
+                    "type='volatile', or open the store with a path"
+                )
 
         def prepare() -> list[CatalogChange]:
-            queue_id, subscription_id = durable.next_queue_id, durable.next_subscription_id
+            numbers = _numbers(state)
             now, names = self._env.now_us(), set(state.names)
             targets = names | {queue.name for queue in queues}
+            temporary = {queue.name for queue in queues if not queue.properties.persistent}
+            temporary |= {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
             changes = []
             for queue in queues:
                 if queue.name in names:
                     raise there_already(state, queue.name)
                 names.add(queue.name)
-                _check_dead_letter(queue.name, queue.properties, targets)
-                built_in = subscription_id if queue.kind == WORK else 0
+                _check_dead_letter(queue.name, queue.properties, targets, temporary)
+                number = numbers[queue.properties.persistent]
+                built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
+                if volatile[queue.name]:
+                    body["volatile"] = True
+                queue_id = number.queue()
                 changes.append(CatalogChange(QUEUE, queue_id, body))
-                subscription_id += queue.kind == WORK
                 _check_keeping(queue.name, queue.kind, queue.properties)
                 if queue.properties.keeps:
-                    changes.append(_keeper(queue_id, subscription_id))
-                    subscription_id += 1
-                queue_id += 1
+                    changes.append(_keeper(queue_id, number.subscription()))
             return changes
 
         sizes = [_entry_bytes(queue.properties) for queue in queues]
         keepers = sum(queue.properties.keeps for queue in queues)
-        self.submit(sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES, prepare)
+        self.submit(
+            sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES,
+            prepare,
+            is_temporary=lambda: not any(queue.properties.persistent for queue in queues),
+        )
 
     def alter(self, name: str, changes: Mapping[str, Any]) -> Queue:
         """Change limits and properties of a queue. Raises as `Store.alter_queue`."""
@@ -145,7 +196,7 @@ class Definitions:
             queue = state.queue(name)
             config = queue.config
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
-            body = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+            body = dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties}
@@ -155,22 +206,28 @@ class Definitions:
                 raise InvalidArgument(
                     f"queue {queue.name!r}: another one must be its dead-letter queue"
                 )
-            _check_dead_letter(queue.name, altered_to, state.names)
+            _check_type_stays(queue.name, config.properties, altered_to)
+            temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
+            _check_dead_letter(queue.name, altered_to, state.names, temporary)
             _check_keeping(queue.name, config.kind, altered_to)
             body |= altered_to.to_body()
             altered.append(queue)
             made = [CatalogChange(QUEUE, queue.queue_id, body)]
             keeper = queue.keeper
             if altered_to.keeps and keeper is None:
-                made.append(_keeper(queue.queue_id, state.durable.next_subscription_id))
+                number = _numbers(state)[not queue.is_temporary].subscription()
+                made.append(_keeper(queue.queue_id, number))
             elif keeper is not None and not altered_to.keeps:
                 made.append(CatalogChange(SUBSCRIPTION, keeper.subscription_id, None))
             return made
 
         target = state.queue(name)
         keeper = target.keeper
+        is_temporary = self._are_temporary([name])
         with nullcontext() if keeper is None else target.leaving(keeper):
-            self.submit(MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare)
+            self.submit(
+                MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary
+            )
         return altered[0]
 
     def drop(self, name: str) -> int:
@@ -194,7 +251,8 @@ class Definitions:
                 with queue.lock:
                     queue.mark_dropped(False)
 
-        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo)
+        is_temporary = self._are_temporary([name])
+        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo, is_temporary=is_temporary)
         return marked[0].queue_id
 
     def switch(self, changes: Mapping[str, bool]) -> Mapping[str, bool]:
@@ -223,12 +281,12 @@ class Definitions:
             most = config.properties.grow_to or 0
             if queue.dropped or not missing or config.capacity + missing > most:
                 raise full
-            body = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+            body = dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
             wanted = max(config.capacity + missing, config.capacity * 2)
             return [CatalogChange(QUEUE, queue.queue_id, body | {"capacity": min(wanted, most)})]
 
         try:
-            self.submit(MAX_QUEUE_ENTRY_BYTES, prepare)
+            self.submit(MAX_QUEUE_ENTRY_BYTES, prepare, is_temporary=lambda: queue.is_temporary)
         except (QueueFull, DiskFull):
             return False
         return True
@@ -236,21 +294,21 @@ class Definitions:
     def release(self, queue: Queue, start: int, end: int, *, dropped: bool = False) -> int:
         """Let go of what a topic without subscriptions holds at [start, end); how many they were.
 
-        One that has a subscription is left as it is. `dropped`: they are counted as such. Raises
-        QueueNotFound, StoreCorrupt.
+        One that has a subscription is left as it is; nothing is recorded of a volatile one.
+        `dropped`: they are counted as such. Raises QueueNotFound, StoreCorrupt.
         """
-        durable = self._state.durable
-        count = 0
+        state = self._state
+        released = 0
         queue.check_beginning(end)
 
         def prepare() -> list[CatalogChange]:
-            nonlocal count
+            nonlocal released
             if queue.dropped:
                 raise QueueNotFound(f"queue {queue.name!r} was dropped")
             if queue.subscriptions:
                 raise SubscriptionExists(f"queue {queue.name!r} has a subscription now")
-            count = sum(hi - lo for lo, hi in queue.released.gaps(start, end))
-            number = durable.next_subscription_id
+            released = sum(hi - lo for lo, hi in queue.released.gaps(start, end))
+            number = _numbers(state)[not queue.is_volatile].subscription()
             body = {"queue_id": queue.queue_id, "name": "released", "start": end}
             # One that begins behind them and is gone at once: nobody is to read them.
             changes = [
@@ -258,14 +316,18 @@ class Definitions:
                 CatalogChange(SUBSCRIPTION, number, None),
             ]
             if dropped:
-                own = dict(durable.catalog[QUEUE][queue.queue_id].body)
-                own["dropped"] = own.get("dropped", 0) + count
+                own = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+                own["dropped"] = own.get("dropped", 0) + released
                 changes.append(CatalogChange(QUEUE, queue.queue_id, own))
             return changes
 
         with suppress(SubscriptionExists):
-            self.submit(2 * MAX_CATALOG_ENTRY_BYTES + MAX_QUEUE_ENTRY_BYTES, prepare)
-        return count
+            self.submit(
+                2 * MAX_CATALOG_ENTRY_BYTES + MAX_QUEUE_ENTRY_BYTES,
+                prepare,
+                is_temporary=lambda: queue.is_volatile,
+            )
+        return released
 
     def subscribe(
         self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
@@ -275,7 +337,7 @@ class Definitions:
         The numbers of those that were made.
         """
         state = self._state
-        numbers: list[int] = []
+        made: list[int] = []
         options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
         for queue, start in starts.items():
             target = state.queue(queue)
@@ -284,7 +346,7 @@ class Definitions:
                 target.check_beginning(target.end_position if start == "latest" else int(start))
 
         def prepare() -> list[CatalogChange]:
-            first_id = state.durable.next_subscription_id
+            numbers = _numbers(state)
             changes: list[CatalogChange] = []
             for queue, start in starts.items():
                 found = state.queue(queue)
@@ -298,15 +360,20 @@ class Definitions:
                     )
                 body = {"queue_id": found.queue_id, "name": subscription, "start": position}
                 body |= options
-                changes.append(CatalogChange(SUBSCRIPTION, first_id + len(changes), body))
+                number = numbers[not found.is_temporary].subscription()
+                changes.append(CatalogChange(SUBSCRIPTION, number, body))
             if not changes:
                 raise SubscriptionExists(f"subscription {subscription!r} is in all of them already")
-            numbers.extend(change.key for change in changes)
+            made.extend(change.key for change in changes)
             return changes
 
         with suppress(SubscriptionExists):
-            self.submit(len(starts) * MAX_CATALOG_ENTRY_BYTES, prepare)
-        return numbers
+            self.submit(
+                len(starts) * MAX_CATALOG_ENTRY_BYTES,
+                prepare,
+                is_temporary=self._are_temporary(starts),
+            )
+        return made
 
     def unsubscribe(self, queue: str, subscription: str, number: int | None = None) -> None:
         """Remove a subscription. Raises as `Store.unsubscribe`.
@@ -329,11 +396,54 @@ class Definitions:
             return [CatalogChange(SUBSCRIPTION, subscription_id, None)]
 
         with target.leaving(target.subscription(subscription)):
-            self.submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+            is_temporary = self._are_temporary([queue])
+            self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary)
+
+    def _are_temporary(self, names: Iterable[str]) -> Callable[[], bool]:
+        """What tells whether all of these are; who is not there any more is refused later."""
+        queues = self._state.names
+        return lambda: all(name in queues and queues[name].is_temporary for name in names)
 
 
-def _check_dead_letter(name: str, properties: Properties, names: Container[str]) -> None:
-    """Raises InvalidArgument, QueueNotFound."""
+class _Numbers:
+    """The next numbers that a state gives."""
+
+    def __init__(self, state: DurableState[Queue]) -> None:
+        self.queue = count(state.next_queue_id).__next__
+        self.subscription = count(state.next_subscription_id).__next__
+
+
+def _numbers(state: State) -> dict[bool, _Numbers]:
+    """By whether what gets them is durable."""
+    return {True: _Numbers(state.durable), False: _Numbers(state.temporary)}
+
+
+def _is_volatile(queue: NewQueue) -> bool:
+    """Whether its messages are to be in memory only. Raises InvalidArgument."""
+    properties = queue.properties
+    is_volatile = type_named(properties.type).is_volatile
+    if not is_volatile and not properties.persistent:
+        raise InvalidArgument(
+            f"queue {queue.name!r}: its type {properties.type!r} keeps messages durably, so it is "
+            "itself to be durable: leave persistent out, or give type='volatile'"
+        )
+    return is_volatile
+
+
+def _check_type_stays(name: str, before: Properties, after: Properties) -> None:
+    """Raises InvalidArgument."""
+    for field in ("type", "persistent"):
+        if getattr(before, field) != getattr(after, field):
+            raise InvalidArgument(
+                f"queue {name!r}: {field} is {getattr(before, field)!r}, as it was made: make "
+                "another queue, and move the messages"
+            )
+
+
+def _check_dead_letter(
+    name: str, properties: Properties, names: Container[str], temporary: Container[str]
+) -> None:
+    """`temporary`: those that a restart ends. Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
     overflow = properties.overflow
     if overflow in GIVING_WAY and properties.selected_by:
@@ -361,6 +471,11 @@ def _check_dead_letter(name: str, properties: Properties, names: Container[str])
         )
     if target == name:
         raise InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")
+    if properties.persistent and target in temporary:
+        raise InvalidArgument(
+            f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
+            "give one that stays"
+        )
     if target is not None and target not in names:
         raise QueueNotFound(
             f"dead_letter: there is no queue {target!r}: create it first, with "

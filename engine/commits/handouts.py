@@ -49,4 +49,7 @@ class Handouts:
         """These positions are about to be delivered. Raises StoreFailed, DiskFull."""
         ids = queue.queue_id, subscription.subscription_id
         reads = [Read(*ids, start, end) for start, end, _ in runs]
+        if queue.is_volatile:
+            self._state.fold.hand_out(reads)
+            return
         self._sequencer.submit(Handout(self._state, reads))

@@ -21,7 +21,13 @@ from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 class Submit(Protocol):
     """See `Definitions.submit`."""
 
-    def __call__(self, entry_bytes: int, prepare: Callable[[], list[CatalogChange]]) -> None: ...
+    def __call__(
+        self,
+        entry_bytes: int,
+        prepare: Callable[[], list[CatalogChange]],
+        *,
+        is_temporary: Callable[[], bool] = ...,
+    ) -> None: ...
 
 
 class Names:
@@ -46,7 +52,12 @@ class Names:
                 *(_altered(state, other, dead_letter=new) for other in _feeding(state, old)),
             ]
 
-        self._submit((2 + len(_feeding(state, old))) * MAX_QUEUE_ENTRY_BYTES, prepare)
+        def is_temporary() -> bool:
+            concerned = [q for q in (state.names.get(old), *_feeding(state, old)) if q is not None]
+            return bool(concerned) and all(queue.is_temporary for queue in concerned)
+
+        most_bytes = (2 + len(_feeding(state, old))) * MAX_QUEUE_ENTRY_BYTES
+        self._submit(most_bytes, prepare, is_temporary=is_temporary)
         return renamed[0]
 
     def create_alias(self, name: str, queue: str, replace: bool) -> None:
@@ -55,6 +66,11 @@ class Names:
 
         def prepare() -> list[CatalogChange]:
             target = state.queue(queue)
+            if target.is_temporary:
+                raise InvalidArgument(
+                    f"queue {target.name!r} is not there after a restart (persistent=False), and "
+                    "an alias would be: it cannot have one"
+                )
             number = state.durable.next_queue_id
             if name in state.names:
                 known = alias_number(state, name)
@@ -153,5 +169,5 @@ def _feeding(state: State, name: str) -> list[Queue]:
 
 
 def _altered(state: State, queue: Queue, **fields: str) -> CatalogChange:
-    body = {**state.durable.catalog[QUEUE][queue.queue_id].body, **fields}
+    body = {**state.described(queue).catalog[QUEUE][queue.queue_id].body, **fields}
     return CatalogChange(QUEUE, queue.queue_id, body)

@@ -31,8 +31,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import pairwise
 from typing import Final, Protocol, cast
 
@@ -128,12 +127,23 @@ class Sequencer:
         self.relieve()  # (C11)
         take_turn(change)
 
-    def submit_alone(self, change: Change, more: WholeRecord) -> None:
-        """The same in a group of its own, with one more record behind the change's.
+    def submit_alone(
+        self,
+        change: Change,
+        more: tuple[WholeRecord, ...],
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """The same in a group of its own, with more records behind the change's.
 
-        What `place` finds is so when it is applied: nothing else is committed in between.
+        What `place` finds is so when it is applied: nothing else is committed in between, nor done
+        by who holds the lock.
         """
-        self.exclusive(partial(self._commit_alone, change, (more,)))
+
+        def commit() -> None:
+            with nullcontext() if lock is None else lock:
+                self._commit_alone(change, more)
+
+        self.exclusive(commit)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions in this thread, so that the changes which they submit share groups (C12).
@@ -412,6 +422,15 @@ class Sequencer:
         """What interrupted the applying of a change (C6), or failed beside the journal (C7)."""
         return self._failure or None
 
+    def check(self) -> None:
+        """Raise StoreFailed if commits are refused."""
+        if self._failure or self._journal.failed:
+            raise self._failed()
+
+    def fail(self, error: BaseException) -> None:
+        """It came while something was applied that no record tells of (C6)."""
+        self._failure = self._failure or repr(error)
+
     @contextmanager
     def fail_stop(self, doing: str) -> Iterator[None]:
         """I/O that is not the journal's (C7). Raises StoreFailed for an OSError but DiskFull."""
@@ -435,8 +454,8 @@ class Sequencer:
 
     def _failed(self) -> StoreFailed:
         return StoreFailed(
-            f"the store has failed ({self._failure}) and refuses commits: close it and open it "
-            "again to recover"
+            f"the store has failed ({self._failure or 'a write failed'}) and refuses commits: "
+            "close it and open it again to recover"
         )
 
 

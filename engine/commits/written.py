@@ -74,6 +74,9 @@ class Written:
         self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
     ) -> list[Part]:
         """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
+        if self.queue.is_volatile:
+            self._stay(max_block_bytes)
+            return []
         blocks = self.buffer.encode(max_block_bytes)
         if not blocks:
             return []
@@ -84,12 +87,28 @@ class Written:
 
     def flush(self, max_block_bytes: int) -> None:
         """The transaction is large: move what is collected to its file."""
+        if self.queue.is_volatile:
+            self._stay(max_block_bytes)
+            return
         blocks = self.buffer.drain(max_block_bytes)
         if blocks:
             self._drained(blocks)
             if self._writer is None:
                 self._writer = self._new_file()
             self._writer.append(blocks)
+
+    def _stay(self, max_block_bytes: int) -> None:
+        """Of a volatile queue: what is collected is in memory, and bounded by the capacity."""
+        blocks = self.buffer.drain(max_block_bytes)
+        self._drained(blocks)
+        self.placed += blocks
+
+    @property
+    def staying_bytes(self) -> int:
+        """What of that has left the write buffer, as charged."""
+        if self._buffer is None or not self.queue.is_volatile:
+            return 0
+        return sum(p.charge_bytes for p in self.placed if isinstance(p, EncodedBlock))
 
     def _drained(self, blocks: list[EncodedBlock]) -> None:
         self.buffer.account.shrink(

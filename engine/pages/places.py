@@ -39,6 +39,7 @@ from .discarded import DiscardedFiles
 from .free_space import FreeSpace
 from .io_manager import IoManager
 from .io_worker import Action, Work
+from .memory_blocks import MemoryBlocks
 
 
 class Extent(NamedTuple):
@@ -72,6 +73,7 @@ class Places:
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
         self._holding = False  # changes are applied that are not durable yet (P1)
         self.held: list[BlockRef] = []  # blocks that such changes have released
+        self.memory = MemoryBlocks()
 
     # Pages that are being written
 
@@ -179,7 +181,7 @@ class Places:
     def free(self, refs: Sequence[BlockRef]) -> None:
         """Blocks that were released (P1)."""
         self.after_release(refs)
-        if self._holding:
+        if self._holding and not (refs and refs[0].kind == format.MEMORY):  # of one queue all are
             with self._lock:
                 if self._holding:
                     self.held += refs
@@ -195,6 +197,8 @@ class Places:
                 with self._lock:
                     self.ltds.pop(ref.address, None)
                     self._removable.append(ref.address)
+            elif ref.kind == format.MEMORY:
+                self.memory.discard(ref.address)
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""

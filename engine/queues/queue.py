@@ -41,7 +41,7 @@ from quire.engine.strategies import Strategy
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
-from quire.limits import POINTERS_AT_ONCE
+from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
@@ -84,6 +84,10 @@ class Queue:
         self.queue_id = config.queue_id
         self.name = config.name
         self.data_file = config.data_file
+        self.is_volatile = config.is_volatile
+        self.is_temporary = not config.properties.persistent
+        self.stopped = ""  # why neither puts nor gets are possible, in words
+        self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
         self.lock = threading.Lock()
         self._arrived: Arrivals | None = None  # made by the first that waits
         # Who takes space enters `admission`: the lock, and before it, under a strategy whose
@@ -104,8 +108,9 @@ class Queue:
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
+        self.gave_way = 0  # messages of a volatile queue, to later ones
         self.dropped = False
-        self.is_shut = not config.properties.gets  # nothing can be got: dropped, or stopped
+        self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
@@ -250,7 +255,7 @@ class Queue:
             self.durable.config = self.config = config
             self.name = self.space.name = config.name
             self._limit()
-            self.mark_dropped(self.dropped)
+            self._shut()
             for subscription in self.readers():
                 subscription.obey(config.properties)
             self.wake_all()
@@ -260,13 +265,15 @@ class Queue:
         with self.lock:
             self._switches = switches
             self._limit()
-            self.mark_dropped(self.dropped)
+            self._shut()
             self.wake_all()
 
     def _limit(self) -> None:
         config = self.config
-        properties, stopped = config.properties, ""
-        if not self._switches.puts:
+        properties, stopped = config.properties, self.stopped
+        if stopped:
+            pass
+        elif not self._switches.puts:
             stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
         elif not properties.puts:
             stopped = (
@@ -281,7 +288,19 @@ class Queue:
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
         self.dropped = dropped
-        self.is_shut = dropped or not (self.config.properties.gets and self._switches.gets)
+        self._shut()
+
+    def stop(self, why: str) -> None:
+        """Nothing can be put or got from now on, for the reason; "": it can again."""
+        with self.lock:
+            self.stopped = why
+            self._limit()
+            self._shut()
+            self.wake_all()
+
+    def _shut(self) -> None:
+        is_open = self.config.properties.gets and self._switches.gets and not self.stopped
+        self.is_shut = self.dropped or not is_open
 
     def check_there(self, subscription: Subscription) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
@@ -291,6 +310,8 @@ class Queue:
             raise SubscriptionNotFound(
                 f"subscription {subscription.name!r} of {self.name!r} was removed"
             )
+        if self.stopped:
+            raise QueueDisabled(self.stopped)
         if self.is_shut and not self._switches.gets:
             raise QueueDisabled(
                 "the store is stopped for gets: store.enable(gets=True) lets them go on"
@@ -308,6 +329,25 @@ class Queue:
             self.records.retire()
             self.wake_all()
         self._places.free(kept)
+
+    # Of a volatile queue, which no checkpoint keeps small
+
+    def begin_at(self, position: int) -> None:
+        """It is there again after an opening, empty; its next message gets this position."""
+        with self.lock:
+            self.durable.begin_at(position)
+            for subscription in self.subscriptions.values():
+                subscription.resume([])
+
+    def forget_released(self) -> None:
+        """Let go of records of messages that were read, and of the log, now and then."""
+        tail = self.durable.tail
+        if len(tail) < self._most_records:
+            return
+        with self.lock:
+            tail.drop_released(self.released)
+            self.log.drop(self.log.to_seal(*self.log.begin_sealing(), self.end_position))
+            self._most_records = VOLATILE_RECORDS + 2 * len(tail)
 
     def _free(self, released: Ranges) -> list[BlockRef]:
         """Give back the space of what was released just now; the blocks that are free by that."""
@@ -571,6 +611,7 @@ class Queue:
                 data_file=self.data_file,
                 prepared=space.prepared,
                 dropped=dropped,
+                volatile=self.is_volatile,
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 

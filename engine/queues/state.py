@@ -22,10 +22,16 @@ from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
+from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
 from .queue import ALL_ON, Queue, Reading, Switches, Taken
 from .subscription import Subscription
+
+
+def first_of(opening: int) -> int:
+    """The first of the positions, and of the ids, that an opening gives in volatile queues."""
+    return (opening << VOLATILE_BITS) % VOLATILE_IDS
 
 
 class State:
@@ -44,6 +50,13 @@ class State:
         self.ledger = durable.ledger
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
+        # What is defined, but not durably. Its queues are among the others.
+        self.temporary = temporary = DurableState[Queue]()
+        temporary.queues, temporary.names = durable.queues, durable.names
+        temporary.next_queue_id = temporary.next_subscription_id = TEMPORARY_IDS
+        self._temporary_fold = Fold(temporary, self)
+        self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
+        self.opening = 0  # how often the store was opened before
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
         self.switches = ALL_ON  # of the store as a whole
@@ -136,19 +149,26 @@ class State:
 
     # Changes
 
-    def define(self, changes: Sequence[CatalogChange]) -> None:
-        """These changes of the catalog are durable."""
+    def define(
+        self, changes: Sequence[CatalogChange], temporary: Sequence[CatalogChange] = ()
+    ) -> None:
+        """These changes of the catalog are durable, and those are to be temporary."""
         self.fold.define(changes, "the catalog")
+        self._temporary_fold.define(temporary, "what is temporary")
         self._sources = {}
-        for made in changes:
+        for made in (*changes, *temporary):
             if made.type == QUEUE:
-                self._note_rules(made.key)
+                self._note(made.key)
             elif made.type == STORE:
                 self._obey_switches()
 
-    def _note_rules(self, queue_id: int) -> None:
+    def _note(self, queue_id: int) -> None:
         """A queue was made, altered or dropped."""
         queue = self.queues.get(queue_id)
+        if queue is None:
+            self.volatile.pop(queue_id, None)
+        elif queue.is_volatile:
+            self.volatile[queue_id] = queue
         if queue is not None and queue.config.properties.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
@@ -162,9 +182,21 @@ class State:
         for queue in list(self.queues.values()):
             queue.switch(self.switches)
 
-    def resume(self) -> None:
-        """Recovery is done."""
+    def described(self, queue: Queue) -> DurableState[Queue]:
+        """What has its entry."""
+        return self.temporary if queue.is_temporary else self.durable
+
+    def resume(self, opening: int) -> None:
+        """Recovery is done. `opening`: a number that no other opening of the store had.
+
+        A volatile queue is empty, and begins at a position that it never had: one that somebody
+        knows from before means no other message.
+        """
         self._obey_switches()
+        self.opening = opening
+        self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
+        for volatile in self.volatile.values():
+            volatile.begin_at(first_of(opening))
         self.ruled = {q for q in self.queues.values() if q.config.properties.has_rules}
         self.prepared.resume_reading()
 

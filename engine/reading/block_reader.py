@@ -19,6 +19,7 @@ from typing import Final
 from quire.block import Block, payload_of_one
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.pages.data_files import DataFiles
+from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
@@ -44,13 +45,20 @@ class BlockReader:
     """See the module. Thread-safe."""
 
     def __init__(
-        self, env: Env, ltds_directory: str, store_id: int, journal: Journal, data: DataFiles
+        self,
+        env: Env,
+        ltds_directory: str,
+        store_id: int,
+        journal: Journal,
+        data: DataFiles,
+        memory: MemoryBlocks,
     ) -> None:
         self._env = env
         self._ltds_directory = ltds_directory
         self._store_id = store_id
         self._journal = journal
         self._data = data
+        self._memory = memory
         self._ltds_lock = threading.Lock()
         self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
             INLINE_CACHE_BYTES, len, _FRESH_ENTRY_BYTES
@@ -147,10 +155,12 @@ class BlockReader:
         return block, data
 
     def raw(self, ref: BlockRef) -> bytes | bytearray:
-        """The block's bytes, a copy, not verified."""
+        """The block's bytes, a copy or what nobody changes (of a volatile queue), not verified."""
         if ref.kind == format.INLINE:
             fresh = self._fresh.get(ref.address)
             return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
+        if ref.kind == format.MEMORY:
+            return self._memory.read(ref.address)
         return bytes(self._data.read(ref.address, ref.length))
 
     def ltds(self, ref: BlockRef) -> LtdsReader:

@@ -69,6 +69,12 @@ class Leases:
         self, queue: Queue, start: int, end: int, gaps: bool, pinned: list[BlockRef]
     ) -> list[Pointer]:
         """Where a range is; its blocks are added to `pinned` as they are pinned."""
+        if queue.is_volatile:
+            raise InvalidArgument(
+                f"queue {queue.name!r} is volatile: its messages are in its owner's memory, and "
+                "cannot be read from files (as Spark does); read it by get, or let a persistent "
+                "queue have them"
+            )
         with queue.lock:
             self._check_range(queue, start, end)
         pointers: list[Pointer] = []

@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from . import format
 
-KIND_NAMES: Final = {format.INLINE: "journal", format.DATA: "data", format.LTDS: "ltds"}
+KIND_NAMES: Final = {
+    format.INLINE: "journal",
+    format.DATA: "data",
+    format.LTDS: "ltds",
+    format.MEMORY: "memory",
+}
 
 
 class BlockRef(NamedTuple):
@@ -18,7 +23,8 @@ class BlockRef(NamedTuple):
     position: int  # of its first message in the queue's commit order
     first_id: int  # message ids count up from here, unless the block carries an id column
     time_us: int
-    address: int  # journal: LSN; data: file number << 48 | byte offset; ltds: the file's id
+    # journal: LSN; data: file number << 48 | byte offset; ltds: the file's id; memory: a number
+    address: int
     charge: int  # bytes that count against the queue's capacity
     checksum: int  # the block's own; 0 for ltds
     length: int  # bytes of the block; 0 for ltds

@@ -137,6 +137,7 @@ def queue_config(key: int, body: Body) -> QueueConfig:
         subscription_id=int(body["subscription_id"]),
         data_file=int(body.get("data_file", 0)),  # once there was no more than one
         properties=read_properties(body),
+        is_volatile=bool(body.get("volatile", False)),
     )
 
 

@@ -53,6 +53,7 @@ class QueueConfig:
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
     data_file: int = 0  # where its blocks and record pages go
     properties: Properties = DEFAULT
+    is_volatile: bool = False  # its messages are in memory only, and no record tells of them
 
 
 class PageEntry(NamedTuple):
@@ -154,6 +155,13 @@ class DurableQueue:
         for part in parts:
             if part.kind == format.LTDS:
                 self.ltds[part.address] = self.config.name
+
+    def begin_at(self, position: int) -> None:
+        """Of a volatile queue: it is empty, its next message gets this position."""
+        self.end_position = position
+        if position:
+            for done in [self.released, *(s.done for s in self.subscriptions.values())]:
+                done.add(0, position)
 
     def acknowledge(self, read: ReadRow) -> Ranges:
         """A commit has read these positions. Returns those that are released by that."""

@@ -12,7 +12,9 @@ transaction id, 0 for the others)
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
                            subscription_id (0: none built in), data_file (0 if it is missing), and those
                            properties (`quire.properties`) that are not as by default; put again with
-                           another name, other limits and properties where it was altered.
+                           another name, other limits and properties where it was altered. "volatile": true
+                           where no record tells of its messages; of such a queue a checkpoint says that it
+                           has none
                            "subscription": queue_id, name, start (a position), exclusive (false if it is
                            missing), durable (true if it is missing), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
@@ -162,6 +164,8 @@ DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 INLINE: Final = 0
 DATA: Final = 1
 LTDS: Final = 2
+MEMORY: Final = 4  # of a volatile queue: in no file, ever
+ON_DISK_APART: Final = DATA | LTDS  # bits of the kinds of what is in a file beside the journal
 
 COMMIT_HEADER: Final = struct.Struct("<QqIIII")
 ID_AND_TIME: Final = struct.Struct("<Qq")

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from quire.intervals import IntervalSet
 from quire.limits import RECORDS_AT_ONCE
 
 from .block_ref import BlockRef
@@ -94,3 +95,16 @@ class PackedRecords:
         """Put others, or none, in the place of the first so many."""
         self.data[: count * _BYTES] = b"".join(PACKED_RECORD.pack(*ref) for ref in refs)
         self.starts[:count] = array("Q", (ref.position for ref in refs))
+
+    def drop_released(self, released: IntervalSet) -> None:
+        """Forget the records all of whose messages are released."""
+        rows = np.frombuffer(bytes(self.data), RECORD)
+        if not len(rows):
+            return
+        starts = rows["position"].astype(np.int64)
+        runs = np.array(released.to_list(), np.int64).reshape(-1, 2)
+        at = np.searchsorted(runs[:, 0], starts, side="right") - 1
+        ends = np.where(at >= 0, runs[at, 1], 0) if len(runs) else np.zeros_like(starts)
+        kept = rows[starts + rows["count"] > ends]
+        self.data[:] = kept.tobytes()
+        self.starts[:] = array("Q", kept["position"].tobytes())

@@ -19,7 +19,7 @@ from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
-from quire.engine.records.format import INLINE
+from quire.engine.records.format import ON_DISK_APART
 from quire.engine.records.seek_record import Seek
 from quire.errors import InvalidArgument, QueueInUse
 from quire.limits import PURGED_RUNS, RUNS_JOINED
@@ -88,7 +88,7 @@ class Gets:
                 if reading is None or not reading.holds(queue, epoch, position):
                     self._block = reading = None
                     record = queue.records.tail.at(position)
-            if reading is None and record is not None and record[8] == INLINE:
+            if reading is None and record is not None and not record[8] & ON_DISK_APART:
                 if record[7] == 1:
                     payload = context.reader.only_payload(record)
                     if payload is not None:

@@ -186,6 +186,11 @@ class Puts:
         check_name(queue, "queue")
         ltds_id = check_foreign(ltds_id)
         context = self._context
+        if context.state.queue(queue).is_volatile:
+            raise InvalidArgument(
+                f"queue {queue!r} is volatile: it adopts no files (as Spark's tasks write them); "
+                "put the messages, or use a persistent queue"
+            )
         context.adoptions.hold(ltds_id, self._transaction_id)
         try:
             info = context.adoptions.inspect(ltds_id)
@@ -391,6 +396,14 @@ class Puts:
         for written in self.by_queue.values():
             written.first_id = first_id
             first_id += written.count
+
+    def give_ids_apart(self, first_id: int, volatile_first_id: int) -> None:
+        """The same where messages in volatile queues have ids of their own."""
+        firsts = [first_id, volatile_first_id]
+        for written in self.by_queue.values():
+            which = int(written.queue.is_volatile)
+            written.first_id = firsts[which]
+            firsts[which] += written.count
 
     def close(self) -> None:
         """The transaction has ended, or was prepared: nothing waits in memory."""

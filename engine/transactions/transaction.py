@@ -52,6 +52,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.engine.commits.commit import Commit, Moves, check_kept
+from quire.engine.commits.volatile import MixedCommit, VolatileCommit
 from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
@@ -60,6 +61,7 @@ from quire.engine.reading.finding import place_of
 from quire.engine.records.commit_record import Entry, Read
 from quire.errors import (
     AlreadyCommitted,
+    InvalidArgument,
     QueueFull,
     QuireError,
     StoreClosed,
@@ -135,7 +137,8 @@ class EmbeddedTransaction(TransactionCalls):
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
-        self.change: Commit | None = None  # what the journal was asked to hold
+        # What the journal was asked to hold.
+        self.change: Commit | MixedCommit | VolatileCommit | None = None
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
         registry.open[transaction_id] = ref(self)
 
@@ -572,6 +575,7 @@ class EmbeddedTransaction(TransactionCalls):
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
         buffered = 0 if puts is None else puts.buffered_bytes
+        buffered += sum(written.staying_bytes for written in parts)
         env = self._context.env
         left = self.deadline - env.monotonic()
         return TransactionInfo(
@@ -668,6 +672,8 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
+        if self._context.state.volatile:
+            self._refuse_volatile()
         if puts is not None:
             puts.fill()
         self._context.two_phase.prepare(
@@ -678,6 +684,20 @@ class EmbeddedTransaction(TransactionCalls):
             () if gets is None else gets.passed(),
             self._entry_records(),
         )
+
+    def _refuse_volatile(self) -> None:
+        """Raise InvalidArgument for what a restart would not leave as it is prepared."""
+        puts, gets = self._puts, self._gets
+        name = self._context.committer.volatile.name_of(
+            () if puts is None else puts.written,
+            () if gets is None else [*gets.to_read(), *gets.passed()],
+        )
+        if name is not None:
+            raise InvalidArgument(
+                f"queue {name!r} is volatile, and what is prepared is there after a restart: a "
+                "transaction that has put to it or got from it cannot be prepared; commit it, or "
+                "roll it back"
+            )
 
     def _with_room(self, full: QueueFull, action: Callable[[], R], seconds: float) -> R:
         """A queue lacks space for the action: do what it says to do then, wait, and do it again."""
@@ -762,7 +782,10 @@ class EmbeddedTransaction(TransactionCalls):
         """The commit stands."""
         change, puts = self.change, self._puts
         if change is not None and puts is not None:
-            puts.give_ids(change.first_id)
+            if change.beside is None:
+                puts.give_ids(change.first_id)
+            else:
+                puts.give_ids_apart(change.first_id, change.beside.first_id)
         self._end(_COMMITTED)
 
     def _lose(self) -> None:

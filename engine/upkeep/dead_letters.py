@@ -36,7 +36,7 @@ class DeadLetters:
         if not ruled:
             return
         self.last_error = None
-        for queue in list(ruled):
+        for queue in [queue for queue in list(ruled) if not queue.stopped]:
             for subscription in queue.readers():
                 self._context.delivery.look(queue, subscription)
                 with suppress(QuireError):  # the others go on

@@ -51,7 +51,9 @@ class Retention:
         self.last_error = None
         for queue in list(ruled):
             keeper = queue.keeper
-            if keeper is not None and queue.config.properties.lets_go:
+            if keeper is None or queue.stopped:
+                continue
+            if queue.config.properties.lets_go:
                 try:
                     self._pass(queue, keeper, self._target(queue, keeper))
                 except QuireError as error:  # the others go on

@@ -8,7 +8,7 @@ Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
   rolled back.
 - RO3: only messages that nobody holds give way: of a topic those that no subscription has in
   flight, unread ones for all of its subscriptions. The commit that drops them counts them; the one
-  that moves them to the dead-letter queue puts them there.
+  that moves them to the dead-letter queue puts them there. A volatile queue's are counted in memory.
 - RO4: this is never done by a thread that has several changes written together, as each of them
   waits for those that follow: who is refused there tries again elsewhere.
 - RO5: a dead-letter queue that is full itself grows, if it may; its own messages stay.
@@ -94,17 +94,26 @@ class Room:
             some = [self._move(queue, subscriptions, part) for part in _parts(oldest)]
             return sum(some) > 0
         if not subscriptions:
-            end = oldest[-1][1]
-            return self._definitions.release(queue, oldest[0][0], end, dropped=True) > 0
+            start, end = oldest[0][0], oldest[-1][1]
+            is_counted = not queue.is_volatile
+            count = self._definitions.release(queue, start, end, dropped=is_counted)
+            queue.gave_way += 0 if is_counted else count
+            return count > 0
+        return self._drop(queue, subscriptions, oldest) > 0
+
+    def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: Runs) -> int:
+        """Some of them, in one commit; how many."""
         key = DROPPED_KEY.format(queue.queue_id)
         with EmbeddedTransaction(self._context, None, False, "overflow") as txn:
             taken = txn.take_oldest(queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
-            if count:
+            if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
                 txn.record(key, ledger.get(key, 0) + count)
             txn.commit(timeout=0.0)
-        return count > 0
+        if queue.is_volatile:
+            queue.gave_way += count
+        return count
 
     def _move(self, queue: Queue, subscriptions: list[Subscription], oldest: Runs) -> int:
         """Some of them to the dead-letter queue, in one commit; how many."""
@@ -143,7 +152,7 @@ def dropped(context: Context, queue: Queue) -> int:
     state = context.state
     entry = state.durable.catalog["queue"].get(queue.queue_id)
     before = 0 if entry is None else int(entry.body.get("dropped", 0))
-    return before + state.ledger.get(DROPPED_KEY.format(queue.queue_id), 0)
+    return queue.gave_way + before + state.ledger.get(DROPPED_KEY.format(queue.queue_id), 0)
 
 
 def _oldest(queue: Queue, missing: int, messages: int) -> Runs:

@@ -61,6 +61,11 @@ def status(
                 for manager in places.managers
             ],
         },
+        "volatile": {
+            "queues": len(context.state.volatile),
+            "blocks": len(places.memory),
+            "bytes": places.memory.size_bytes,
+        },
         "large_transactions": {"files": len(places.ltds), "removable": places.removable},
         "checkpoints": {
             "count": checkpointer.count,

@@ -277,7 +277,7 @@ def test_promise_1_2_3_power_failure_with_compressed_files(
             Oracle,
             seed=seed + n,
             rounds=1,
-            every=6 * spread,
+            every=5 * spread,
             new_env=lambda number: SimEnv(number, direct=direct),
             resume=resume if n == 0 and compression == "lz4" else None,
         )

@@ -94,11 +94,11 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
     """Though it was a topic when subscribe began."""
     submit = Definitions.submit
 
-    def late(self: Definitions, *arguments: Any) -> None:
+    def late(self: Definitions, *arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
         store.drop_queue(topic)
         store.create_queue(topic, kind="work")
-        submit(self, *arguments)
+        submit(self, *arguments, **options)
 
     monkeypatch.setattr(Definitions, "submit", late)
     with pytest.raises(InvalidArgument, match="work queue"):

@@ -109,9 +109,10 @@ def test_a_prepare_has_its_queue_grow(store: AnyStore) -> None:
 # The oldest
 
 
-def test_the_oldest_of_a_topic_are_dropped(store: AnyStore) -> None:
+@pytest.mark.parametrize("kind", ["persistent", "volatile"])
+def test_the_oldest_of_a_topic_are_dropped(store: AnyStore, kind: str) -> None:
     """For all of its subscriptions, and counted; the newest are there, in order."""
-    store.create_queue("t", capacity=SMALL, overflow="drop_oldest")
+    store.create_queue("t", capacity=SMALL, overflow="drop_oldest", type=kind)
     store.subscribe("t", "a")
     store.subscribe("t", "b")
     assert fill(store, "t", 40) == 40
@@ -125,9 +126,10 @@ def test_the_oldest_of_a_topic_are_dropped(store: AnyStore) -> None:
     assert store.verify().ok
 
 
-def test_the_oldest_are_dropped_where_nobody_has_subscribed(store: AnyStore) -> None:
+@pytest.mark.parametrize("kind", ["persistent", "volatile"])
+def test_the_oldest_are_dropped_where_nobody_has_subscribed(store: AnyStore, kind: str) -> None:
     """And many at once for many at once."""
-    store.create_queue("t", capacity=SMALL, overflow="drop_oldest")
+    store.create_queue("t", capacity=SMALL, overflow="drop_oldest", type=kind)
     store.put_many("t", [b"%3d" % n for n in range(100)])
     store.put_many("t", [KIB] * 10)
     info = store.queue("t")
@@ -188,6 +190,31 @@ def test_a_full_dead_letter_queue_refuses(store: AnyStore) -> None:
         store.put("q", b"4")
     assert store.browse("q").payloads() == [b"2", b"3"]
     assert store.browse("dead").payloads() == [b"0", b"1"]
+
+
+def test_volatile_queues_without_room(store: AnyStore) -> None:
+    """They grow, give way and wait as others do, also where they are not there after a restart."""
+    made: Any = {"kind": "work", "type": "volatile", "persistent": False}
+    store.create_queue("dead", kind="work")
+    store.create_queue("grows", capacity=SMALL, grow_to=1 << 20, **made)
+    store.create_queue("drops", max_messages=2, overflow="drop_oldest", **made)
+    store.create_queue("moves", max_messages=2, overflow="dead_letter", dead_letter="dead", **made)
+    store.create_queue("waits", max_messages=2, overflow="wait", **made)
+    before = store.status()["journal"]["end_lsn"]
+    store.put_many("grows", [KIB] * 40)
+    for number in range(5):
+        store.put("drops", b"%d" % number)
+    assert store.status()["journal"]["end_lsn"] == before  # nothing of it is written
+    for number in range(5):
+        with store.transaction() as txn:
+            txn.put("moves", b"%d" % number)
+    store.put_many("waits", [b"0", b"1"])
+    with pytest.raises(QueueFull):
+        store.put("waits", b"2", timeout=0.1)
+    assert (store.queue("grows").messages, store.queue("drops").dropped) == (40, 3)
+    assert store.browse("drops").payloads() == [b"3", b"4"]
+    assert [m.payload for m in got(store, "dead")] == [b"0", b"1", b"2"]
+    assert store.purge("grows") == 40
 
 
 # Waiting

@@ -343,6 +343,25 @@ def test_dead_letters_go_to_an_alias(store: AnyStore) -> None:
         store.alter_queue("more", dead_letter="self")
 
 
+def test_a_queue_of_this_run_has_a_name_too(store: AnyStore) -> None:
+    """It is renamed, purged and moved from; an alias would be there after it."""
+    made: Any = {"kind": "work", "type": "volatile", "persistent": False}
+    store.create_queue("other", kind="work")
+    store.create_queue("dead", **made)
+    store.create_queue("q", dead_letter="dead", **made)
+    store.put_many("q", [b"0", b"1", b"2"])
+    assert store.rename_queue("q", "run").messages == 3
+    store.rename_queue("dead", "letters")
+    assert store.queue("run").dead_letter == "letters"
+    with pytest.raises(InvalidArgument, match="not there after a restart"):
+        store.create_alias("a", "run")
+    with store.transaction() as txn:
+        assert txn.move("run", "other", 1) == 1
+    assert store.purge("run") == 2
+    assert store.browse("other").payloads() == [b"0"]
+    store.drop_queue("run")
+
+
 # Moving
 
 

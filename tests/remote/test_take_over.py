@@ -18,6 +18,7 @@ from quire.errors import (
     InvalidArgument,
     OutcomeUnknown,
     PositionLost,
+    QueueNotFound,
     QuireError,
     StoreClosed,
     StoreCorrupt,
@@ -732,3 +733,46 @@ def test_a_loop_whose_message_is_in_work_is_told(
         with pytest.raises(ConnectionLost):
             next(messages)
     assert store.get_many("work").payloads() == [b"1"]
+
+
+# Volatile queues ----------------------------------------------------------------------------------
+
+
+@ends
+def test_volatile_queues_come_back_empty(
+    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+) -> None:
+    """With the next owner; who waits for a message waits on, and nothing persistent is missing."""
+    store.create_queue("v", kind="work", type="volatile")
+    store.create_queue("gone", kind="work", type="volatile", persistent=False)
+    store.put_many("v", [b"lost"] * 3)
+    with store.transaction() as txn:
+        assert txn.get("v") is not None
+        txn.put("work", b"kept")
+    store.get_many("v")
+    open_one = store.transaction()
+    open_one.put("v", b"never")
+    open_one.put("work", b"never")
+    found: list[bytes] = []
+
+    def consume() -> None:
+        message = store.get("v", timeout=SECONDS)
+        assert message is not None
+        found.append(message.payload)
+
+    waiting, errors = beside(consume)
+    other, missing = beside(lambda: store.get("gone", timeout=SECONDS))
+    time.sleep(0.1)
+    end(owner)
+    other.join(SECONDS)
+    assert [type(error) for error in missing] == [QueueNotFound]
+    info = store.queue("v")
+    assert (info.messages, info.type) == (0, "volatile")
+    assert info.first_position >= 3
+    with pytest.raises(ConnectionLost):
+        open_one.commit()
+    store.put("v", b"new")
+    waiting.join(SECONDS)
+    assert (found, errors) == ([b"new"], [])
+    assert store.browse("work").payloads() == [b"kept"]
+    assert store.verify().ok

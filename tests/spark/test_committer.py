@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pyarrow as pa
 import pytest
 
 import quire
-from quire.errors import InputChanged, OutcomeUnknown, QueueNotFound
-from quire.spark_graphs import connection
+from quire.errors import InputChanged, InvalidArgument, OutcomeUnknown, QueueNotFound
+from quire.spark_graphs import connection, sink_queues
 from quire.spark_graphs.committer import Committer
 from quire.spark_graphs.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragment_file import FragmentWriter
 from quire.spark_graphs.offset_log import UNKNOWN
-from quire.spark_graphs.options import WriteOptions
+from quire.spark_graphs.options import WriteOptions, read_options
+from quire.spark_graphs.queue_choice import queues_read
 from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writer import StreamWriter
 from tests.spark.kit import numbers_in, topic
@@ -195,3 +197,24 @@ def test_abort_never_raises(store: Any) -> None:
     cases: list[list[Any]] = [[], [None], gone]
     for messages in cases:
         writer.abort(messages, 0)
+
+
+def test_volatile_queues_are_refused(store: Any) -> None:
+    """As a sink, small shares and large ones, as a source, and by a pattern: with the reason."""
+    made = fragments_of(store)
+    store.create_queue("v", type="volatile")
+    store.subscribe("v", "s")
+    for fragment in made:
+        wrong = replace(fragment, queue="v")
+        with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
+            Committer(store.path, "spark:q", 1, 1.0).commit([wrong])
+    with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
+        sink_queues.check(store.path, ["a", "v"])
+    given = {"path": store.path, "queue": "v", "subscription": "s"}
+    with pytest.raises(InvalidArgument, match="queue 'v' is volatile"):
+        queues_read(store, read_options(given, streaming=True), streaming=True)
+    given = {"path": store.path, "subscribePattern": ".*", "subscription": "s"}
+    found = queues_read(store, read_options(given, streaming=True), streaming=True)
+    assert [queue.name for queue in found] == ["a", "b"]
+    assert store.ledger("spark:q") is None
+    assert files(store) == []

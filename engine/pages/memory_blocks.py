@@ -1,0 +1,57 @@
+"""The blocks of volatile queues, in memory.
+
+- MB1: an address is given once: one that is kept too long finds nothing, never another block.
+- MB2: a block is here until its queue has released it, or the transaction that put it is not
+  committed after all. What they may take together is bounded by their queues' capacities.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+from quire.block import EncodedBlock
+from quire.engine.records import format
+from quire.engine.records.commit_record import Part
+from quire.errors import PositionLost
+
+
+class MemoryBlocks:
+    """See the module. Thread-safe, without a lock: each step is one operation of a dict."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, bytes | bytearray] = {}
+        self._new_address = itertools.count(1).__next__
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the blocks take, without what the dict needs for its keys."""
+        return sum(map(sys.getsizeof, list(self._blocks.values())))
+
+    def add(self, block: EncodedBlock, queue_id: int) -> Part:
+        """A block, as part of a commit."""
+        address = self._new_address()
+        self._blocks[address] = block.data
+        return Part(
+            address=address,
+            charge=block.charge_bytes,
+            checksum=int.from_bytes(block.data[:8], "little"),
+            queue_id=queue_id,
+            length=len(block.data),
+            count=block.count,
+            kind=format.MEMORY,
+        )
+
+    def read(self, address: int) -> bytes | bytearray:
+        """Raises PositionLost where it is not here any more."""
+        data = self._blocks.get(address)
+        if data is None:
+            raise PositionLost(f"memory {address:#x}: the block was released")
+        return data
+
+    def discard(self, address: int) -> None:
+        """Let go of a block."""
+        self._blocks.pop(address, None)

@@ -1,0 +1,141 @@
+"""Stores without a path: in the memory of this process, with volatile queues only."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+import quire.aio
+from quire.engine import EmbeddedStore as Store
+from quire.errors import AlreadyCommitted, InvalidArgument, StoreNotFound
+from quire.memory_env import MemoryEnv
+from quire.testing import SimEnv
+from tests.engine.test_further_types import Steered, registry  # noqa: F401 - a fixture
+
+
+def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With transactions, subscriptions and the ledger, and without a file; it ends when closed."""
+    monkeypatch.chdir(tmp_path)
+    with quire.open(None) as store, quire.open(None) as other:
+        assert (store.path, store.role) == (":memory:", "owner")
+        store.create_queue("orders", kind="work", type="volatile", priority=True)
+        store.create_queue("events", type="volatile", persistent=False)
+        store.subscribe("events", "audit")
+        for version in (1, 2):
+            with store.transaction() as txn:
+                txn.put("orders", b"%d" % version, priority=version)
+                txn.put("events", b"x" * (1 << 20))
+                txn.record("loader", version)
+        with store.transaction() as txn:
+            txn.record("loader", 2)
+            with pytest.raises(AlreadyCommitted):
+                txn.commit()
+        assert store.get_many("orders").payloads() == [b"2", b"1"]
+        assert len(store.get_many("events/audit")) == 2
+        store.checkpoint()
+        assert store.verify().ok
+        assert store.status()["volatile"]["blocks"] == 0
+        assert other.queues() == []
+    assert list(tmp_path.iterdir()) == []
+    with quire.open(None) as store:
+        assert store.queues() == []
+
+
+def test_promise_9_definitions_take_no_memory_once_they_are_gone() -> None:
+    """The journal in memory is used again, as one on a disk is."""
+    env = MemoryEnv()
+    options: dict[str, Any] = {"segment_bytes": 1 << 20, "checkpoint_bytes": 1 << 20}
+    with Store.open("s", env=env, background=False, **options) as store:
+        peak = 0
+        for _ in range(24):
+            store.create_queues(
+                [{"name": f"q{n}", "type": "volatile", "text": "x" * 900} for n in range(100)]
+            )
+            for n in range(100):
+                store.drop_queue(f"q{n}")
+            pages = [len(content.pages) for content in env._files.values()]
+            peak = max(peak, sum(pages) << 16)
+        assert store.status()["journal"]["end_lsn"] > 2 * peak
+        assert peak < 12 << 20
+        assert store.verify().ok
+
+
+def test_only_volatile_queues_are_made(registry: None) -> None:  # noqa: F811 - the fixture
+    """Of the built-in type, or of a further one that is volatile; nothing is made beside others."""
+    quire.register_type("cache", Steered(is_volatile=True))
+    quire.register_type("metered", Steered())
+    with quire.open(None) as store:
+        for wrong in ("p", {"name": "p", "type": "persistent"}, {"name": "p", "type": "metered"}):
+            with pytest.raises(InvalidArgument, match="'p': a store in memory holds volatile"):
+                store.create_queues([{"name": "v", "type": "volatile"}, wrong])
+        assert store.queues() == []
+        assert store.create_queue("c", type="cache").volatile
+
+
+def test_wrong_ways_of_opening_are_refused() -> None:
+    """There is none to be found, and it is in no environment."""
+    with pytest.raises(StoreNotFound):
+        quire.open(None, create=False)
+    with pytest.raises(InvalidArgument, match="in no env"):
+        quire.open(None, env=SimEnv(1))
+    with pytest.raises(InvalidArgument):
+        quire.open(None, unheard_of=1)
+
+
+def test_asyncio_has_it_too() -> None:
+    """As coroutines."""
+
+    async def main() -> bytes:
+        async with quire.aio.open(None) as store:
+            await store.create_queue("orders", kind="work", type="volatile")
+            await store.put("orders", b"x")
+            message = await store.get("orders")
+            assert message is not None
+            return bytes(message.payload)
+
+    assert asyncio.run(main()) == b"x"
+
+
+def test_files_in_memory_are_files() -> None:
+    """Sparse, shared by their handles, gone when they are removed; errors as a system's."""
+    env = MemoryEnv()
+    env.make_directory("d")
+    file, same = (env.open_file("d/f", create=True) for _ in range(2))
+    file.allocate(0, 1 << 40)
+    assert (file.size(), file.read((1 << 40) - 2, 5)) == (1 << 40, bytes(2))
+    file.write((1 << 16) - 1, b"abc")
+    assert bytes(same.view((1 << 16) - 2, 5)) == b"\0abc\0"
+    file.punch(1 << 16, 1 << 20)
+    assert same.read((1 << 16) - 2, 5) == b"\0a\0\0\0"
+    file.truncate(1 << 16)
+    assert same.size() == 1 << 16
+    file.truncate((1 << 16) + 1)
+    assert same.read((1 << 16) - 1, 5) == b"a\0"
+    with pytest.raises(ValueError, match="ends at"):
+        same.view(0, 1 << 20)
+    with pytest.raises(FileExistsError):
+        env.open_file("d/f", exclusive=True)
+    env.rename("d/f", "d/g")
+    assert (env.list_directory("d"), env.exists("d/f"), env.exists("d/g")) == (["g"], False, True)
+    for wrong in (
+        lambda: env.open_file("d/f"), lambda: env.open_file("e/f", create=True),
+        lambda: env.remove("d/f"), lambda: env.rename("d/f", "d/h"),
+        lambda: env.list_directory("e"), lambda: env.make_directory("e/f"),
+        lambda: env.modified_us("d/f"),
+    ):  # fmt: skip
+        with pytest.raises(FileNotFoundError):
+            wrong()
+    with pytest.raises(OSError, match="not empty"):
+        env.remove("d")
+    env.remove("d/g")
+    env.remove("d")
+    assert env.list_directory(".") == []
+    lock = env.lock_names("l", ["a", "b"])
+    assert not isinstance(lock, str)
+    assert env.lock_names("l", ["b"]) == "b"
+    lock.release()
+    assert not env.is_locked("l")
