@@ -14,7 +14,9 @@ transaction id, 0 for the others)
                            properties (`quire.properties`) that are not as by default; put again with
                            another name, other limits and properties where it was altered. "volatile": true
                            where no record tells of its messages; of such a queue a checkpoint says that it
-                           has none
+                           has none. "dropped": how many of its messages gave way to later ones while it had
+                           no subscription (0 if it is missing); those of other times are the version of the
+                           ledger key "quire.dropped:" with the queue's number
                            "subscription": queue_id, name, start (a position), exclusive (false if it is
                            missing), durable (true if it is missing), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases

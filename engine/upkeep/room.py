@@ -8,7 +8,8 @@ Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
   rolled back.
 - RO3: only messages that nobody holds give way: of a topic those that no subscription has in
   flight, unread ones for all of its subscriptions. The commit that drops them counts them; the one
-  that moves them to the dead-letter queue puts them there. A volatile queue's are counted in memory.
+  that moves them to the dead-letter queue puts them there. Those of a volatile queue are counted in
+  memory.
 - RO4: this is never done by a thread that has several changes written together, as each of them
   waits for those that follow: who is refused there tries again elsewhere.
 - RO5: a dead-letter queue that is full itself grows, if it may; its own messages stay.
