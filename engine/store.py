@@ -61,6 +61,7 @@ from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
+    AlreadyCommitted,
     DiskFull,
     InvalidArgument,
     QueueFull,
@@ -459,9 +460,13 @@ class EmbeddedStore(SingleCalls):
             except QueueFull as full:
                 put = partial(committer.put, self._context.state.queue(queue), payload, durable)
                 return committer.when_kept_gives_way(full, put)
-        with self.transaction(durable=durable) as transaction:
-            message_id = transaction.put(queue, payload, **fields)
-        return int(message_id)
+        while True:
+            try:
+                with self.transaction(durable=durable) as transaction:
+                    message_id = transaction.put(queue, payload, **fields)
+                return int(message_id)
+            except AlreadyCommitted:  # another one was put with the request id, and is known now
+                continue
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.

@@ -237,7 +237,8 @@ class Queue:
     def alter(self, config: QueueConfig) -> None:
         properties = config.properties
         with self.lock:
-            self.durable.config = self.config = config
+            self.durable.alter(config)
+            self.config = config
             self.space.limit(config.capacity, config.max_messages, properties.puts)
             self.is_shut = self.dropped or not properties.gets
             for subscription in self.readers():
@@ -510,6 +511,7 @@ class Queue:
                 created_us=self.config.created_us,
                 data_file=self.data_file,
                 prepared=space.prepared,
+                request_ids=len(self.durable.requests),
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 
