@@ -63,6 +63,7 @@ from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
+    AlreadyCommitted,
     DiskFull,
     InvalidArgument,
     QueueFull,
@@ -474,9 +475,13 @@ class EmbeddedStore(SingleCalls):
                 return put(target, payload, durable)
             except QueueFull as full:
                 return committer.when_kept_gives_way(full, partial(put, target, payload, durable))
-        with self.transaction(durable=durable) as transaction:
-            message_id = transaction.put(queue, payload, **fields)
-        return int(message_id)
+        while True:
+            try:
+                with self.transaction(durable=durable) as transaction:
+                    message_id = transaction.put(queue, payload, **fields)
+                return int(message_id)
+            except AlreadyCommitted:  # another one was put with the request id, and is known now
+                continue
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.

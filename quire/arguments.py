@@ -20,6 +20,7 @@ from quire.limits import (
     MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
     MAX_REASON_BYTES,
+    MAX_REQUEST_ID_BYTES,
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
 )
@@ -80,6 +81,21 @@ def check_xid(xid: object) -> str:
     raise InvalidArgument(
         f"xid {xid!r:.100}: give a string of printable characters, 1 to {MAX_XID_BYTES} bytes in "
         "UTF-8"
+    )
+
+
+def check_request_id(request_id: object) -> str | None:
+    """A put's name among those of its queue; None is none."""
+    if request_id is None or (
+        isinstance(request_id, str)
+        and request_id
+        and request_id.isprintable()
+        and len(request_id.encode()) <= MAX_REQUEST_ID_BYTES
+    ):
+        return request_id
+    raise InvalidArgument(
+        f"request_id {request_id!r:.100}: give a string of printable characters, 1 to "
+        f"{MAX_REQUEST_ID_BYTES} bytes in UTF-8"
     )
 
 

@@ -41,6 +41,9 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    dedup_count: int | None = None
+    dedup_seconds: float | None = None
+    request_ids: int = 0  # that it keeps
     type: str = "persistent"
     persistent: bool = True  # whether its description is durable
     volatile: bool = False  # whether its messages are in the owner's memory only

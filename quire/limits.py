@@ -106,6 +106,11 @@ RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
 
+# Request ids of a queue's puts, each some 300 bytes of memory and noted by every checkpoint.
+MAX_REQUESTS = 100_000
+MAX_REQUEST_ID_BYTES = 200
+MAX_REQUESTS_BYTES = 1 << 20  # in the record of one transaction; half of what a record can have
+
 # --- transactions ---
 
 # Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes:
@@ -206,6 +211,7 @@ CHECKPOINT_ENTRY_BYTES = 32  # of the ledger, or a large transaction's file
 CHECKPOINT_INTERVAL_BYTES = 16
 CHECKPOINT_ATTEMPTS_BYTES = 24
 CHECKPOINT_DIRECTORY_BYTES = 32
+CHECKPOINT_REQUEST_BYTES = 17  # and its id
 # How much journal may come before it is counted anew: counting takes some microseconds a queue. A
 # byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
 SPARE_STEP_BYTES = 64 << 10

@@ -17,6 +17,7 @@ from quire.limits import (
     MAX_KEPT,
     MAX_PRIORITY,
     MAX_PROPERTIES,
+    MAX_REQUESTS,
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
 )
@@ -68,6 +69,11 @@ class QueueOptions(TypedDict, total=False):
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
+    dedup_count: int | None
+    """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
+    None: none, or with `dedup_seconds` 100,000."""
+    dedup_seconds: float | None
+    """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
 
     type: str
     """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
@@ -105,8 +111,21 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    dedup_count: int | None = None
+    dedup_seconds: float | None = None
     type: str = PERSISTENT
     persistent: bool = True
+
+    @property
+    def most_requests(self) -> int:
+        """How many request ids of puts are kept."""
+        if self.dedup_count is None:
+            return 0 if self.dedup_seconds is None else MAX_REQUESTS
+        return self.dedup_count
+
+    def oldest_request_us(self, now_us: int) -> int:
+        """When those that are kept were committed, at the earliest."""
+        return 0 if self.dedup_seconds is None else now_us - int(self.dedup_seconds * 1e6)
 
     @property
     def has_rules(self) -> bool:
@@ -211,7 +230,7 @@ def _deliveries(name: str, value: object) -> int | None:
     return value
 
 
-def _ttl(name: str, value: object) -> float | None:
+def _seconds(name: str, value: object) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -238,6 +257,13 @@ def _kept(name: str, value: object) -> int | None:
     if value is None or (is_count and 0 <= cast(int, value) <= MAX_KEPT):
         return cast("int | None", value)
     raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
+
+
+def _requests(name: str, value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
+        return cast("int | None", value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 1 to {MAX_REQUESTS}, or None")
 
 
 def _queue(name: str, value: object) -> str | None:
@@ -270,7 +296,7 @@ _CHECKS: Final = {
     "gets": _flag,
     "max_deliveries": _deliveries,
     "timed": _flag,
-    "ttl": _ttl,
+    "ttl": _seconds,
     "grouped": _flag,
     "keep_expired": _flag,
     "dead_letter": _queue,
@@ -278,6 +304,8 @@ _CHECKS: Final = {
     "keep_bytes": _kept,
     "keep_messages": _kept,
     "keep_forever": _flag,
+    "dedup_count": _requests,
+    "dedup_seconds": _seconds,
     "type": _type,
     "persistent": _flag,
 }

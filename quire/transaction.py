@@ -75,6 +75,7 @@ class Transaction(Protocol):
         delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
+        request_id: str | None = None,
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
@@ -83,6 +84,11 @@ class Transaction(Protocol):
         seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
         of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
         An error leaves the transaction as it was.
+
+        `request_id`: printable, 1 to 200 bytes in UTF-8, for a queue with `dedup_count` or
+        `dedup_seconds`. Where a message was put with it before, this returns that one's id and puts
+        nothing. Of two transactions that are open with the same one at the same time the second
+        one's commit raises AlreadyCommitted: begun again, its put finds the first.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
         it is rolled back), InvalidArgument.

@@ -39,7 +39,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.documented import documented_by
-from quire.errors import QueueNotFound, RemoteError
+from quire.errors import AlreadyCommitted, QueueNotFound, RemoteError
 from quire.info import (
     CatalogItem,
     Lease,
@@ -259,13 +259,16 @@ class RemoteStore(SingleCalls):
     def _put_with_fields(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], durable: bool
     ) -> int:
-        try:
-            with self.transaction(durable=durable) as txn:
-                message_id = txn.put(queue, payload, **fields)
-        except QueueNotFound:
-            self.forget_queues()
-            raise
-        return int(message_id)
+        while True:
+            try:
+                with self.transaction(durable=durable) as txn:
+                    message_id = txn.put(queue, payload, **fields)
+                return int(message_id)
+            except AlreadyCommitted:  # another one was put with the request id, and is known now
+                continue
+            except QueueNotFound:
+                self.forget_queues()
+                raise
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         frames = self._frames(

@@ -8,6 +8,8 @@ RT1. The first put to a queue is told to the owner at once, without waiting for 
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
     again, or rolled back.
+RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
+    the owner knows whether it is one that is repeated.
 
 | state | how |
 |---|---|
@@ -26,7 +28,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -38,6 +40,7 @@ from quire.arguments import (
     check_max_messages,
     check_preparable,
     check_reason,
+    check_request_id,
     check_source,
     check_timeout,
     check_version,
@@ -51,8 +54,8 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionState
-from quire.message import Message, Messages, check_message
-from quire.message_id import MessageId, MessageIds
+from quire.message import Message, Messages, check_message, check_payload
+from quire.message_id import KnownId, MessageId, MessageIds
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payloads, Transaction
@@ -105,6 +108,8 @@ R = TypeVar("R")
 @documented_by(Transaction)
 class RemoteTransaction(TransactionCalls):
     """A `quire.Transaction`. Made by `RemoteStore`."""
+
+    _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
 
     def __init__(
         self,
@@ -175,11 +180,34 @@ class RemoteTransaction(TransactionCalls):
         return self._state is _OPEN
 
     def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
+        if fields:
+            request_id = check_request_id(fields.pop("request_id", None))
+            if request_id is not None:
+                return self._put_once(queue, payload, fields, request_id)
         with self._lock:
             self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
             if not self._puts.knows(queue):
                 self._announce(queue)
+            return message_id
+
+    def _put_once(
+        self, queue: str, payload: Bytes, fields: Mapping[str, object], request_id: str
+    ) -> MessageId:
+        """Ask the owner whether it is known, and have it put if not (RT3)."""
+        content, fields = check_payload(payload), self._puts.checked(fields)
+        with self._lock:
+            self._check_put(queue)
+            requests = self._requests = self._requests or {}
+            if (queue, request_id) in requests:
+                return requests[queue, request_id]
+            if not self._puts.is_empty:
+                self._send_ahead()
+            call = {"queue": queue, "request_id": request_id, "fields": fields}
+            header = self._request("put_once", call, [content])[-1].header
+            if header.get("found") is not None:
+                return MessageId(KnownId(field(header, "found", int)), 0)
+            message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
@@ -392,10 +420,10 @@ class RemoteTransaction(TransactionCalls):
             return []
         return puts.again(self._number) if self._refused else puts.frames(self._number)
 
-    def _request(self, op: str, arguments: Header) -> list[Frame]:
+    def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
         return self._at_owner(
-            lambda channel: channel.request({"op": op, "txn": self._number, **arguments})
+            lambda channel: channel.request({"op": op, "txn": self._number, **arguments}, bodies)
         )
 
     def _at_owner(

@@ -30,6 +30,7 @@ from quire.arguments import (
     check_name,
     check_owner,
     check_reason,
+    check_request_id,
     check_source,
     check_timeout,
     check_version,
@@ -168,6 +169,7 @@ class Session:
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
+            "put_once": self._put_once,
             "unget": self._unget,
             "reject": self._reject,
             "read_to": self._read_to,
@@ -335,6 +337,21 @@ class Session:
                 messages = transaction.get_many(source, count, timeout=seconds)
         self._delivering = True
         yield from messages_answers(messages)
+
+    def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        queue = check_name(header.get("queue"), "queue")
+        fields = {
+            **field(header, "fields", dict),
+            "request_id": check_request_id(header.get("request_id")),
+        }
+        if len(frame.bodies) != 1:
+            raise RemoteError("a put has one payload")
+        message_id = transaction.put(queue, bytes(frame.bodies[0]), **fields)
+        found = int(message_id) if message_id.is_known else None
+        if found is None:
+            self._placing.first.setdefault(queue, message_id)
+        yield {"found": found}, ()
 
     def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header

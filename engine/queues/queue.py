@@ -241,7 +241,8 @@ class Queue:
     def alter(self, config: QueueConfig) -> None:
         properties = config.properties
         with self.lock:
-            self.durable.config = self.config = config
+            self.durable.alter(config)
+            self.config = config
             self.space.limit(config.capacity, config.max_messages, properties.puts)
             self._shut()
             for subscription in self.readers():
@@ -546,6 +547,7 @@ class Queue:
                 data_file=self.data_file,
                 prepared=space.prepared,
                 volatile=self.is_volatile,
+                request_ids=len(self.durable.requests),
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 

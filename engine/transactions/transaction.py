@@ -47,6 +47,7 @@ from quire.arguments import (
     check_max_messages,
     check_preparable,
     check_reason,
+    check_request_id,
     check_timeout,
     check_version,
     check_xid,
@@ -176,14 +177,17 @@ class EmbeddedTransaction(TransactionCalls):
         """Put one message; its id is known after the commit.
 
         `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
-        deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes and
-        group_key. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
+        deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes,
+        group_key, and request_id, by which a put that is repeated returns the first one's id and
+        puts nothing. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         checked = None
+        request_id = None
         if fields:
+            request_id = check_request_id(fields.pop("request_id", None))
             checked = Fields.of(**from_now(fields, self._context.env.now_us))
             if checked is not None:
                 charge += checked.extra_bytes
@@ -195,9 +199,12 @@ class EmbeddedTransaction(TransactionCalls):
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
                 try:
+                    if request_id is not None:
+                        return puts.once(request_id, queue, payload, checked, charge)
                     return puts.one(queue, payload, checked, charge)
                 except QueueFull as full:
-                    put = partial(puts.one, queue, payload, checked, charge)
+                    one = puts.one if request_id is None else partial(puts.once, request_id)
+                    put = partial(one, queue, payload, checked, charge)
                     return self._context.committer.when_kept_gives_way(full, put)
             except BaseException:
                 if puts.lost:
@@ -630,12 +637,16 @@ class EmbeddedTransaction(TransactionCalls):
             taken = gets.to_read()
             if gets.passes:
                 passed = gets.passed()
-        entries = () if self._entries is None else self._entry_records()
+        entries: Sequence[Entry] = ()
+        if self._entries is not None or (puts is not None and puts.requests):
+            entries = self._entry_records()
         if gets is not None and gets.seeks:
             moves = Moves(self._context.state, *gets.moves())
             self._context.committer.commit(self, written, taken, passed, entries, light, moves)
         elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
+        elif puts is not None and puts.found and self.durable:
+            self._context.sequencer.sync()  # what was found may have been committed without
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
@@ -702,7 +713,8 @@ class EmbeddedTransaction(TransactionCalls):
         return self._state is _OPEN
 
     def _entry_records(self) -> list[Entry]:
-        return [Entry(key, version) for key, version in (self._entries or {}).items()]
+        entries = [Entry(key, version) for key, version in (self._entries or {}).items()]
+        return entries if self._puts is None else [*entries, *self._puts.request_entries()]
 
     # Prepared
 

@@ -9,6 +9,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-properties.tar.gz properties
     python tests/formats/make_store.py tests/formats/store-v3-topics.tar.gz topics
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
+    python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -17,6 +18,7 @@ all header columns, a large transaction's file, sealed record pages, partly read
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
+with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
 on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
@@ -146,6 +148,21 @@ def fill_topics(store: Store) -> None:
             store.checkpoint()
 
 
+def fill_requests(store: Store) -> None:
+    """Request ids of a queue that keeps three, in the checkpoint and in the journal."""
+    store.create_queue("once", kind="work", dedup_count=3)
+    for name in ("forgotten", "sealed", "ü"):
+        store.put("once", name.encode(), request_id=name)
+    store.checkpoint()
+    with store.transaction() as txn:
+        txn.put("once", b"before it")
+        txn.put("once", b"late", request_id="late")
+        txn.record("other key", 1)
+    txn = store.transaction()
+    txn.put("once", b"prepared", request_id="prepared")
+    txn.prepare("once")
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -175,6 +192,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_properties(store)
         if kind == "topics":
             fill_topics(store)
+        if kind == "requests":
+            fill_requests(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:
