@@ -121,6 +121,7 @@ __all__ = [
     "QuireError",
     "RemoteError",
     "Report",
+    "Retry",
     "Start",
     "Store",
     "StoreClosed",
