@@ -25,6 +25,7 @@ from quire.limits import (
     MIN_CAPACITY_BYTES,
 )
 from quire.properties import DEFAULT, NAME, Properties, check_properties
+from quire.retry import Retry, check_retry
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
@@ -154,8 +155,10 @@ def check_lifetime(timeout: object) -> float | None:
     raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds above 0, or None")
 
 
-def check_delay(delay: object) -> float:
+def check_delay(delay: object) -> float | Retry | None:
     """How long a message that is rejected stays hidden."""
+    if delay is None or isinstance(delay, Mapping):
+        return cast("Retry | None", check_retry("delay", delay))
     if not _is_number(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
         raise InvalidArgument(f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}")
     return delay

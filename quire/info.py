@@ -32,6 +32,7 @@ class QueueInfo:
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    retry: dict[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None  # seconds
     grouped: bool = False

@@ -100,6 +100,7 @@ LET_GO_PART = (
 # Of a message that is rejected: why, and how long it stays hidden.
 MAX_REASON_BYTES = 4096
 MAX_DELAY_SECONDS = 366 * 86400
+MAX_DOUBLINGS = 64  # of a retry's delay, which is above any cap then
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed

@@ -21,6 +21,7 @@ from quire.limits import (
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
 )
+from quire.retry import Retry, check_retry
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
@@ -49,6 +50,9 @@ class QueueOptions(TypedDict, total=False):
     max_deliveries: int | None
     """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
     ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    retry: Retry | None
+    """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
+    (the default): not at all. Kept in memory: a restart ends the waiting."""
     timed: bool
     """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
     `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
@@ -102,6 +106,7 @@ class Properties(NamedTuple):
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    retry: Mapping[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None
     grouped: bool = False
@@ -133,6 +138,7 @@ class Properties(NamedTuple):
         return (
             self.timed
             or self.max_deliveries is not None
+            or self.retry is not None
             or self.dead_letter is not None
             or self.keeps
         )
@@ -295,6 +301,7 @@ _CHECKS: Final = {
     "puts": _flag,
     "gets": _flag,
     "max_deliveries": _deliveries,
+    "retry": check_retry,
     "timed": _flag,
     "ttl": _seconds,
     "grouped": _flag,

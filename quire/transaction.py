@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.message import Message, Messages
+from quire.retry import Retry
 from quire.starts import Start
 
 if TYPE_CHECKING:
@@ -160,11 +161,14 @@ class Transaction(Protocol):
         something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         """Give back one message that this transaction has got: it failed, the others did not.
 
         At once, whatever becomes of the transaction. It is delivered again at its place in the
-        order, after `delay` seconds (kept in memory: a restart ends them); or, once it was
+        order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
+        queue's own, where it has one. That is kept in memory: a restart ends it. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
         `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it

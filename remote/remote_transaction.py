@@ -56,6 +56,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.message import Message, Messages, check_message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds
+from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payloads, Transaction
@@ -280,7 +281,9 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("unget", {})
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         found = check_message(message)
         arguments: Header = {
             "queue": found.queue,

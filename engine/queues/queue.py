@@ -38,6 +38,7 @@ from quire.engine.records.durable_state import (
     SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
+from quire.env import Env
 from quire.errors import SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
@@ -66,6 +67,7 @@ class Queue:
         pages: RecordPages,
         places: Places,
         strategy: Strategy,
+        env: Env,
         used: int = 0,
     ) -> None:
         """Around a durable queue; `used`: what its records charge that are not released."""
@@ -93,6 +95,7 @@ class Queue:
         self.records = RecordList(durable, pages)
         self.log = QueueLog()
         self._places = places
+        self._env = env
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
@@ -111,7 +114,7 @@ class Queue:
     # Subscriptions
 
     def _join(self, durable: DurableSubscription) -> None:
-        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
+        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records), self._env)
         if durable.name == KEEPER and self.config.kind == TOPIC:
             self.keeper = subscription
         else:

@@ -205,7 +205,7 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        return Queue(queue, self.pages, self.places, self.strategy, used)
+        return Queue(queue, self.pages, self.places, self.strategy, self._env, used)
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)

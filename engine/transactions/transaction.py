@@ -85,6 +85,7 @@ from quire.message import (
     from_now,
 )
 from quire.message_id import MessageId, MessageIds
+from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Transaction
@@ -287,11 +288,13 @@ class EmbeddedTransaction(TransactionCalls):
             if self._gets is not None:
                 self._gets.unget()
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         """Give back one message that it has got, for another try or to the dead-letter queue."""
         check_message(message)
         check_reason(reason)
-        check_delay(delay)
+        delay = check_delay(delay)
         with self._lock:
             self._check_open()
             queue, subscription = self._reading().reject(message, reason, delay)

@@ -169,7 +169,14 @@ class Block:
         return [region[low:high] for low, high in pairwise(bounds)]
 
     def message(
-        self, row: int, *, queue: str, first_id: int, time_us: int, delivery_count: int
+        self,
+        row: int,
+        *,
+        queue: str,
+        first_id: int,
+        time_us: int,
+        delivery_count: int,
+        failed_count: int | None = None,
     ) -> Message:
         """Message `row` of the block."""
         if not self.columns:
@@ -179,6 +186,7 @@ class Block:
                 self._payload(row),
                 time=time_us,
                 delivery_count=delivery_count,
+                failed_count=failed_count,
             )
         fixed = self.headers.fixed
         strings = self.headers.strings
@@ -198,6 +206,7 @@ class Block:
             _time(fixed, Column.DELIVER_AT, row),
             delivery_count,
             NO_ATTRIBUTES if attributes is None else attributes.get(row),
+            failed_count,
         )
 
     def to_arrow(

@@ -143,7 +143,7 @@ def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatc
         schema = schema_of(queue)
         return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
     if len(slices) == 1:
-        block, start, stop, first_id, time_us, delivery_count = slices[0]
+        block, start, stop, first_id, time_us, delivery_count = slices[0][:6]
         return block.to_arrow(
             start,
             stop,
