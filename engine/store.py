@@ -68,6 +68,7 @@ from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
+    AlreadyCommitted,
     DiskFull,
     InvalidArgument,
     QueueFull,
@@ -520,9 +521,13 @@ class EmbeddedStore(SingleCalls):
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
-        with self.transaction(durable=durable) as transaction:
-            message_id = transaction.put(queue, payload, **fields)
-        return int(message_id)
+        while True:
+            try:
+                with self.transaction(durable=durable) as transaction:
+                    message_id = transaction.put(queue, payload, **fields)
+                return int(message_id)
+            except AlreadyCommitted:  # another one was put with the request id, and is known now
+                continue
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """The same of a message alone, by a thread that must not wait for room."""

@@ -79,6 +79,7 @@ from quire.message_id import MessageId, MessageIds
 from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
 from quire.queue_types import QueueType, register_type
+from quire.retry import Retry
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
@@ -120,6 +121,7 @@ __all__ = [
     "QuireError",
     "RemoteError",
     "Report",
+    "Retry",
     "Start",
     "Store",
     "StoreClosed",

@@ -20,10 +20,12 @@ from quire.limits import (
     MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
     MAX_REASON_BYTES,
+    MAX_REQUEST_ID_BYTES,
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
 )
 from quire.properties import DEFAULT, NAME, Properties, check_properties
+from quire.retry import Retry, check_retry
 
 Bytes = bytes | bytearray | memoryview
 QueueKind = Literal["topic", "work"]
@@ -83,6 +85,21 @@ def check_xid(xid: object) -> str:
     )
 
 
+def check_request_id(request_id: object) -> str | None:
+    """A put's name among those of its queue; None is none."""
+    if request_id is None or (
+        isinstance(request_id, str)
+        and request_id
+        and request_id.isprintable()
+        and len(request_id.encode()) <= MAX_REQUEST_ID_BYTES
+    ):
+        return request_id
+    raise InvalidArgument(
+        f"request_id {request_id!r:.100}: give a string of printable characters, 1 to "
+        f"{MAX_REQUEST_ID_BYTES} bytes in UTF-8"
+    )
+
+
 def check_owner(owner: object) -> str | None:
     """Whom a transaction is for, as `transactions` shows it."""
     if owner is None or (isinstance(owner, str) and _has_utf8(owner)):
@@ -138,8 +155,10 @@ def check_lifetime(timeout: object) -> float | None:
     raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds above 0, or None")
 
 
-def check_delay(delay: object) -> float:
+def check_delay(delay: object) -> float | Retry | None:
     """How long a message that is rejected stays hidden."""
+    if delay is None or isinstance(delay, Mapping):
+        return cast("Retry | None", check_retry("delay", delay))
     if not _is_number(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
         raise InvalidArgument(f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}")
     return delay

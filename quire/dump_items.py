@@ -73,6 +73,16 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """The request id of a put: of which message, among those that the transaction put there."""
+
+    queue_id: int
+    queue: str | None
+    request_id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """A key's last committed version."""
 
@@ -144,6 +154,7 @@ class JournalRecord:
     parts: tuple[Part, ...] = ()
     reads: tuple[Read, ...] = ()
     entries: tuple[LedgerEntry, ...] = ()
+    requests: tuple[Request, ...] = ()
     changes: tuple[Change, ...] = ()  # of the catalog
     xid: str | None = None  # of a prepared transaction
     moved: tuple[Moved, ...] = ()
@@ -179,6 +190,7 @@ class QueueItem:
     record_pages: int
     certain: bool  # False: damage hides how many messages came before
     data_file: int | None = None  # its number: where the queue's blocks and record pages go
+    request_ids: int = 0  # of puts, that it keeps
 
 
 @dataclass(frozen=True, slots=True)

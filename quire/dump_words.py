@@ -129,6 +129,9 @@ def _record(item: items.JournalRecord) -> Iterator[str]:
         yield f"{_DETAIL}{_reader(moved)} goes to position {moved.position}"
     for entry in item.entries:
         yield from (_DETAIL + line for line in _ledger(entry))
+    for request in item.requests:
+        where = queue_name(request.queue_id, request.queue)
+        yield f"{_DETAIL}{where}: message {request.index} has request id {request.request_id!r}"
 
 
 def _part(part: items.Part) -> str:
@@ -168,6 +171,8 @@ def _queue(item: items.QueueItem) -> Iterator[str]:
     words.append(count(item.record_pages, "record page"))
     if item.data_file is not None:
         words.append(f"in data file {item.data_file}")
+    if item.request_ids:
+        words.append(f"keeps {count(item.request_ids, 'request id')}")
     if item.created_us is not None:
         words.append(f"made {time(item.created_us)}")
     yield ", ".join(words)

@@ -32,6 +32,7 @@ class QueueInfo:
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    retry: dict[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None  # seconds
     grouped: bool = False
@@ -46,6 +47,9 @@ class QueueInfo:
     max_message_bytes: int | None = None
     dropped: int = 0  # messages that gave way to later ones: see `QueueOptions.overflow`
     id: int = 0  # its number in the catalog, which it keeps whatever it is called
+    dedup_count: int | None = None
+    dedup_seconds: float | None = None
+    request_ids: int = 0  # that it keeps
     type: str = "persistent"
     persistent: bool = True  # whether its description is durable
     volatile: bool = False  # whether its messages are in the owner's memory only

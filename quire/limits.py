@@ -101,6 +101,7 @@ LET_GO_PART = (
 # Of a message that is rejected: why, and how long it stays hidden.
 MAX_REASON_BYTES = 4096
 MAX_DELAY_SECONDS = 366 * 86400
+MAX_DOUBLINGS = 64  # of a retry's delay, which is above any cap then
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
 # What one commit of a purge takes: more would hold up other commits while it is applied.
@@ -110,6 +111,11 @@ PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
+
+# Request ids of a queue's puts, each some 300 bytes of memory and noted by every checkpoint.
+MAX_REQUESTS = 100_000
+MAX_REQUEST_ID_BYTES = 200
+MAX_REQUESTS_BYTES = 1 << 20  # in the record of one transaction; half of what a record can have
 
 # --- transactions ---
 
@@ -211,6 +217,7 @@ CHECKPOINT_ENTRY_BYTES = 32  # of the ledger, or a large transaction's file
 CHECKPOINT_INTERVAL_BYTES = 16
 CHECKPOINT_ATTEMPTS_BYTES = 24
 CHECKPOINT_DIRECTORY_BYTES = 32
+CHECKPOINT_REQUEST_BYTES = 17  # and its id
 # How much journal may come before it is counted anew: counting takes some microseconds a queue. A
 # byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
 SPARE_STEP_BYTES = 64 << 10
@@ -296,6 +303,9 @@ HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by on
 NEVER_US = (1 << 63) - 1  # a time that does not come
 LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 VOLATILE_RECORDS = 1024  # of a volatile queue's records, so many may be of messages that were read
+# A block of a volatile queue is in memory, and counts, until all of its messages were read: what is
+# put together is cut into blocks of so many bytes, so that a message that waits holds no more.
+VOLATILE_BLOCK_BYTES = 64 << 10
 VOLATILE_BITS = 36  # an opening gives so many (2**36) ids and positions of volatile queues at most
 VOLATILE_IDS = 1 << 62  # ids of messages in volatile queues are above it: others never get there
 MEMORY_PAGE_BYTES = 64 << 10  # what a file of a store in memory takes at once

@@ -16,6 +16,15 @@ class Numbered(Protocol):
         """Of the first of them; 0 before the commit."""
 
 
+class KnownId:
+    """In the stead of such a run: a message that was put before."""
+
+    __slots__ = ("first_id",)
+
+    def __init__(self, first_id: int) -> None:
+        self.first_id = first_id
+
+
 class MessageId:
     """The id of one message put; `int(id)` once its transaction has committed.
 
@@ -33,6 +42,16 @@ class MessageId:
     def run(self) -> Numbered:
         """All that is put into its queue by its transaction."""
         return self._written
+
+    @property
+    def index(self) -> int:
+        """Its place among the messages that are put together."""
+        return self._index
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an id: its transaction has committed, or it was put before."""
+        return self._written.first_id != 0
 
     def __int__(self) -> int:
         first = self._written.first_id

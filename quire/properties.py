@@ -19,10 +19,12 @@ from quire.limits import (
     MAX_KEPT,
     MAX_PRIORITY,
     MAX_PROPERTIES,
+    MAX_REQUESTS,
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
     MIN_CAPACITY_BYTES,
 )
+from quire.retry import Retry, check_retry
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
@@ -57,6 +59,9 @@ class QueueOptions(TypedDict, total=False):
     max_deliveries: int | None
     """How often a message may be delivered: 1 to 65535. Then it goes to `dead_letter`. None: for
     ever. Each delivery is noted durably before it happens, which costs a write and a sync."""
+    retry: Retry | None
+    """How long a message stays hidden after a delivery that failed, by a rollback or `reject`; None
+    (the default): not at all. Kept in memory: a restart ends the waiting."""
     timed: bool
     """Whether times of messages count: none is delivered before its `deliver_at`, nor after its
     `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
@@ -88,6 +93,11 @@ class QueueOptions(TypedDict, total=False):
     max_message_bytes: int | None
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
+    dedup_count: int | None
+    """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
+    None: none, or with `dedup_seconds` 100,000."""
+    dedup_seconds: float | None
+    """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
 
     type: str
     """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
@@ -116,6 +126,7 @@ class Properties(NamedTuple):
     puts: bool = True
     gets: bool = True
     max_deliveries: int | None = None
+    retry: Mapping[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None
     grouped: bool = False
@@ -128,6 +139,8 @@ class Properties(NamedTuple):
     overflow: OverflowPolicy = "fail"
     grow_to: int | None = None
     max_message_bytes: int | None = None
+    dedup_count: int | None = None
+    dedup_seconds: float | None = None
     type: str = PERSISTENT
     persistent: bool = True
 
@@ -137,11 +150,23 @@ class Properties(NamedTuple):
         return self.overflow != "fail" or self.grow_to is not None or self.lets_go
 
     @property
+    def most_requests(self) -> int:
+        """How many request ids of puts are kept."""
+        if self.dedup_count is None:
+            return 0 if self.dedup_seconds is None else MAX_REQUESTS
+        return self.dedup_count
+
+    def oldest_request_us(self, now_us: int) -> int:
+        """When those that are kept were committed, at the earliest."""
+        return 0 if self.dedup_seconds is None else now_us - int(self.dedup_seconds * 1e6)
+
+    @property
     def has_rules(self) -> bool:
         """Whether messages leave the queue by themselves, or it is said where they would go."""
         return (
             self.timed
             or self.max_deliveries is not None
+            or self.retry is not None
             or self.dead_letter is not None
             or self.keeps
         )
@@ -239,7 +264,7 @@ def _deliveries(name: str, value: object) -> int | None:
     return value
 
 
-def _ttl(name: str, value: object) -> float | None:
+def _seconds(name: str, value: object) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -296,6 +321,13 @@ def _message_bytes(name: str, value: object) -> int | None:
     return value
 
 
+def _requests(name: str, value: object) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
+        return cast("int | None", value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give an int from 1 to {MAX_REQUESTS}, or None")
+
+
 def _queue(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and NAME.fullmatch(value)):
         return value
@@ -325,8 +357,9 @@ _CHECKS: Final = {
     "puts": _flag,
     "gets": _flag,
     "max_deliveries": _deliveries,
+    "retry": check_retry,
     "timed": _flag,
-    "ttl": _ttl,
+    "ttl": _seconds,
     "grouped": _flag,
     "keep_expired": _flag,
     "dead_letter": _queue,
@@ -337,6 +370,8 @@ _CHECKS: Final = {
     "overflow": _overflow,
     "grow_to": _grow_to,
     "max_message_bytes": _message_bytes,
+    "dedup_count": _requests,
+    "dedup_seconds": _seconds,
     "type": _type,
     "persistent": _flag,
 }

@@ -347,6 +347,7 @@ class Store(Protocol):
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
         timeout: float | None = None,
+        request_id: str | None = None,
         durable: bool = True,
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.

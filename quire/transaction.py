@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.message import Message, Messages
+from quire.retry import Retry
 from quire.starts import Start
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Transaction(Protocol):
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
         timeout: float | None = None,
+        request_id: str | None = None,
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
@@ -87,6 +89,11 @@ class Transaction(Protocol):
         (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
         put waits with a `timeout` only: else the commit does, by its own. An error leaves the
         transaction as it was.
+
+        `request_id`: printable, 1 to 200 bytes in UTF-8, for a queue with `dedup_count` or
+        `dedup_seconds`. Where a message was put with it before, this returns that one's id and puts
+        nothing. Of two transactions that are open with the same one at the same time the second
+        one's commit raises AlreadyCommitted: begun again, its put finds the first.
 
         Raises QueueNotFound, QueueFull, DiskFull (if its messages had to leave memory for a file,
         it is rolled back), InvalidArgument.
@@ -172,11 +179,14 @@ class Transaction(Protocol):
         something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         """Give back one message that this transaction has got: it failed, the others did not.
 
         At once, whatever becomes of the transaction. It is delivered again at its place in the
-        order, after `delay` seconds (kept in memory: a restart ends them); or, once it was
+        order, after `delay`: seconds, or a retry policy (see `QueueOptions.retry`); by default the
+        queue's own, where it has one. That is kept in memory: a restart ends it. Or, once it was
         delivered as often as the queue's `max_deliveries` says, it goes to the queue's
         `dead_letter` with `reason`, up to 4 KiB, among its attributes (docs/messages.md).
         Raises InvalidArgument where the transaction has not got it, or a `read_to` has passed it

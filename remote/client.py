@@ -41,7 +41,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.documented import documented_by
-from quire.errors import QueueNotFound, RemoteError
+from quire.errors import AlreadyCommitted, QueueNotFound, RemoteError
 from quire.info import (
     CatalogItem,
     Lease,
@@ -293,14 +293,22 @@ class RemoteStore(SingleCalls):
     ) -> int:
         put = dict(fields)
         timeout = cast("float | None", put.pop("timeout", None))
-        try:
-            with self.transaction(durable=durable) as txn:
-                message_id = txn.put_alone(queue, payload, put)
-                txn.commit(timeout)
-        except QueueNotFound:
-            self.forget_queues()
-            raise
-        return int(message_id)
+        if put.get("request_id") is None:
+            put.pop("request_id", None)
+        while True:
+            try:
+                with self.transaction(durable=durable) as txn:
+                    if "request_id" in put:
+                        message_id = txn.put(queue, payload, timeout=timeout, **put)
+                    else:
+                        message_id = txn.put_alone(queue, payload, put)
+                    txn.commit(timeout)
+                return int(message_id)
+            except AlreadyCommitted:  # another one was put with the request id, and is known now
+                continue
+            except QueueNotFound:
+                self.forget_queues()
+                raise
 
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         frames = self._frames(

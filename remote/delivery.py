@@ -31,6 +31,7 @@ _FIELDS = (
     "expires_at",
     "deliver_at",
     "delivery_count",
+    "failed_count",
 )
 
 
@@ -46,6 +47,7 @@ def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
         or message.content_type is not None
         or message.expires_at is not None
         or message.deliver_at is not None
+        or message.failed_count != message.delivery_count - 1
     ):
         return None
     payload = message.payload
@@ -97,6 +99,7 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
         header = {
             "queue": messages.queue,
             "delivery_count": group[0].delivery_count,
+            "failed_count": group[0].failed_count,
             "more": number < len(answers),
         }
         yield header, (block.data,)
@@ -107,21 +110,22 @@ def read_messages(frames: Sequence[Frame]) -> Messages:
     slices = []
     for frame in frames:
         count = field(frame.header, "delivery_count", int)
+        failed = frame.header.get("failed_count")
+        if failed is not None:
+            failed = field(frame.header, "failed_count", int)
         for body in frame.bodies:
             block = Block.parse(body, "messages from the owner")
-            slices.append(Delivered(block, 0, block.count, 0, 0, count))
+            slices.append(Delivered(block, 0, block.count, 0, 0, count, failed))
     return Messages(field(frames[-1].header, "queue", str), slices)
 
 
 def _groups(slices: Sequence[Delivered]) -> Iterator[list[Delivered]]:
-    """Runs of slices that fit one answer and share their delivery count."""
+    """Runs of slices that fit one answer and share their counts of deliveries."""
     group: list[Delivered] = []
     size = 0
     for part in _cut(slices):
         charge = part.block.charge(part.start, part.stop)
-        if group and (
-            size + charge > ANSWER_BYTES or part.delivery_count != group[0].delivery_count
-        ):
+        if group and (size + charge > ANSWER_BYTES or part[5:] != group[0][5:]):
             yield group
             group, size = [], 0
         group.append(part)

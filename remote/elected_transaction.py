@@ -38,6 +38,7 @@ from quire.errors import (
 from quire.info import PreparedInfo, TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
+from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start
 from quire.transaction import Payloads, Transaction
@@ -181,7 +182,9 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         try:
             self._inner.reject(message, reason, delay)
         except _ENDED as error:

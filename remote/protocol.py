@@ -168,15 +168,17 @@ def check_greeting(data: Bytes) -> int:
     return int(length)
 
 
-def _number(value: object) -> int:
-    """numpy's integers, for example. Raises TypeError."""
+def _plain(value: object) -> int | dict[object, object]:
+    """numpy's integers, for example, and attributes of any mapping. Raises TypeError."""
+    if isinstance(value, Mapping):
+        return dict(value)
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{value!r:.100} is neither text nor a number") from None
 
 
-_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_number)
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def encode_json(value: Header) -> bytes:

@@ -151,6 +151,21 @@ class PutBuffer:
             entry = Entry(queue, PLAIN, payload)
         return MessageId(*self._keep(queue, entry, entry.size, 1))
 
+    @staticmethod
+    def checked(fields: Mapping[str, object]) -> Mapping[str, object]:
+        """Those of a put at the owner. Raises InvalidArgument."""
+        fields = from_now(fields, _now_us)
+        Fields.of(**fields)
+        return fields
+
+    def put_at_owner(self, queue: str) -> MessageId:
+        """The owner has put one message, after all that it was told of before."""
+        self._order[queue] = None
+        run = self._runs.setdefault(queue, [Run()])[-1]
+        start = run.count or 0
+        run.count = start + 1
+        return MessageId(run, start)
+
     def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
         """Keep the messages of a list, an array or a batch."""
         builder = self._builder(queue)

@@ -8,7 +8,9 @@ RT1. The first put to a queue is told to the owner at once, without waiting for 
 RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare, or a later put
     that has what waits sent ahead. The transaction is open then, with its puts: it can be tried
     again, or rolled back.
-RT3. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
+RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
+    the owner knows whether it is one that is repeated.
+RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
     which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
 
 | state | how |
@@ -28,7 +30,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -41,6 +43,7 @@ from quire.arguments import (
     check_names,
     check_preparable,
     check_reason,
+    check_request_id,
     check_source,
     check_timeout,
     check_version,
@@ -54,8 +57,9 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionState
-from quire.message import Message, Messages, check_message
-from quire.message_id import MessageId, MessageIds
+from quire.message import Message, Messages, check_message, check_payload
+from quire.message_id import KnownId, MessageId, MessageIds
+from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payloads, Transaction
@@ -108,6 +112,8 @@ R = TypeVar("R")
 @documented_by(Transaction)
 class RemoteTransaction(TransactionCalls):
     """A `quire.Transaction`. Made by `RemoteStore`."""
+
+    _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
 
     def __init__(
         self,
@@ -182,10 +188,38 @@ class RemoteTransaction(TransactionCalls):
         self, queue: str, payload: Bytes, *, timeout: float | None = None, **fields: object
     ) -> MessageId:
         wait = None if timeout is None else check_timeout(timeout)
+        if fields:
+            request_id = check_request_id(fields.pop("request_id", None))
+            if request_id is not None:
+                return self._put_once(queue, payload, fields, request_id, wait)
         with self._lock:
             queue = self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
             self._tell_put(queue, wait)
+            return message_id
+
+    def _put_once(
+        self,
+        queue: str,
+        payload: Bytes,
+        fields: Mapping[str, object],
+        request_id: str,
+        wait: float | None,
+    ) -> MessageId:
+        """Ask the owner whether it is known, and have it put if not (RT3)."""
+        content, fields = check_payload(payload), self._puts.checked(fields)
+        with self._lock:
+            queue = self._check_put(queue)
+            requests = self._requests = self._requests or {}
+            if (queue, request_id) in requests:
+                return requests[queue, request_id]
+            if not self._puts.is_empty:
+                self._send_ahead()
+            call = {"queue": queue, "request_id": request_id, "fields": fields, "wait": wait}
+            header = self._request("put_once", call, [content])[-1].header
+            if header.get("found") is not None:
+                return MessageId(KnownId(field(header, "found", int)), 0)
+            message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
     def put_alone(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
@@ -268,7 +302,9 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("unget", {})
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         found = check_message(message)
         arguments: Header = {
             "queue": found.queue,
@@ -408,10 +444,10 @@ class RemoteTransaction(TransactionCalls):
             return []
         return puts.again(self._number) if self._refused else puts.frames(self._number)
 
-    def _request(self, op: str, arguments: Header) -> list[Frame]:
+    def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
         return self._at_owner(
-            lambda channel: channel.request({"op": op, "txn": self._number, **arguments})
+            lambda channel: channel.request({"op": op, "txn": self._number, **arguments}, bodies)
         )
 
     def _at_owner(
@@ -471,7 +507,7 @@ class RemoteTransaction(TransactionCalls):
         return {**known, **found}
 
     def _tell_put(self, queue: str, wait: float | None) -> None:
-        """What is to be told of a put at once: nothing, that it is the first, or all (RT3)."""
+        """What is to be told of a put at once: nothing, that it is the first, or all (RT4)."""
         if wait is not None:
             self._send_ahead(wait)
         elif not self._puts.knows(queue):

@@ -19,7 +19,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from quire.arguments import (
     Bytes,
@@ -33,6 +33,7 @@ from quire.arguments import (
     check_name,
     check_owner,
     check_reason,
+    check_request_id,
     check_source,
     check_timeout,
     check_version,
@@ -178,6 +179,7 @@ class Session:
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
+            "put_once": self._put_once,
             "unget": self._unget,
             "reject": self._reject,
             "read_to": self._read_to,
@@ -328,7 +330,7 @@ class Session:
             placing.put_block(transaction, queue, view)
         elif form == FIELDS:
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
-            fields = decode_json(view[_SIZE.size : length])
+            fields = _message_fields(decode_json(view[_SIZE.size : length]))
             message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
             placing.first.setdefault(queue, message_id)
         elif form == FILE:
@@ -406,6 +408,30 @@ class Session:
                 messages = transaction.get_many(source, count, timeout=seconds)
         self._delivering = True
         yield from messages_answers(messages)
+
+    def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        queue = check_name(header.get("queue"), "queue")
+        fields: dict[str, Any] = {
+            **_message_fields(field(header, "fields", dict)),
+            "request_id": check_request_id(header.get("request_id")),
+        }
+        if len(frame.bodies) != 1:
+            raise RemoteError("a put has one payload")
+        payload = bytes(frame.bodies[0])
+        try:
+            message_id = transaction.put(queue, payload, **fields)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            wait = header.get("wait")
+            seconds = self._store.commit_timeout if wait is None else check_timeout(wait)
+            with self._waiting():
+                message_id = transaction.put(queue, payload, timeout=seconds, **fields)
+        found = int(message_id) if message_id.is_known else None
+        if found is None:
+            self._placing.first.setdefault(queue, message_id)
+        yield {"found": found}, ()
 
     def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header
@@ -572,6 +598,13 @@ class Session:
 def is_answered(data: Bytes) -> bool:
     """Whether the client waits for an answer to the frame."""
     return data[4] not in (ADD, TELL, AWAIT)
+
+
+def _message_fields(fields: Header) -> Header:
+    """Of a put: how long it waits is not for its message to say."""
+    if "timeout" in fields:
+        raise RemoteError("a message has no field 'timeout'")
+    return fields
 
 
 def _has_remedy(refusal: QuireError | None) -> bool:

@@ -149,6 +149,7 @@ def _bytes_of(queue: Queue) -> int:
     total += len(durable.tail) * format.RECORD.itemsize
     total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
     total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
+    total += durable.requests.checkpoint_bytes
     for subscription in list(durable.subscriptions.values()):
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
         total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES

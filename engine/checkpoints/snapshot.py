@@ -27,7 +27,7 @@ from quire.engine.records.catalog import (
     subscription_form,
     type_named,
 )
-from quire.engine.records.checkpoint_file import Checkpoint, Numbers
+from quire.engine.records.checkpoint_file import Checkpoint, Numbers, to_numbers, to_texts
 from quire.engine.records.durable_state import (
     CatalogEntry,
     DurableQueue,
@@ -40,6 +40,7 @@ from quire.engine.records.durable_state import (
 from quire.engine.records.fold import Fold
 from quire.engine.records.packed_records import PackedRecords
 from quire.engine.records.prepared_record import unpack_prepare
+from quire.engine.records.requests import Known, Requests
 from quire.intervals import IntervalSet
 
 from .space_maps import SpaceSnapshot
@@ -62,6 +63,7 @@ class QueueSnapshot:
     released: IntervalSet
     subscriptions: list[tuple[int, IntervalSet | None, list[Row]]]
     directory: list[PageEntry]
+    requests: dict[str, Known] | None  # None: it keeps none
     # Filled by the checkpoint:
     replaced: PageEntry | None = None
     entries: list[PageEntry] = field(default_factory=list)
@@ -91,6 +93,11 @@ class QueueSnapshot:
                     for s in durable.subscriptions.values()
                 ],
                 directory=list(durable.directory),
+                requests=(
+                    durable.requests.copy_known()
+                    if durable.config.properties.most_requests
+                    else None
+                ),
             )
 
     @classmethod
@@ -101,7 +108,7 @@ class QueueSnapshot:
             (s.subscription_id, None if s.done is durable.released else IntervalSet(), [])
             for s in durable.subscriptions.values()
         ]
-        return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [])
+        return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
 
     @property
     def sealed_end(self) -> int:
@@ -126,20 +133,34 @@ class QueueSnapshot:
             self.rewritten.get(entry, entry) for entry in self.directory if entry != self.replaced
         ]
         tail = {"tail": numbers.add(to_array(self.kept).view("<i8"))} if self.kept else {}
-        return tail | {
-            "queue_id": self.queue.queue_id,
-            "end_position": self.end_position,
-            "used": self.used,
-            "released": numbers.add(self.released.to_list()),
-            "directory": numbers.add([*kept, *self.entries]),
-            "subscriptions": [
-                {
-                    "subscription_id": subscription_id,
-                    "done": None if done is None else numbers.add(done.to_list()),
-                    "given_back": numbers.add(attempts),
-                }
-                for subscription_id, done, attempts in self.subscriptions
-            ],
+        return (
+            tail
+            | self._requests_document(numbers)
+            | {
+                "queue_id": self.queue.queue_id,
+                "end_position": self.end_position,
+                "used": self.used,
+                "released": numbers.add(self.released.to_list()),
+                "directory": numbers.add([*kept, *self.entries]),
+                "subscriptions": [
+                    {
+                        "subscription_id": subscription_id,
+                        "done": None if done is None else numbers.add(done.to_list()),
+                        "given_back": numbers.add(attempts),
+                    }
+                    for subscription_id, done, attempts in self.subscriptions
+                ],
+            }
+        )
+
+    def _requests_document(self, numbers: Numbers) -> dict[str, Any]:
+        if self.requests is None:
+            return {}
+        return {
+            "requests": {
+                "ids": numbers.add(to_numbers(self.requests)),
+                "rows": numbers.add(self.requests.values()),
+            }
         }
 
 
@@ -243,6 +264,10 @@ def _load_queue(
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
     tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD.itemsize // 8)
     queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())  # in no record page (L5)
+    if "requests" in entry:
+        ids = to_texts(checkpoint.rows(entry["requests"]["ids"], 1))
+        known = checkpoint.rows(entry["requests"]["rows"], 2)
+        queue.requests = Requests(zip(ids, known, strict=True))
     for saved in entry["subscriptions"]:
         subscription_id = int(saved["subscription_id"])
         if saved["done"] is None:

@@ -210,6 +210,7 @@ class Definitions:
             temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
             _check_dead_letter(queue.name, altered_to, state.names, temporary)
             _check_keeping(queue.name, config.kind, altered_to)
+            _check_requests(queue.name, altered_to, is_volatile=queue.is_volatile)
             body |= altered_to.to_body()
             altered.append(queue)
             made = [CatalogChange(QUEUE, queue.queue_id, body)]
@@ -427,7 +428,17 @@ def _is_volatile(queue: NewQueue) -> bool:
             f"queue {queue.name!r}: its type {properties.type!r} keeps messages durably, so it is "
             "itself to be durable: leave persistent out, or give type='volatile'"
         )
+    _check_requests(queue.name, properties, is_volatile=is_volatile)
     return is_volatile
+
+
+def _check_requests(name: str, properties: Properties, *, is_volatile: bool) -> None:
+    """Raises InvalidArgument."""
+    if is_volatile and properties.most_requests:
+        raise InvalidArgument(
+            f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
+            "ids; leave dedup_count and dedup_seconds out, or give a durable type"
+        )
 
 
 def _check_type_stays(name: str, before: Properties, after: Properties) -> None:

@@ -319,6 +319,7 @@ def _queue_items(queue: QueueState) -> Iterator[Item]:
         item = replace(
             item, kind=config.kind, capacity=config.capacity, max_messages=config.max_messages,
             created_us=config.created_us, data_file=config.data_file,
+            request_ids=len(queue.durable.requests),
         )  # fmt: skip
     yield item
     for subscription in queue.durable.subscriptions.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from quire.dump_items import Change, JournalRecord, LedgerEntry, Moved, Part, Read
+from quire.dump_items import Change, JournalRecord, LedgerEntry, Moved, Part, Read, Request
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.commit_record import CommitRecord
@@ -90,7 +90,12 @@ def _changes(
         messages=sum(part.count for part in commit.parts),
         parts=tuple(_parts(source, names, commit, item.lsn)),
         reads=tuple(_reads(names, commit.reads)),
-        entries=tuple(LedgerEntry(entry.key, entry.version) for entry in commit.entries),
+        entries=tuple(LedgerEntry(e.key, e.version) for e in commit.entries if not e.queue_id),
+        requests=tuple(
+            Request(e.queue_id, names.queues.get(e.queue_id), e.key, e.version)
+            for e in commit.entries
+            if e.queue_id
+        ),
     )
 
 

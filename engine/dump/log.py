@@ -36,6 +36,8 @@ KIND_NAMES: Final = {
     format.CATALOG: "CATALOG",
     format.HANDED_OUT: "HANDED_OUT",
     format.SOUGHT: "SOUGHT",
+    format.COMMIT_ONCE: "COMMIT_ONCE",
+    format.PREPARE_ONCE: "PREPARE_ONCE",
 }
 
 

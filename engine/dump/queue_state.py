@@ -102,7 +102,7 @@ class QueueState:
         self.durable.unsubscribe(subscription_id)
 
     def alter(self, config: QueueConfig) -> None:
-        self.durable.config = config
+        self.durable.alter(config)
 
     def drop(self) -> None:
         """It is in no list any more."""

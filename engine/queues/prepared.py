@@ -97,7 +97,8 @@ class PreparedTransactions:
         self._queues = queues
         self._places = places
         self._by_xid: dict[str, Prepared] = {}
-        self._keys: dict[str, str] = {}  # ledger keys that are held, and the xid that holds each
+        # Ledger keys and request ids that are held, and the xid that holds each.
+        self._keys: dict[str | tuple[int, str], str] = {}
 
     def __iter__(self) -> Iterator[Prepared]:
         """Those that are durable and not decided, in the order in which they were prepared."""
@@ -108,10 +109,11 @@ class PreparedTransactions:
     def check_entries(self, entries: Sequence[Entry]) -> None:
         """Raise `KeyHeld` if a ledger entry must wait for a decision (H1)."""
         for entry in entries:
-            holder = self._keys.get(entry.key)
+            holder = self._keys.get(entry.held_as)
             if holder is not None:
+                kind = "request id" if entry.queue_id else "ledger key"
                 raise KeyHeld(
-                    f"the ledger key {entry.key!r} is held by the prepared transaction {holder!r}: "
+                    f"the {kind} {entry.key!r} is held by the prepared transaction {holder!r}: "
                     "try again when it is decided (commit_prepared, rollback_prepared)"
                 )
 
@@ -156,7 +158,7 @@ class PreparedTransactions:
             )
         self._by_xid[record.xid] = prepared
         for entry in record.entries:
-            self._keys[entry.key] = record.xid
+            self._keys[entry.held_as] = record.xid
 
     def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         """The PREPARE record is durable: see `Effects.held`."""
@@ -243,7 +245,7 @@ class PreparedTransactions:
         """The PREPARE record was not written, or the decision is."""
         del self._by_xid[prepared.record.xid]
         for entry in prepared.record.entries:
-            del self._keys[entry.key]
+            del self._keys[entry.held_as]
 
     # Messages in flight
 

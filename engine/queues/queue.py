@@ -5,7 +5,8 @@
   releases nothing. A block all of whose messages are released is given back at once, wherever it
   is.
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
-  transactions hold, so that recovery arrives at the same number.
+  transactions hold, so that recovery arrives at the same number. A partly released block counts by
+  the messages that are left, in a volatile queue as a whole: it is in memory as a whole.
 - Q4: what a change releases is looked up in record pages. They are read before its journal record
   is written (`releasing`): damage refuses the change, and the store goes on. Found later it
   would leave a record that nobody can apply, recovery neither. What other changes on their way
@@ -38,6 +39,7 @@ from quire.engine.records.durable_state import (
     SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
+from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
@@ -76,6 +78,7 @@ class Queue:
         pages: RecordPages,
         places: Places,
         strategy: Strategy,
+        env: Env,
         used: int = 0,
     ) -> None:
         """Around a durable queue; `used`: what its records charge that are not released."""
@@ -104,6 +107,7 @@ class Queue:
         self.records = RecordList(durable, pages)
         self.log = QueueLog()
         self._places = places
+        self._env = env
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
@@ -123,7 +127,7 @@ class Queue:
     # Subscriptions
 
     def _join(self, durable: DurableSubscription) -> None:
-        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records))
+        subscription = Subscription(self.queue_id, durable, ReadStructure(self.records), self._env)
         if durable.name == KEEPER and self.config.kind == TOPIC:
             self.keeper = subscription
         else:
@@ -252,7 +256,8 @@ class Queue:
 
     def alter(self, config: QueueConfig) -> None:
         with self.lock:
-            self.durable.config = self.config = config
+            self.durable.alter(config)
+            self.config = config
             self.name = self.space.name = config.name
             self._limit()
             self._shut()
@@ -366,7 +371,10 @@ class Queue:
                 else:
                     now = _overlap(released, index, position, stop)
                     after = now if now == count else _covered(self.released, position, stop)
-                charge += ref.charge * after // count - ref.charge * (after - now) // count
+                if self.is_volatile:
+                    charge += ref.released_charge(after) - ref.released_charge(after - now)
+                else:
+                    charge += ref.charge * after // count - ref.charge * (after - now) // count
                 if after == count:
                     freed.append(ref)
         self.space.release(charge, messages)
@@ -612,6 +620,7 @@ class Queue:
                 prepared=space.prepared,
                 dropped=dropped,
                 volatile=self.is_volatile,
+                request_ids=len(self.durable.requests),
                 **{**properties._asdict(), "properties": dict(properties.properties)},
             )
 

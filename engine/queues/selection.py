@@ -438,10 +438,11 @@ class Selection:
                 self._add(position, rank)
         self._open()
 
-    def wait_for(self, position: int) -> None:
-        """What was in flight comes later: so does its group."""
+    def wait_for(self, start: int, end: int) -> None:
+        """[start, end), in flight until now, comes later: so do its groups."""
         if self.groups is not None:
-            self.groups.wait_for(position)
+            for position in held_between(self.groups.held, start, end):
+                self.groups.wait_for(position)
 
     def let_go(self, start: int, end: int) -> None:
         """[start, end), in flight until now, is spent: its groups go on."""

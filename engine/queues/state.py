@@ -58,7 +58,8 @@ class State:
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
         self.opening = 0  # how often the store was opened before
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
-        self.placed: dict[str, int] = {}  # versions of commits that are placed and not yet applied
+        # Versions of commits that are placed and not yet applied, by what they hold.
+        self.placed: dict[str | tuple[int, str], int] = {}
         self.switches = ALL_ON  # of the store as a whole
 
     # Look-ups
@@ -105,6 +106,9 @@ class State:
     def check_entries(self, entries: Sequence[Entry]) -> None:
         """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
         for entry in entries:
+            if entry.queue_id:
+                self._check_request(entry)
+                continue
             last = max(self.ledger.get(entry.key, -1), self.placed.get(entry.key, -1))
             if entry.version <= last:
                 raise AlreadyCommitted(
@@ -112,6 +116,22 @@ class State:
                     "has been committed before; roll back, its effect is there"
                 )
         self.prepared.check_entries(entries)
+
+    def request(self, queue: Queue, request_id: str) -> int | None:
+        """The id of the message that was put with it, if it is known."""
+        oldest_us = queue.config.properties.oldest_request_us(self._env.now_us())
+        return queue.durable.requests.find(request_id, oldest_us)
+
+    def _check_request(self, entry: Entry) -> None:
+        """A request id is committed once (RQ3)."""
+        queue = self.queues.get(entry.queue_id)
+        if queue is None:  # it was dropped: the commit is refused elsewhere
+            return
+        if entry.held_as in self.placed or self.request(queue, entry.key) is not None:
+            raise AlreadyCommitted(
+                f"request {entry.key!r} was put to queue {queue.name!r} by another transaction "
+                "while this one was open: begin again, and the put tells the first one's id"
+            )
 
     def at_hand(self, reads: Sequence[Read | Taken]) -> bool:
         """Whether no record page needs to be read to tell what is released, as usual."""
@@ -126,12 +146,12 @@ class State:
         """The same for entries of a commit that takes its place in the order."""
         self.check_entries(entries)
         for entry in entries:
-            self.placed[entry.key] = entry.version
+            self.placed[entry.held_as] = entry.version
 
     def unplace_entries(self, entries: Sequence[Entry]) -> None:
         """It is applied, or withdrawn."""
         for entry in entries:
-            self.placed.pop(entry.key, None)
+            self.placed.pop(entry.held_as, None)
 
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
@@ -206,7 +226,7 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        made = Queue(queue, self.pages, self.places, self.strategy, used)
+        made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
         if self.switches != ALL_ON:
             made.switch(self.switches)
         return made

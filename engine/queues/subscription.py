@@ -20,12 +20,16 @@
 from __future__ import annotations
 
 import threading
-from heapq import heappop, heappush
-from typing import Final
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
 
+from quire.engine.records.attempts import Attempts
 from quire.engine.records.durable_state import DurableSubscription
+from quire.env import Env
 from quire.intervals import IntervalSet
 from quire.properties import Properties
+from quire.retry import retry_seconds
 
 from .read_structure import ReadStructure
 from .selection import Selection, held_between
@@ -40,6 +44,7 @@ class Subscription:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
+        "_env",
         "_is_grouped",
         "_rule",
         "attempts",
@@ -48,6 +53,7 @@ class Subscription:
         "done",
         "durable",
         "exclusive",
+        "failures",
         "holder",
         "indexing",
         "is_guarded",
@@ -59,6 +65,7 @@ class Subscription:
         "read_structure",
         "reasons",
         "removed",
+        "retry",
         "returned",
         "seeker",
         "selection",
@@ -67,8 +74,9 @@ class Subscription:
     )  # fmt: skip
 
     def __init__(
-        self, queue_id: int, durable: DurableSubscription, structure: ReadStructure
+        self, queue_id: int, durable: DurableSubscription, structure: ReadStructure, env: Env
     ) -> None:
+        self._env = env
         self.queue_id = queue_id
         self.subscription_id = durable.subscription_id
         self.name = durable.name
@@ -84,7 +92,10 @@ class Subscription:
         self._is_grouped = False
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
-        self.later: list[tuple[float, int]] = []  # a heap: when it is due, and the position
+        self.later: list[tuple[float, int, int]] = []  # a heap: when [start, end) is due
+        self.retry: Mapping[str, Any] | None = None  # how long what has failed is hidden
+        # How many deliveries failed, where `attempts` counts those that were noted (U5).
+        self.failures = Attempts()
         self.reasons: dict[int, str] = {}  # why what is spent was rejected at last
         self.exclusive, self.durable = durable.exclusive, durable.durable
         self.holder: object = None  # who took of it last, where it is exclusive (U6)
@@ -96,7 +107,9 @@ class Subscription:
     @property
     def delayed(self) -> int:
         """How many messages come later."""
-        later = sum(not self.done.contains(position) for _, position in self.later)
+        later = sum(
+            hi - lo for _, start, end in self.later for lo, hi in self.done.gaps(start, end)
+        )
         return later + (0 if self.selection is None else self.selection.scheduled(self.done))
 
     @property
@@ -138,6 +151,7 @@ class Subscription:
         self.spent = IntervalSet()
         self.later.clear()
         self.reasons.clear()
+        self.failures = Attempts()
         self.read_structure.reset()
         self.resume([])
         self._tell_plain()
@@ -207,6 +221,7 @@ class Subscription:
             self._rule, self._is_grouped = rule, properties.grouped
         self._select(bool(rule))
         self.most = properties.max_deliveries or 0
+        self.retry = properties.retry
         self._tell_plain()
         spent, self.spent = self.spent, IntervalSet()
         for start, end in spent:
@@ -300,12 +315,14 @@ class Subscription:
                 taken += (run,)
                 most, runs = most - (run[1] - run[0]), runs - 1
             later, self.later = self.later, []
-            for due, position in sorted(later):
-                if position < end and most and runs and not self.done.contains(position):
-                    taken += ((position, position + 1),)
-                    most, runs = most - 1, runs - 1
-                else:
-                    self.later.append((due, position))
+            for due, first, last in sorted(later):
+                for lo, hi in self.done.gaps(first, last):
+                    stop = min(hi, end, lo + most) if runs else lo
+                    if lo < stop:
+                        taken += ((lo, stop),)
+                        most, runs = most - (stop - lo), runs - 1
+                    if max(lo, stop) < hi:
+                        self.later.append((due, max(lo, stop), hi))
         finally:
             self.delivered += sum(hi - lo for lo, hi in taken[before:])
             self._select(is_selected)
@@ -334,22 +351,50 @@ class Subscription:
         self.delivered += sum(hi - lo for lo, hi in runs)
         return runs
 
-    def delay(self, position: int, due: float) -> None:
-        """What was in flight is available again when it is due."""
-        heappush(self.later, (due, position))
-        self.delivered -= 1
+    def delay(self, start: int, end: int, due: float) -> None:
+        """[start, end), in flight until now, is available again when it is due."""
         self.is_plain = False
         if self.selection is not None:
-            self.selection.wait_for(position)
+            self.selection.wait_for(start, end)
+        heappush(self.later, (due, start, end))
+
+    def reject(self, position: int, due: float | None) -> None:
+        """The position, in flight until now, has failed: it is there again when it is due (None:
+        at once), or it is spent, or was read meanwhile."""
+        if not self.done.contains(position):
+            if self.most:
+                self.failures.add(position, position + 1)
+            else:
+                self.attempts.add(position, position + 1)
+            if due is None or self.is_spent(position):
+                self._put_back(position, position + 1)
+            else:
+                self.delay(position, position + 1, due)
+        self.delivered -= 1
+
+    def unhide(self, start: int, end: int) -> None:
+        """What was interrupted is done anew: [start, end) does not come later."""
+        self.later = [row for row in self.later if row[2] <= start or end <= row[1]]
+        heapify(self.later)
+
+    def due_after(self, policy: Mapping[str, Any], position: int) -> float:
+        """When the position, which was in flight, is to be available again."""
+        deliveries = max(self.attempts.of(position) + (not self.most), 1)
+        chance = self._env.random_u64() / (1 << 64) if policy["jitter"] else 0.0
+        return self._env.monotonic() + retry_seconds(policy, deliveries, chance)
+
+    def failed_run(self, start: int, end: int) -> tuple[int, int]:
+        """Where the first of [start, end) that have failed equally often end, and how often."""
+        return self.failures.equal(start, end), self.failures.of(start)
 
     def bring_back(self, now: float) -> bool:
         """What is due is available again; whether anything was."""
         later = self.later
         is_any = False
         while later and later[0][0] <= now:
-            _, position = heappop(later)
-            if not self.done.contains(position):
-                self._put_back(position, position + 1)
+            _, start, end = heappop(later)
+            for lo, hi in list(self.done.gaps(start, end)):
+                self._put_back_by_count(lo, hi)
                 is_any = True
         self._tell_plain()
         return is_any
@@ -384,6 +429,8 @@ class Subscription:
         if self.reasons:
             for position in held_between(self.reasons, start, end):
                 del self.reasons[position]
+        if self.failures:
+            self.failures.forget(start, end)
         return is_any
 
     def give_back(self, start: int, end: int, *, counted: bool) -> None:
@@ -393,6 +440,9 @@ class Subscription:
         noted already (U5).
         """
         for lo, hi in list(self.done.gaps(start, end)):
+            if counted and (self.most or self.retry is not None):
+                self._fail(lo, hi)
+                continue
             if self.most:
                 self._put_back_by_count(lo, hi)
                 continue
@@ -404,6 +454,21 @@ class Subscription:
                 self.attempts.add(lo, hi)
         self.delivered -= end - start  # last: what is interrupted before can be repeated
 
+    def _fail(self, start: int, end: int) -> None:
+        """The same of what is unread and has failed: it counts, and is hidden for a while."""
+        if self.most:
+            self.failures.add(start, end)
+        while start < end:
+            stop = self.attempts.equal(start, end)
+            if self.retry is None or self.is_spent(start):
+                self._put_back(start, stop)
+            else:
+                due = self.due_after(self.retry, start)
+                if not self.most:
+                    self.attempts.add(start, stop)
+                self.delay(start, stop, due)
+            start = stop
+
     def _put_back_by_count(self, start: int, end: int) -> None:
         """The same where they were not delivered equally often."""
         while start < end:
@@ -414,6 +479,7 @@ class Subscription:
     def resume(self, in_flight: list[tuple[int, int]]) -> None:
         """Recovery is done: [start, end) of each are in flight, what is unread is available."""
         is_selected = self.selection is not None
+        self.later.clear()  # what was given back while the journal was read
         self.returned = IntervalSet()
         self.cursor = self.done.first_gap(0)
         if in_flight:

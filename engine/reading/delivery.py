@@ -12,6 +12,7 @@ from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
+from quire.retry import Retry
 
 from .block_reader import BlockMoved, BlockReader
 from .indexing import catch_up
@@ -95,6 +96,7 @@ class Delivery:
                 is_any = subscription.bring_back(now)
                 if subscription.later:
                     seconds = subscription.later[0][0] - now
+                    self._delayed.add((queue, subscription))
             selection = subscription.selection
             if selection is not None and queue.config.properties.timed:
                 now_us = self._env.now_us()
@@ -109,6 +111,7 @@ class Delivery:
         """At the times of messages that nobody asks for: what is due, what has expired."""
         if subscription.selection is not None:
             catch_up(self._env, self._reader, queue, subscription)
+        if subscription.selection is not None or subscription.later:
             self._next_due(queue, subscription)
 
     def bring_back(self) -> None:
@@ -121,20 +124,26 @@ class Delivery:
                     self._delayed.discard(delayed)
 
     def reject(
-        self, queue: Queue, subscription: Subscription, position: int, reason: str, delay: float
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        position: int,
+        reason: str,
+        delay: float | Retry | None,
     ) -> None:
-        """What was in flight is available again after so many seconds, or it is spent."""
+        """What was in flight is available again after so long, or it is spent."""
+        policy = subscription.retry if delay is None else delay
         with queue.lock:
             is_read = subscription.done.contains(position)  # by somebody's read_to
             is_spent = subscription.is_spent(position) and not is_read
             if is_spent and len(subscription.reasons) < REASONS_KEPT:
                 subscription.reasons[position] = reason
-            if is_spent or is_read or not delay:
-                subscription.give_back(position, position + 1, counted=True)
+            if isinstance(policy, (int, float)):
+                due = self._env.monotonic() + policy
             else:
-                if not subscription.most:
-                    subscription.attempts.add(position, position + 1)
-                subscription.delay(position, self._env.monotonic() + delay)
+                due = 0.0 if policy is None else subscription.due_after(policy, position)
+            subscription.reject(position, due if policy else None)
+            if subscription.later:
                 self._delayed.add((queue, subscription))
             queue.wake()
 
@@ -251,11 +260,17 @@ class Delivery:
         parts: list[Delivered] = []
         for start, end, deliveries in runs:
             while start < end:
+                stop, failed = end, None
                 with queue.lock:
-                    pointers = queue.deliverable(subscription, start, end)
+                    if subscription.most:
+                        stop, failed = subscription.failed_run(start, end)
+                    pointers = queue.deliverable(subscription, start, stop)
                 for pointer in pointers:
-                    parts += self.fetch(queue, pointer, deliveries)
-                start = pointers[-1].end_position if pointers else end
+                    found = self.fetch(queue, pointer, deliveries)
+                    if failed is not None:
+                        found = [part._replace(failed_count=failed) for part in found]
+                    parts += found
+                start = pointers[-1].end_position if pointers else stop
         return parts
 
     def fetch(self, queue: Queue, pointer: Pointer, deliveries: int) -> list[Delivered]:

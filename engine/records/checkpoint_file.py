@@ -60,6 +60,18 @@ class Numbers:
         return b"".join(part.astype("<i8").tobytes() for part in self._parts)
 
 
+def to_numbers(texts: Iterable[str]) -> NDArray[np.int64]:
+    """Printable texts as numbers, a byte more than their UTF-8 for each."""
+    data = "".join(f"{text}\n" for text in texts).encode()
+    return np.frombuffer(data + bytes(-len(data) & 7), dtype="<i8")
+
+
+def to_texts(numbers: list[int]) -> list[str]:
+    """The same back. Raises ValueError for what they never are."""
+    data = np.array(numbers, dtype="<i8").tobytes().rstrip(b"\0").decode()
+    return data.split("\n")[:-1]
+
+
 class Checkpoint(NamedTuple):
     """A checkpoint as read."""
 
@@ -99,6 +111,8 @@ def write_checkpoint(
     """
     has_tails = any("tail" in queue for queue in document["queues"])
     version = format.VERSION_OF_FULL_DISK if has_tails else format.CHECKPOINT_VERSION
+    if any("requests" in queue for queue in document["queues"]):
+        version = format.VERSION_OF_REQUESTS
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
@@ -168,7 +182,8 @@ def _write_into_spare(env: Env, directory: str, path: str, data: bytearray) -> b
     there = spares(env, directory)
     if not there or there[-1][0] < len(data):
         return False
-    struct.pack_into("<H", data, 12, format.VERSION_OF_FULL_DISK)
+    (version,) = struct.unpack_from("<H", data, 12)
+    struct.pack_into("<H", data, 12, max(version, format.VERSION_OF_FULL_DISK))
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
     env.rename(there[-1][1], path)
     with closing(env.open_file(path)) as file:
@@ -190,7 +205,7 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     )
     if magic != format.CHECKPOINT_MAGIC:
         raise StoreCorrupt(f"{path}: not a checkpoint; restore the store from a copy")
-    if version == format.VERSION_OF_FULL_DISK:
+    if version >= format.VERSION_OF_FULL_DISK:
         data = data[:length]  # the rest is kept back for the next one
     if length != len(data) or checksum(data[8:]) != digest:
         raise StoreCorrupt(f"{path}: checksum differs; restore the store from a copy")

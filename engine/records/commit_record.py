@@ -100,10 +100,19 @@ _part = partial(tuple.__new__, Part)  # faster than `_make`
 
 
 class Entry(NamedTuple):
-    """A ledger entry: the key's last committed version."""
+    """A ledger entry, the key's last committed version; or the request id of a put.
+
+    That has the id of its queue, and the place of its message among those put there as version.
+    """
 
     key: str
     version: int
+    queue_id: int = 0
+
+    @property
+    def held_as(self) -> str | tuple[int, str]:
+        """What no other transaction may commit meanwhile."""
+        return (self.queue_id, self.key) if self.queue_id else self.key
 
 
 class CommitRecord(NamedTuple):
@@ -155,7 +164,16 @@ def pack_light(
     if entries:
         pieces.append(keys)
     pieces[0] = _pack_head(
-        offset, format.COMMIT, 0, transaction_id, 0, 0, count, len(reads), len(entries), count
+        offset,
+        commit_kind(entries) if entries else format.COMMIT,
+        0,
+        transaction_id,
+        0,
+        0,
+        count,
+        len(reads),
+        len(entries),
+        count,
     )
     for _, data in blocks:
         pieces.append(data)
@@ -218,7 +236,16 @@ def pack(
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
     head[0] = _pack_head(
-        offset, format.COMMIT, 0, transaction_id, 0, 0, parts, len(reads), len(entries), messages
+        offset,
+        commit_kind(entries) if entries else format.COMMIT,
+        0,
+        transaction_id,
+        0,
+        0,
+        parts,
+        len(reads),
+        len(entries),
+        messages,
     )
     for _, data in blocks:
         head.append(data)
@@ -233,10 +260,21 @@ def pack(
 
 def _packed_entries(entries: Sequence[Entry]) -> bytes:
     pieces: list[bytes] = []
-    for key, version in entries:
+    for key, version, queue_id in entries:
         name = key.encode()
-        pieces += (format.ENTRY.pack(len(name), 0, 0, version), name, bytes(-len(name) & 7))
+        pieces += (format.ENTRY.pack(len(name), 0, queue_id, version), name, bytes(-len(name) & 7))
     return b"".join(pieces)
+
+
+def entry_bytes(key: str) -> int:
+    """What an entry takes in a record."""
+    return format.ENTRY.size + _up(len(key.encode()))
+
+
+def commit_kind(entries: Sequence[Entry]) -> int:
+    """Of the record of a transaction with these."""
+    has_requests = any(entry.queue_id for entry in entries)
+    return format.COMMIT_ONCE if has_requests else format.COMMIT
 
 
 def unpack(body: memoryview, where: str) -> CommitRecord:
@@ -257,9 +295,9 @@ def unpack(body: memoryview, where: str) -> CommitRecord:
             offset += format.READ.size
         entries = []
         for _ in range(entry_count):
-            length, _, _, version = format.ENTRY.unpack_from(body, offset)
+            length, _, queue_id, version = format.ENTRY.unpack_from(body, offset)
             offset += format.ENTRY.size
-            entries.append(Entry(str(body[offset : offset + length], "utf-8"), version))
+            entries.append(Entry(str(body[offset : offset + length], "utf-8"), version, queue_id))
             offset += _up(length)
     except (ValueError, OverflowError, struct.error) as error:
         raise StoreCorrupt(f"{where}: unreadable commit record ({error})") from error

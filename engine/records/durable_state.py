@@ -24,6 +24,7 @@ from .attempts import Attempts
 from .commit_record import Part, ReadRow
 from .packed_records import PackedRecords
 from .prepared_record import PrepareRecord
+from .requests import Requests
 
 TOPIC: Final = "topic"
 WORK: Final = "work"
@@ -101,7 +102,8 @@ class DurableQueue:
     """A queue: how it was made, its records, what is read of it."""
 
     __slots__ = (
-        "config", "directory", "end_position", "ltds", "released", "ring", "subscriptions", "tail",
+        "config", "directory", "end_position", "ltds", "released", "requests", "ring",
+        "subscriptions", "tail",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig, ltds: dict[int, str]) -> None:
@@ -112,6 +114,7 @@ class DurableQueue:
         self.directory: list[PageEntry] = []  # record pages, which only checkpoints write
         self.tail = PackedRecords()  # the records behind them
         self.released = IntervalSet()
+        self.requests = Requests()
         self.subscriptions: dict[int, DurableSubscription] = {}
         # The same; the first one held back the last release.
         self.ring: deque[DurableSubscription] = deque()
@@ -149,6 +152,17 @@ class DurableQueue:
         if kinds & format.LTDS:
             self.hold(parts)
         return total, kinds
+
+    def keep_request(self, request_id: str, message_id: int, time_us: int) -> None:
+        """A message was put with the request id, if any are kept."""
+        properties = self.config.properties
+        if properties.most_requests:
+            self.requests.commit(request_id, message_id, time_us, properties)
+
+    def alter(self, config: QueueConfig) -> None:
+        """It has other limits and properties."""
+        self.config = config
+        self.requests.alter(config.properties)
 
     def hold(self, parts: Sequence[Part]) -> None:
         """Files of large transactions belong to the queue now."""

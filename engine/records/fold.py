@@ -30,7 +30,9 @@ Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | Sought | list[C
 
 _READERS: Final[Mapping[int, Callable[[memoryview, str], Said]]] = {
     format.COMMIT: unpack,
+    format.COMMIT_ONCE: unpack,
     format.PREPARE: unpack_prepare,
+    format.PREPARE_ONCE: unpack_prepare,
     format.COMMIT_PREPARED: unpack_decision,
     format.ROLLBACK_PREPARED: unpack_decision,
     format.HANDED_OUT: unpack_handout,
@@ -124,6 +126,8 @@ class Fold(Generic[Q]):
         """
         state = self.state
         made = time_us, address, live, transaction_id, prepared
+        if entries:
+            self._enter(groups, entries, first_id, time_us)
         for queue, parts in groups:
             first_id += queue.commit(parts, first_id, made)
         if reads:
@@ -132,11 +136,24 @@ class Fold(Generic[Q]):
                 reader = queues.get(read[0])
                 if reader is not None:  # else it was dropped after the transaction had read
                     reader.acknowledge(read)
-        for key, version in entries:
-            state.ledger[key] = version
         if not live:  # else they were taken from the state
             state.next_id = max(state.next_id, first_id)
             state.last_time_us = max(state.last_time_us, time_us)
+
+    def _enter(
+        self, groups: PartsByQueue[Q], entries: Sequence[Entry], first_id: int, time_us: int
+    ) -> None:
+        """Entries of the ledger, and request ids of what is put."""
+        first: dict[int, tuple[Q, int]] = {}
+        for queue, parts in groups:
+            first[queue.durable.config.queue_id] = queue, first_id
+            first_id += sum(part.count for part in parts)
+        for key, version, queue_id in entries:
+            if not queue_id:
+                self.state.ledger[key] = version
+            elif queue_id in first:
+                queue, begin = first[queue_id]
+                queue.durable.keep_request(key, begin + version, time_us)
 
     def hand_out(self, runs: Sequence[Read]) -> None:
         """Messages are delivered once more."""

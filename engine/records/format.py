@@ -24,12 +24,14 @@ transaction id, 0 for the others)
                            while the store is stopped for either
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
     11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
+    16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
 
   Two-phase commit
 
     6 PREPARE              one transaction, prepared: durable and undecided
     7 COMMIT_PREPARED      a prepared transaction is committed
     8 ROLLBACK_PREPARED    a prepared transaction is rolled back
+    17 PREPARE_ONCE        as PREPARE, of a transaction that has put with request ids
 
   Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
 
@@ -61,7 +63,9 @@ COMMIT body
             u16   reserved       0
             u64   payload_bytes  of all its messages (ltds), 0 otherwise
     then    reads * 24 bytes     u32 queue_id, u32 subscription_id, u64 start, u64 end: positions read
-    then    entries              u16 key length, u16 reserved, u32 reserved, i64 version, key in UTF-8, to 8 bytes
+    then    entries              u16 key length, u16 reserved, u32 queue_id, i64 version, key in UTF-8, to 8 bytes
+                                 queue_id 0: of the ledger; else the key is the request id of a message of
+                                 the queue, the version its place among those of the transaction there
     then    the inline blocks, each at a multiple of 8 bytes from the record's start
 
 HANDED_OUT body
@@ -110,8 +114,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
     12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
-                                 longer than its length says; 2 has no "catalog"; 1 neither that nor
-                                 prepared transactions, of one data file
+                                 longer than its length says; 5 as 4, and queues may have "requests"; 2 has
+                                 no "catalog"; 1 neither that nor prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
     24      u64   lsn            the journal's state up to this address is in the checkpoint
@@ -134,7 +138,9 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             if it is missing) lists the records behind these that are in no record page, as the disk
             was too full to write one, or to move their blocks: each as in a record page, as eight
             numbers. A block that such a record names may be in a journal segment below the restart
-            LSN, which is kept for it
+            LSN, which is kept for it. Its "requests" (none if it is missing) are the request ids of its
+            puts, the oldest first, both as numbers: "ids", in UTF-8, each with a newline behind it, together
+            filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time)
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;
     "uncertain.qck.tmp" is there while the newest checkpoint's name may not be durable. Files that end in
@@ -161,6 +167,8 @@ ROLLBACK_PREPARED: Final = 8
 CATALOG: Final = 9
 HANDED_OUT: Final = 10
 SOUGHT: Final = 11
+COMMIT_ONCE: Final = 16
+PREPARE_ONCE: Final = 17
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 
 INLINE: Final = 0
@@ -203,7 +211,8 @@ PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up 
 
 CHECKPOINT_VERSION: Final = 3
 VERSION_OF_FULL_DISK: Final = 4
-CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4)  # that can be read
+VERSION_OF_REQUESTS: Final = 5
+CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 

@@ -11,7 +11,7 @@ from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
-from .commit_record import CommitRecord, Entry, Part, Read, pack, unpack
+from .commit_record import CommitRecord, Entry, Part, Read, commit_kind, pack, unpack
 
 
 class PrepareRecord(NamedTuple):
@@ -52,7 +52,9 @@ def pack_prepare(transaction_id: int, prepared: PrepareRecord) -> bytes:
         )
     )
     length = RECORD_HEADER_BYTES + len(body)
-    return RECORD_HEADER.pack(length, format.PREPARE, 0, transaction_id) + body
+    has_requests = commit_kind(prepared.entries) == format.COMMIT_ONCE
+    kind = format.PREPARE_ONCE if has_requests else format.PREPARE
+    return RECORD_HEADER.pack(length, kind, 0, transaction_id) + body
 
 
 def unpack_prepare(body: memoryview, where: str) -> PrepareRecord:

@@ -24,6 +24,7 @@ from quire.engine.records.seek_record import Seek
 from quire.errors import InvalidArgument, QueueInUse
 from quire.limits import PURGED_RUNS, RUNS_JOINED
 from quire.message import Delivered, Message, Messages
+from quire.retry import Retry
 
 from .context import Context
 
@@ -262,7 +263,9 @@ class Gets:
             raise
         return found
 
-    def reject(self, message: Message, reason: str, delay: float) -> tuple[Queue, Subscription]:
+    def reject(
+        self, message: Message, reason: str, delay: float | Retry | None
+    ) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
         renamed = all(taken[4].name != message.queue for taken in self.taken)
         for index, taken in enumerate(self.taken):
@@ -412,6 +415,7 @@ class Gets:
                 try:
                     subscription.give_back(lo, hi, counted=self._is_counted)
                 except BaseException:
+                    subscription.unhide(lo, hi)
                     subscription.give_back(lo, hi, counted=False)
                     del taken[-1]
                     raise
@@ -433,7 +437,12 @@ def message_of(queue: str, parts: list[Delivered]) -> Message | None:
     """The one message that was delivered, if it still is there."""
     if not parts:
         return None
-    block, start, _, first_id, time_us, deliveries = parts[0]
+    block, start, _, first_id, time_us, deliveries, failed = parts[0]
     return block.message(
-        start, queue=queue, first_id=first_id, time_us=time_us, delivery_count=deliveries
+        start,
+        queue=queue,
+        first_id=first_id,
+        time_us=time_us,
+        delivery_count=deliveries,
+        failed_count=failed,
     )

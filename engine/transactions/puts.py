@@ -29,11 +29,12 @@ from quire.block import EncodedBlock, check_block
 from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
+from quire.engine.records.commit_record import Entry, entry_bytes
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
-from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES
+from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
-from quire.message_id import MessageId, MessageIds
+from quire.message_id import KnownId, MessageId, MessageIds
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
 from .arrow_slices import largest_charge, measure, slices_of
@@ -44,14 +45,17 @@ class Puts:
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_charge", "_context", "_messages", "_transaction_id", "by_queue", "is_light",
-        "large", "lost",
+        "_buffer", "_charge", "_context", "_messages", "_request_bytes", "_transaction_id",
+        "by_queue", "found", "is_light", "large", "lost", "requests",
     )  # fmt: skip
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
         self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
+        self.found = False  # a put that was repeated
+        self.requests: dict[tuple[int, str], MessageId] | None = None  # by queue and request id
+        self._request_bytes = 0  # that they take in the record
         self._context = context
         self._transaction_id = transaction_id
         self.is_light = True  # nothing waits in the write buffer, or has left it
@@ -108,6 +112,44 @@ class Puts:
             self.lost = True
             raise
         return MessageId(written, index)
+
+    def once(
+        self, request_id: str, queue: object, content: bytes, fields: Fields | None, charge: int
+    ) -> MessageId:
+        """The same, unless a put with the request id is known: then the id of that one's."""
+        state = self._context.state
+        target = state.queue(queue)
+        if not target.config.properties.most_requests:
+            raise InvalidArgument(
+                f"queue {target.name!r} keeps no request ids: give it dedup_count or dedup_seconds"
+            )
+        found = state.request(target, request_id)
+        if found is not None:
+            self.found = True
+            return MessageId(KnownId(found), 0)
+        requests = self.requests = self.requests or {}
+        key = target.queue_id, request_id
+        if key not in requests:
+            self._check_request_bytes(entry_bytes(request_id))
+            requests[key] = self.one(queue, content, fields, charge)
+            self._request_bytes += entry_bytes(request_id)
+        return requests[key]
+
+    def _check_request_bytes(self, size: int) -> None:
+        """They are in the journal's record, and in memory, until the commit."""
+        most = min(MAX_REQUESTS_BYTES, self._context.journal.max_group_bytes // 2)
+        if self._request_bytes + size > most:
+            raise InvalidArgument(
+                f"the request ids of one transaction take up to {most} bytes: commit this one, and "
+                "go on in another"
+            )
+
+    def request_entries(self) -> list[Entry]:
+        """What the commit is to know of the request ids."""
+        return [
+            Entry(request_id, message_id.index, queue_id)
+            for (queue_id, request_id), message_id in (self.requests or {}).items()
+        ]
 
     def many(self, queue: object, payloads: Any) -> MessageIds:
         """All of them or, with an error, none."""

@@ -47,6 +47,7 @@ from quire.arguments import (
     check_max_messages,
     check_preparable,
     check_reason,
+    check_request_id,
     check_timeout,
     check_version,
     check_xid,
@@ -85,6 +86,7 @@ from quire.message import (
 )
 from quire.message_id import MessageId, MessageIds
 from quire.properties import WAIT
+from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Transaction
@@ -186,8 +188,9 @@ class EmbeddedTransaction(TransactionCalls):
         """Put one message; its id is known after the commit.
 
         `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
-        deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes and
-        group_key. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
+        deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes,
+        group_key, and request_id, by which a put that is repeated returns the first one's id and
+        puts nothing. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
@@ -195,7 +198,9 @@ class EmbeddedTransaction(TransactionCalls):
         checked = None
         if timeout is not None:
             timeout = check_timeout(timeout)
+        request_id = None
         if fields:
+            request_id = check_request_id(fields.pop("request_id", None))
             checked = Fields.of(**from_now(fields, self._context.env.now_us))
             if checked is not None:
                 charge += checked.extra_bytes
@@ -207,10 +212,13 @@ class EmbeddedTransaction(TransactionCalls):
                 puts = self._puts = Puts(self._context, self.id, self._large)
             try:
                 try:
+                    if request_id is not None:
+                        return puts.once(request_id, queue, payload, checked, charge)
                     return puts.one(queue, payload, checked, charge)
                 except QueueFull as full:
-                    one = partial(puts.one, queue, payload, checked, charge)
-                    return self._put_with_room(full, one, timeout)
+                    one = puts.one if request_id is None else partial(puts.once, request_id)
+                    put = partial(one, queue, payload, checked, charge)
+                    return self._put_with_room(full, put, timeout)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -297,11 +305,13 @@ class EmbeddedTransaction(TransactionCalls):
             if self._gets is not None:
                 self._gets.unget()
 
-    def reject(self, message: Message, reason: str = "", delay: float = 0.0) -> None:
+    def reject(
+        self, message: Message, reason: str = "", delay: float | Retry | None = None
+    ) -> None:
         """Give back one message that it has got, for another try or to the dead-letter queue."""
         check_message(message)
         check_reason(reason)
-        check_delay(delay)
+        delay = check_delay(delay)
         with self._lock:
             self._check_open()
             queue, subscription = self._reading().reject(message, reason, delay)
@@ -663,12 +673,16 @@ class EmbeddedTransaction(TransactionCalls):
             taken = gets.to_read()
             if gets.passes:
                 passed = gets.passed()
-        entries = () if self._entries is None else self._entry_records()
+        entries: Sequence[Entry] = ()
+        if self._entries is not None or (puts is not None and puts.requests):
+            entries = self._entry_records()
         if gets is not None and gets.seeks:
             moves = Moves(self._context.state, *gets.moves())
             self._context.committer.commit(self, written, taken, passed, entries, light, moves)
         elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
+        elif puts is not None and puts.found and self.durable:
+            self._context.sequencer.sync()  # what was found may have been committed without
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
@@ -749,7 +763,8 @@ class EmbeddedTransaction(TransactionCalls):
         return self._state is _OPEN
 
     def _entry_records(self) -> list[Entry]:
-        return [Entry(key, version) for key, version in (self._entries or {}).items()]
+        entries = [Entry(key, version) for key, version in (self._entries or {}).items()]
+        return entries if self._puts is None else [*entries, *self._puts.request_entries()]
 
     # Prepared
 

@@ -180,7 +180,14 @@ class Block:
         return [region[low:high] for low, high in pairwise(bounds)]
 
     def message(
-        self, row: int, *, queue: str, first_id: int, time_us: int, delivery_count: int
+        self,
+        row: int,
+        *,
+        queue: str,
+        first_id: int,
+        time_us: int,
+        delivery_count: int,
+        failed_count: int | None = None,
     ) -> Message:
         """Message `row` of the block."""
         if not self.columns:
@@ -190,6 +197,7 @@ class Block:
                 self._payload(row),
                 time=time_us,
                 delivery_count=delivery_count,
+                failed_count=failed_count,
             )
         fixed = self.headers.fixed
         strings = self.headers.strings
@@ -209,6 +217,7 @@ class Block:
             _time(fixed, Column.DELIVER_AT, row),
             delivery_count,
             NO_ATTRIBUTES if attributes is None else attributes.get(row),
+            failed_count,
         )
 
     def to_arrow(

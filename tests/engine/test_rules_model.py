@@ -24,6 +24,8 @@ from tests.engine.workload import new_machine, open_store
 STEPS = 120
 SECOND = 1_000_000
 NAMES = ("a", "b")
+RETRY_SECONDS = 0.5
+RETRY = {"delay": RETRY_SECONDS, "growth": "constant"}
 
 
 @dataclass
@@ -265,21 +267,29 @@ class Machine:
             return
         row = self.rng.choice(mine)
         _, reader, message = row
-        delay = self.rng.choice([0.0, 0.0, 0.5, 3.0])
+        delay = self.rng.choice([0.0, 0.0, 0.5, 3.0, None, RETRY])
+        seconds = self.retry(row[0]) if delay is None else delay
         now = self.env.monotonic()
         try:
-            own.txn.reject(message, "poison", delay)
+            own.txn.reject(message, "poison", delay)  # type: ignore[arg-type]
         except InvalidArgument:  # somebody has read past it
             assert message.payload in reader.read
             return
         own.latest = 0
         own.got.remove(row)
         reader.in_flight.discard(message.payload)
-        if delay and message.payload in reader.unread:
-            reader.later[message.payload] = now + delay
+        if seconds and message.payload in reader.unread:
+            self.hide(row, now + (seconds if isinstance(seconds, float) else RETRY_SECONDS))
             reader.handed[message.payload] += 1
-            if self.queues["w"].rules.get("max_deliveries"):
-                reader.may_be_spent.add(message.payload)
+
+    def retry(self, source: str) -> object:
+        return self.queues[source.partition("/")[0]].rules.get("retry")
+
+    def hide(self, row: tuple[str, Reader, Message], due: float) -> None:
+        source, reader, message = row
+        reader.later[message.payload] = due
+        if self.queues[source.partition("/")[0]].rules.get("max_deliveries"):
+            reader.may_be_spent.add(message.payload)
 
     def read_to(self) -> None:
         if not self.open or not self.sources:
@@ -290,12 +300,17 @@ class Machine:
         own.txn.read_to(source, position)
         own.passed.append((known, reader, position))
 
-    def ended(self, own: Open, *, is_read: bool) -> None:
-        for _, reader, message in own.got:
+    def ended(self, own: Open, *, is_read: bool, before: float = 0.0) -> None:
+        for row in own.got:
+            source, reader, message = row
             reader.in_flight.discard(message.payload)
-            if is_read and message.payload in reader.unread:
+            if message.payload not in reader.unread:
+                continue
+            if is_read:
                 reader.read.add(message.payload)
                 del reader.unread[message.payload]
+            elif self.retry(source):
+                self.hide(row, before + RETRY_SECONDS)
         if is_read:
             self.arrived([pair for pair in own.put if pair[0] in self.queues])
 
@@ -315,12 +330,13 @@ class Machine:
             own.txn.prepare(xid)
             self.prepared[xid] = own
             return
+        before = self.env.monotonic()
         if way == "rollback":
             own.txn.rollback()
         else:
             own.txn.commit()
             self.pass_by(own)
-        self.ended(own, is_read=way != "rollback")
+        self.ended(own, is_read=way != "rollback", before=before)
 
     def decide(self) -> None:
         if not self.prepared:
@@ -331,8 +347,9 @@ class Machine:
             self.store.commit_prepared(xid)
             self.ended(own, is_read=True)
         else:
+            before = self.env.monotonic()
             self.store.rollback_prepared(xid)
-            self.ended(own, is_read=False)
+            self.ended(own, is_read=False, before=before)
 
     def alter(self) -> None:
         name = self.rng.choice(list(self.queues))
@@ -344,6 +361,7 @@ class Machine:
             "ttl": [None, 1.5, 4.0],
             "keep_expired": [True, False],
             "max_deliveries": [None, 1, 2, 4, 6],
+            "retry": [None, None, RETRY],
             "puts": [True, True, True, False],
             "gets": [True, True, True, False],
         }

@@ -46,6 +46,8 @@ OPTIONS: dict[str, Any] = {
     "commit_timeout": 0.001,
 }
 ALL = 1_000_000
+REQUESTS = 4  # ids that a queue keeps, of those below
+REQUEST_IDS = [f"r{n}" for n in range(9)]
 
 
 def open_store(env: Env, path: str = PATH, **options: Any) -> Store:
@@ -76,6 +78,7 @@ class ModelQueue:
     released: set[int] = field(default_factory=set)
     text: str = ""
     priority: bool = False
+    requests: dict[str, bytes] = field(default_factory=dict)  # payloads, the oldest first
 
     def copy(self) -> ModelQueue:
         done = {uid: set(positions) for uid, positions in self.done.items()}
@@ -85,6 +88,7 @@ class ModelQueue:
             names=dict(self.names),
             done=done,
             released=set(self.released),
+            requests=dict(self.requests),
         )
 
     def release(self) -> None:
@@ -114,6 +118,7 @@ class Effects:
     reads: list[tuple[int, int, int]] = field(default_factory=list)
     passed: list[tuple[int, int, int]] = field(default_factory=list)
     entries: dict[str, int] = field(default_factory=dict)
+    requests: dict[tuple[int, str], tuple[bytes, Any]] = field(default_factory=dict)
     ids: list[tuple[Any, list[bytes]]] = field(default_factory=list)
 
 
@@ -163,6 +168,20 @@ class Model:
         for uid, subscription, position in effects.passed:
             self._acknowledge(by_uid.get(uid), subscription, set(range(position)))
         self.ledger.update(effects.entries)
+        for (uid, request_id), (payload, _) in effects.requests.items():
+            requests = by_uid[uid].requests
+            requests.pop(request_id, None)
+            requests[request_id] = payload
+            if len(requests) > REQUESTS:
+                del requests[next(iter(requests))]
+
+    def knows_any(self, effects: Effects) -> bool:
+        """Whether a request id of these was committed meanwhile."""
+        by_uid = {queue.uid: queue for queue in self.queues.values()}
+        return any(
+            uid in by_uid and request_id in by_uid[uid].requests
+            for uid, request_id in effects.requests
+        )
 
     def prepare(self, xid: str, effects: Effects) -> None:
         self.prepared[xid] = effects
@@ -207,6 +226,7 @@ class Model:
                     "text": queue.text,
                     "priority": queue.priority,
                     "end": len(queue.payloads),
+                    "requests": list(queue.requests),
                     "kept": [p for i, p in enumerate(queue.payloads) if i not in queue.released],
                     "unread": {
                         subscription: [queue.payloads[i] for i in queue.unread(uid)]
@@ -240,6 +260,7 @@ def view_of(store: Store) -> dict[str, Any]:
             "text": info.text,
             "priority": info.priority,
             "end": info.end_position,
+            "requests": request_ids(store, info.name),
             "kept": kept,
             "unread": unread,
             "in_flight": in_flight,
@@ -249,6 +270,11 @@ def view_of(store: Store) -> dict[str, Any]:
         "prepared": {info.xid: info.messages for info in store.recover()},
         "queues": queues,
     }
+
+
+def request_ids(store: Store, name: str) -> list[str]:
+    """Those that a queue knows, the oldest first."""
+    return list(store._context.state.queue(name).durable.requests.copy_known())
 
 
 # What was promised --------------------------------------------------------------------------------
@@ -295,6 +321,7 @@ def brief(view: dict[str, Any]) -> str:
         {
             name: {
                 "end": queue["end"],
+                "requests": queue["requests"],
                 "text": queue["text"],
                 "priority": queue["priority"],
                 "kept": numbers(queue["kept"]),
@@ -436,7 +463,13 @@ def check_store(
 
 
 def gone_on(
-    seed: int, *, steps: int = 4, prepares: int = 4, lazy: float = 0.0, **options: Any
+    seed: int,
+    *,
+    steps: int = 4,
+    prepares: int = 4,
+    lazy: float = 0.0,
+    repeats: float = 0.0,
+    **options: Any,
 ) -> Callable[[SimEnv, Oracle], None]:
     """What goes on in a new process where an error ended a workload (`resume` of enumerations).
 
@@ -451,7 +484,13 @@ def gone_on(
         oracle.model, oracle.pending, oracle.created = oracle.match(store).copy(), None, True
         oracle.earlier = []
         more = Workload(
-            seed, steps=steps, prepares=prepares, lazy=lazy, first_payload=50_000, **options
+            seed,
+            steps=steps,
+            prepares=prepares,
+            lazy=lazy,
+            repeats=repeats,
+            first_payload=50_000,
+            **options,
         )
         more.run(env, store, oracle).close()
 
@@ -483,8 +522,10 @@ class Workload:
         full: float = 0.0,
         prepares: int = 4,
         lazy: float = 0.0,
+        repeats: float = 0.0,
         **options: Any,
     ) -> None:
+        self.repeats = repeats  # how often a put has a request id
         self.lazy = lazy  # how often a transaction is not durable when its commit returns
         self.runner: Runner | None = None
         self.prepares = prepares  # weight of preparing and of deciding
@@ -528,6 +569,7 @@ class Runner:
         self.full = workload.full
         self.prepares = workload.prepares
         self.lazy = workload.lazy
+        self.repeats = workload.repeats
         self.refused = 0  # because the disk was full
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
@@ -605,9 +647,10 @@ class Runner:
             return
         kind: Literal["topic", "work"] = "topic" if name[0] == "t" else "work"
         capacity = self.rng.choice([60_000, 1 << 20, 1 << 20])
+        kept: Any = {"dedup_count": REQUESTS} if self.repeats else {}
         self.change(
             lambda model: model.create(name, kind),
-            lambda: self.store.create_queue(name, kind=kind, capacity=capacity),
+            lambda: self.store.create_queue(name, kind=kind, capacity=capacity, **kept),
         )
         if kind == "topic" and self.rng.random() < 0.8:
             self.subscribe(name, "a")
@@ -666,7 +709,16 @@ class Runner:
             except QueueInUse:
                 assert self.oracle.model.in_flight(target, target.names[name])
 
+    def request_id(self) -> str | None:
+        """Of a put, perhaps one that was put before."""
+        if self.repeats and self.rng.random() < self.repeats:
+            return self.rng.choice(REQUEST_IDS)
+        return None
+
     def single(self) -> None:
+        if (request_id := self.request_id()) is not None:
+            self.single_once(request_id)
+            return
         name = self.rng.choice(sorted(self.oracle.model.queues))
         payload = self.payload(self.rng.choice([10, 100, 1000, 5000, 9000]))
         effects = Effects(puts=[(self.oracle.model.queues[name].uid, payload)])
@@ -681,6 +733,43 @@ class Runner:
             self.oracle.ids[payload] = told[0]
         except QueueFull:
             pass
+
+    def single_once(self, request_id: str) -> None:
+        """A put with a request id, which is known or not."""
+        name = self.rng.choice(sorted(self.oracle.model.queues))
+        queue = self.oracle.model.queues[name]
+        payload = self.payload(self.rng.choice([10, 5000, 9000]))
+        first = queue.requests.get(request_id)
+        if first is not None:
+            told = self.store.put(name, payload, request_id=request_id)
+            assert self.oracle.ids.setdefault(first, told) == told
+            return
+        effects = Effects(puts=[(queue.uid, payload)])
+        effects.requests[queue.uid, request_id] = payload, None
+        ids: list[int] = []
+        try:
+            self.change(
+                lambda model: model.commit(effects),
+                lambda: ids.append(self.store.put(name, payload, request_id=request_id)),
+            )
+            self.oracle.ids[payload] = ids[0]
+        except (QueueFull, KeyHeld):
+            pass
+
+    def put_once(self, held: Held, name: str, request_id: str) -> None:
+        """The same in a transaction, which may have put with it itself."""
+        queue = self.oracle.model.queues[name]
+        payload = self.payload(self.rng.choice([10, 900, 12_000]))
+        message_id = held.transaction.put(name, payload, request_id=request_id)
+        first, own = queue.requests.get(request_id), held.effects.requests
+        if first is not None:
+            assert self.oracle.ids.setdefault(first, int(message_id)) == message_id
+        elif (queue.uid, request_id) in own:
+            assert message_id is own[queue.uid, request_id][1]
+        else:
+            own[queue.uid, request_id] = payload, message_id
+            held.effects.puts.append((queue.uid, payload))
+            held.effects.ids.append(([message_id], [payload]))
 
     def transact(self) -> None:
         held = self.begin(large=self.rng.random() < 0.1)
@@ -843,6 +932,9 @@ class Runner:
         for name in self.rng.sample(sorted(self.oracle.model.queues), self.rng.randint(1, 3)):
             size = self.rng.choice([10, 200, 900, 3000, 12_000])
             count = self.rng.choice([1, 1, 3, 8 if size < 4000 else 1])
+            if count == 1 and (request_id := self.request_id()) is not None:
+                self.put_once(held, name, request_id)
+                continue
             priority = self.rng.choice([0, 0, 1, 2]) if count == 1 else 0
             payloads = [self.payload(size, priority) for _ in range(count)]
             if count == 1:
@@ -908,12 +1000,14 @@ class Runner:
         if not again and self.rng.random() < 0.2:
             held.transaction.rollback()
             return
+        is_late = self.oracle.model.knows_any(held.effects)
         try:
             self.change(
                 lambda model: model.commit(held.effects),
                 held.transaction.commit,
                 durable=held.transaction.durable,
             )
+            assert not is_late, "a request id was committed twice"
         except (QueueFull, AlreadyCommitted, KeyHeld):
             held.transaction.rollback()
             return

@@ -10,6 +10,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-topics.tar.gz topics
     python tests/formats/make_store.py tests/formats/store-v3-names.tar.gz names
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
+    python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -19,6 +20,7 @@ ledger; with `prepared` also transactions that are prepared, before and after th
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
+with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
 on a full disk: it holds records itself, in a file longer than it, and their blocks are in a segment
@@ -163,6 +165,21 @@ def fill_names(store: Store) -> None:
     store.disable(gets=True)
 
 
+def fill_requests(store: Store) -> None:
+    """Request ids of a queue that keeps three, in the checkpoint and in the journal."""
+    store.create_queue("once", kind="work", dedup_count=3)
+    for name in ("forgotten", "sealed", "ü"):
+        store.put("once", name.encode(), request_id=name)
+    store.checkpoint()
+    with store.transaction() as txn:
+        txn.put("once", b"before it")
+        txn.put("once", b"late", request_id="late")
+        txn.record("other key", 1)
+    txn = store.transaction()
+    txn.put("once", b"prepared", request_id="prepared")
+    txn.prepare("once")
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -194,6 +211,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_topics(store)
         if kind == "names":
             fill_names(store)
+        if kind == "requests":
+            fill_requests(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

@@ -9,6 +9,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
+from quire.errors import KeyHeld
 from quire.ltds import Codec, LtdsReader, codec_named, list_ids
 
 ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
@@ -29,6 +30,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-topics.tar.gz",
         "store-v3-names.tar.gz",
         "store-v4-full.tar.gz",
+        "store-v5-requests.tar.gz",
     }
 
 
@@ -64,6 +66,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["dead"] * ("properties" in archive.name)
         late += ["kept"] * ("topics" in archive.name)
         late += ["renamed"] * ("names" in archive.name)
+        late += ["once"] * ("requests" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -201,3 +204,24 @@ def test_topics_of_a_released_format(tmp_path: Path) -> None:
             assert store.browse("kept/alone").payloads() == kept[2:]
             store.checkpoint()
             assert store.verify().findings == []
+
+
+@pytest.mark.promise(8)
+def test_request_ids_of_a_released_format(tmp_path: Path) -> None:
+    """Those of the checkpoint, of the journal, and of a prepared transaction; the next one too."""
+    with tarfile.open(Path(__file__).parent / "store-v5-requests.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    for prepared in (True, False):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            assert store.queue("once").request_ids == 3
+            by_payload = {message.payload.decode(): message.id for message in store.browse("once")}
+            for name in ("sealed", "ü", "late")[not prepared :]:
+                assert store.put("once", b"", request_id=name) == by_payload[name]
+            if prepared:
+                with pytest.raises(KeyHeld):
+                    store.put("once", b"", request_id="prepared")
+                store.commit_prepared("once")
+            else:
+                assert store.put("once", b"", request_id="prepared") == by_payload["prepared"]
+            assert len(store.browse("once")) == 6
+            store.checkpoint()

@@ -1,0 +1,79 @@
+"""The request ids of a queue's puts, by which a put that is repeated is known.
+
+- RQ1: an id is known from the commit of its put on, whatever becomes of the message, until its
+  window ends: so many other ids came after it, or so many seconds have passed.
+- RQ2: it changes with journal records only, by what stands in them and in the queue's properties:
+  the fold is the same on every machine.
+- RQ3: an id is committed once within its window. Who finds it gets the first message's id; of two
+  open transactions that put it the second one's commit is refused (see `State.place_entries`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from quire.limits import CHECKPOINT_REQUEST_BYTES, MAX_REQUESTS
+from quire.properties import Properties
+
+Known = tuple[int, int]  # of a request id: its message's id, its commit time
+
+
+class Requests:
+    """See the module. The oldest come first."""
+
+    __slots__ = ("_known", "_order", "checkpoint_bytes")
+
+    def __init__(self, known: Iterable[tuple[str, Known]] = ()) -> None:
+        self._known: dict[str, Known] = {}
+        # The ids again: a dict looks through all that was removed to find its oldest key.
+        self._order: deque[str] = deque()
+        self.checkpoint_bytes = 0  # that they take there, at most
+        for request_id, of_it in known:
+            self._add(request_id, of_it)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, request_id: str, oldest_us: int) -> int | None:
+        """The id of the message that was put with it, unless it was committed before that time."""
+        found = self._known.get(request_id)
+        return found[0] if found is not None and found[1] >= oldest_us else None
+
+    def commit(
+        self, request_id: str, message_id: int, time_us: int, properties: Properties
+    ) -> None:
+        """A message was put with the id (RQ1)."""
+        self._trim(MAX_REQUESTS, properties.oldest_request_us(time_us))
+        if request_id in self._known:  # the clock was set back, and it is not known any more
+            self._order.remove(request_id)
+            self._forget(request_id)
+        self._add(request_id, (message_id, time_us))
+        self._trim(properties.most_requests, 0)
+
+    def alter(self, properties: Properties) -> None:
+        """The queue keeps another number of them."""
+        self._trim(properties.most_requests, 0)
+
+    def copy_known(self) -> dict[str, Known]:
+        """All of them, the oldest first."""
+        return self._known.copy()
+
+    def _trim(self, most: int, oldest_us: int) -> None:
+        """Forget the oldest: those above a number, and those from before a time."""
+        order, known = self._order, self._known
+        while order and (len(order) > most or known[order[0]][1] < oldest_us):
+            self._forget(order.popleft())
+
+    def _add(self, request_id: str, known: Known) -> None:
+        self._known[request_id] = known
+        self._order.append(request_id)
+        self.checkpoint_bytes += _checkpoint_bytes(request_id)
+
+    def _forget(self, request_id: str) -> None:
+        del self._known[request_id]
+        self.checkpoint_bytes -= _checkpoint_bytes(request_id)
+
+
+def _checkpoint_bytes(request_id: str) -> int:
+    return CHECKPOINT_REQUEST_BYTES + len(request_id.encode())

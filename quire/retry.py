@@ -1,0 +1,62 @@
+"""Retry policies: how long a message stays hidden after a delivery that failed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypedDict, cast
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_DELAY_SECONDS, MAX_DOUBLINGS
+
+Growth = Literal["constant", "linear", "exponential"]
+
+
+class Retry(TypedDict, total=False):
+    """A retry policy, for a queue's option `retry` and for `reject(delay=)`."""
+
+    delay: float
+    """Seconds after the first failed delivery: above 0, up to 366 days. It must be given."""
+    growth: Growth
+    """After the n-th delivery: "constant": `delay`; "linear": n times `delay`; "exponential", the
+    default: `delay` doubled n - 1 times."""
+    cap: float
+    """Seconds, the most; 366 days by default."""
+    jitter: float
+    """Up to this share of the seconds is left out by chance, 0 (the default) to 1; so what failed
+    together does not come again together."""
+
+
+_GROWTHS: Final = ("constant", "linear", "exponential")
+
+
+def check_retry(name: str, value: object) -> dict[str, Any] | None:
+    """A policy with all of its fields; None: none. Raises InvalidArgument."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not set(value) <= set(Retry.__annotations__):
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give {', '.join(Retry.__annotations__)} by name, or None"
+        )
+    given = {"growth": "exponential", "cap": MAX_DELAY_SECONDS, "jitter": 0.0, **value}
+    if given["growth"] not in _GROWTHS:
+        raise InvalidArgument(f"{name}: growth {given['growth']!r:.100}: give one of {_GROWTHS}")
+    for field, most in (("delay", MAX_DELAY_SECONDS), ("cap", MAX_DELAY_SECONDS), ("jitter", 1.0)):
+        number = given.get(field)
+        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+        least = 0 if field == "jitter" else math.ulp(0.0)
+        if not is_number or not least <= cast(float, number) <= most:
+            above = "from" if field == "jitter" else "above"
+            raise InvalidArgument(f"{name}: {field} {number!r:.100}: give {above} 0, up to {most}")
+        given[field] = float(cast(float, number))
+    return given
+
+
+def retry_seconds(policy: Mapping[str, Any], deliveries: int, chance: float) -> float:
+    """How long to wait after so many deliveries. `chance`: from 0 to 1."""
+    delay: float = policy["delay"]
+    if policy["growth"] == "linear":
+        delay *= deliveries
+    elif policy["growth"] == "exponential":
+        delay = math.ldexp(delay, min(deliveries - 1, MAX_DOUBLINGS))
+    return float(min(delay, policy["cap"]) * (1.0 - policy["jitter"] * chance))
