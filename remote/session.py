@@ -27,6 +27,7 @@ from quire.arguments import (
     check_large,
     check_lifetime,
     check_max_messages,
+    check_message_id,
     check_name,
     check_owner,
     check_reason,
@@ -168,6 +169,7 @@ class Session:
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
+            "get_scheduled": self._get_scheduled,
             "unget": self._unget,
             "reject": self._reject,
             "read_to": self._read_to,
@@ -335,6 +337,13 @@ class Session:
                 messages = transaction.get_many(source, count, timeout=seconds)
         self._delivering = True
         yield from messages_answers(messages)
+
+    def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
+        message_id = check_message_id(frame.header.get("message_id"))
+        message = transaction.get_scheduled(source, message_id)
+        self._delivering = message is not None
+        yield message_answer(message)
 
     def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header
