@@ -565,6 +565,14 @@ class EmbeddedStore(SingleCalls):
         hidden = None if subscription is None else queue.subscription(subscription)
         return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
 
+    def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
+        """Look at messages that are not due yet, in the order in which they will be."""
+        check_max_messages(max_messages)
+        queue, subscription = self._state().source(source)
+        return Messages(
+            queue.name, self._context.delivery.scheduled(queue, subscription, max_messages)
+        )
+
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once something can be got from the source; what withdraws it."""
         state = self._state()

@@ -19,6 +19,7 @@ from quire.limits import (
     MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
     MAX_LEDGER_KEY_BYTES,
+    MAX_MESSAGE_ID,
     MAX_REASON_BYTES,
     MAX_REQUEST_ID_BYTES,
     MAX_XID_BYTES,
@@ -162,6 +163,13 @@ def check_delay(delay: object) -> float | Retry | None:
     if not _is_number(delay) or not 0 <= delay <= MAX_DELAY_SECONDS:
         raise InvalidArgument(f"delay {delay!r:.100}: give seconds from 0 to {MAX_DELAY_SECONDS}")
     return delay
+
+
+def check_message_id(message_id: object) -> int:
+    """The id of a message."""
+    if not is_int(message_id) or not 0 < message_id <= MAX_MESSAGE_ID:
+        raise InvalidArgument(f"message id {message_id!r:.100}: give an int of a message")
+    return message_id
 
 
 def check_reason(reason: object) -> str:

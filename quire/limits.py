@@ -301,6 +301,7 @@ assert (MAX_PRIORITY + 1) << POSITION_BITS <= 1 << 63  # as an array holds them
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
+MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them
 LANE_SLACK = 1024  # positions that were taken in front of a lane, cut off when they are half of it
 VOLATILE_RECORDS = 1024  # of a volatile queue's records, so many may be of messages that were read
 # A block of a volatile queue is in memory, and counts, until all of its messages were read: what is

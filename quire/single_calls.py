@@ -24,7 +24,7 @@ from quire.arguments import (
 from quire.documented import documented_by
 from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
-from quire.message import Message, Messages
+from quire.message import SETTABLE, Message, Messages
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.starts import Start
 
@@ -127,6 +127,28 @@ class SingleCalls:
         ack: Acknowledge = "auto",
     ) -> Consumer[Any]:
         return Consumer(self, Asked.of(source, max_messages, timeout, ack))
+
+    def cancel(self: Store, source: str, message_id: int) -> bool:
+        with self.transaction() as txn:
+            return txn.get_scheduled(source, message_id) is not None
+
+    def reschedule(
+        self: Store,
+        queue: str,
+        message_id: int,
+        *,
+        deliver_at: int | None = None,
+        delay: float | None = None,
+    ) -> int | None:
+        with self.transaction() as txn:
+            message = txn.get_scheduled(check_name(queue, "queue"), message_id)
+            if message is None:
+                return None
+            fields = {name: getattr(message, name) for name in SETTABLE}
+            fields |= {"attributes": dict(message.attributes)}
+            fields |= {"deliver_at": deliver_at, "delay": delay}
+            made = txn.put(queue, message.payload, **fields)
+        return int(made)
 
     def redrive(
         self: Store,

@@ -170,6 +170,13 @@ class Transaction(Protocol):
         Raises as `get` and as `put_many`.
         """
 
+    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+        """Take a message that is not due yet, of a queue that is timed: to cancel or change it.
+
+        Once committed it is gone, and what is put instead is there. `message_id`: as its put or
+        `Store.scheduled` told it. None: it is due by now, or was taken or read. Raises as `get`.
+        """
+
     def unget(self) -> None:
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 

@@ -38,8 +38,10 @@ from .delivery import Answer, messages_answers
 from .protocol import Header
 from .results import info_json, infos_json, rows_json
 
-BROWSE: Final = "browse"  # whose answer is of several frames
+BROWSE: Final = "browse"  # whose answer is of several frames, as is that of
+SCHEDULED: Final = "scheduled"
 BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
+SCHEDULED_ARGUMENTS: Final = frozenset({"source", "max_messages"})
 
 
 class Call(NamedTuple):
@@ -192,6 +194,11 @@ def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
     if op == BROWSE:
         _check_arguments(op, arguments, BROWSE_ARGUMENTS)
         yield from messages_answers(_browse(store, arguments))
+        return
+    if op == SCHEDULED:
+        _check_arguments(op, arguments, SCHEDULED_ARGUMENTS)
+        source, most = check_source(arguments["source"]), arguments["max_messages"]
+        yield from messages_answers(store.scheduled(source, check_max_messages(most)))
         return
     call = CALLS.get(op)
     if call is None:

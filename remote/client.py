@@ -60,7 +60,7 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 
 from .awaiting import Awaiting
-from .calls import BROWSE, CALLS
+from .calls import BROWSE, CALLS, SCHEDULED
 from .channel import StreamEnded
 from .connection import Connection
 from .deciding import decide
@@ -315,6 +315,14 @@ class RemoteStore(SingleCalls):
             BROWSE,
             source=check_source(source),
             start=check_first(start),
+            max_messages=check_max_messages(max_messages),
+        )
+        return read_messages(frames)
+
+    def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
+        frames = self._frames(
+            SCHEDULED,
+            source=check_source(source),
             max_messages=check_max_messages(max_messages),
         )
         return read_messages(frames)

@@ -252,6 +252,9 @@ class ElectedStore(SingleCalls):
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         return self._look(lambda store: store.browse(source, start, max_messages))
 
+    def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
+        return self._look(lambda store: store.scheduled(source, max_messages))
+
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._look(lambda store: store.when_ready(source, callback))
 

@@ -176,6 +176,12 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
+    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+        try:
+            return self._inner.get_scheduled(source, message_id)
+        except _ENDED as error:
+            self._end(error)
+
     def unget(self) -> None:
         try:
             self._inner.unget()

@@ -40,6 +40,7 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
+    check_message_id,
     check_names,
     check_preparable,
     check_reason,
@@ -296,6 +297,16 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer)
+
+    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+        arguments: Header = {
+            "source": check_source(source),
+            "message_id": check_message_id(message_id),
+        }
+        with self._lock:
+            self._check_open()
+            answer = self._request("get_scheduled", arguments)
+            return self._delivered(lambda frames: read_message(frames[0]), answer)
 
     def unget(self) -> None:
         with self._lock:

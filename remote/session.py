@@ -30,6 +30,7 @@ from quire.arguments import (
     check_large,
     check_lifetime,
     check_max_messages,
+    check_message_id,
     check_name,
     check_owner,
     check_reason,
@@ -180,6 +181,7 @@ class Session:
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
             "put_once": self._put_once,
+            "get_scheduled": self._get_scheduled,
             "unget": self._unget,
             "reject": self._reject,
             "read_to": self._read_to,
@@ -432,6 +434,13 @@ class Session:
         if found is None:
             self._placing.first.setdefault(queue, message_id)
         yield {"found": found}, ()
+
+    def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        source = check_source(frame.header.get("source"))
+        message_id = check_message_id(frame.header.get("message_id"))
+        message = transaction.get_scheduled(source, message_id)
+        self._delivering = message is not None
+        yield message_answer(message)
 
     def _reject(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header

@@ -516,6 +516,15 @@ class Queue:
                 subscription.give_back(*run, counted=False)
                 raise
 
+    def take_scheduled(
+        self, subscription: Subscription, position: int, taker: object
+    ) -> tuple[int, int, int] | None:
+        """The same of one that is not due yet."""
+        if subscription.is_guarded and not subscription.admits(taker):
+            return None
+        run = subscription.take_scheduled(position)
+        return None if run is None else (*run, subscription.deliveries(position))
+
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:
         """Pointers to the first of what is in flight at [start, end), `POINTERS_AT_ONCE` at most.
 

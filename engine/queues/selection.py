@@ -14,6 +14,8 @@ takes and never journaled: a restart makes it anew.
   It may stand in a lane meanwhile: what is in flight is never taken once more.
 - SL5: of a queue whose messages are grouped, the lanes have what is of no group, and what `groups`
   shows: they may have what it has shown before, too, which is passed over.
+- SL6: what is taken before it is due is in flight, and still stands where it is scheduled, until it
+  would be due: then it is passed over, and noted as due for when it is given back.
 - SL3: what is available takes 8 bytes a message, and some 40 where it was returned; what is in
   flight some 150. All of them are counted (`memory_bytes`). What was read and still stands
   somewhere is dropped before it is twice as much as all the rest.
@@ -23,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,7 @@ class Selection:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
+        "_early",
         "_expiring",
         "_lanes",
         "_late",
@@ -152,6 +155,9 @@ class Selection:
         self._scheduled: list[tuple[int, int, int, int]] = []
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
         self._late: set[int] = set()  # what expired in flight
+        # What was taken before it was due: None, as long as it still stands in `_scheduled`, or
+        # its rank and group.
+        self._early: dict[int, tuple[int, int] | None] = {}
         self._passed = 0  # messages that were read, which may stand in any of these still
         self._most = LANE_SLACK  # of them, or of what expires, until those that are read go
         self.expired = IntervalSet()
@@ -284,12 +290,11 @@ class Selection:
             _, position, rank, number = heappop(self._scheduled)
             if done.contains(position):
                 continue
+            if position in self._early:
+                self._early[position] = rank, number
+                continue
             is_any = True
-            if number and self.groups is not None:
-                self.groups.arrive(code_of(position, rank), number)
-                self._open()
-            else:
-                self._add(position, rank)
+            self._arrive(position, rank, number)
         while self._expiring and self._expiring[0][0] <= now_us:
             _, position = heappop(self._expiring)
             if position in self._out:
@@ -297,6 +302,39 @@ class Selection:
             elif not done.contains(position):
                 self.expired.add(position, position + 1)
         return is_any
+
+    def _arrive(self, position: int, rank: int, number: int) -> None:
+        """It is due."""
+        if number and self.groups is not None:
+            self.groups.arrive(code_of(position, rank), number)
+            self._open()
+        else:
+            self._add(position, rank)
+
+    def next_scheduled(self, done: IntervalSet, most: int) -> list[int]:
+        """The positions of what is due next, in that order, up to `most` of them."""
+        rows = (row for row in self._scheduled if row[1] not in self._out)
+        return [row[1] for row in nsmallest(most, rows) if not done.contains(row[1])]
+
+    def take_scheduled(self, position: int, done: IntervalSet) -> bool:
+        """Take it though it is not due; False: it is not scheduled. Looks through all that is."""
+        if position in self._out or done.contains(position) or self.expired.contains(position):
+            return False
+        if not any(row[1] == position for row in self._scheduled):
+            return False
+        self._early[position] = None
+        self._out[position] = 0
+        return True
+
+    def _give_back_early(self, position: int) -> None:
+        """What was taken before it was due is scheduled again, or due by now, or over."""
+        popped = self._early.pop(position)
+        del self._out[position]
+        if position in self._late:
+            self._late.remove(position)
+            self.expired.add(position, position + 1)
+        elif popped is not None:
+            self._arrive(position, *popped)
 
     def take_expired(self, start: int, end: int) -> None:
         """[start, end) has expired, and is in flight now."""
@@ -318,7 +356,7 @@ class Selection:
         """How many messages are not due yet."""
         if self._passed and self._scheduled:
             self._drop_read(done)
-        return len(self._scheduled)
+        return len(self._scheduled) - sum(popped is None for popped in self._early.values())
 
     def _add(self, position: int, rank: int) -> None:
         heappush(self._lane(rank).again, position)
@@ -421,6 +459,9 @@ class Selection:
         """[start, end) is available again."""
         groups = self.groups
         for position in range(start, end):
+            if position in self._early:
+                self._give_back_early(position)
+                continue
             rank = self._out.pop(position, None)
             if rank is None:
                 self.unknown.add(position, position + 1)
@@ -460,6 +501,11 @@ class Selection:
         for position in taken:
             del out[position]
         self._passed += end - start - len(taken)
+        if self._early:
+            early = held_between(self._early, start, end)
+            for position in early:
+                del self._early[position]
+            self._passed += len(early)
         if self._late:
             late = held_between(self._late, start, end)
             self._late.difference_update(late)

@@ -132,6 +132,13 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
+    def take_scheduled(self, position: int) -> tuple[int, int] | None:
+        """The position, now in flight, if it is not due yet."""
+        if self.selection is None or not self.selection.take_scheduled(position, self.done):
+            return None
+        self.delivered += 1
+        return position, position + 1
+
     def admits(self, taker: object) -> bool:
         """Whether it may take of a guarded one now (U6); it is the holder then."""
         if self.seeker is not None or (self.delivered and self.holder is not taker):

@@ -114,6 +114,33 @@ class Delivery:
         if subscription.selection is not None or subscription.later:
             self._next_due(queue, subscription)
 
+    def take_scheduled(
+        self, queue: Queue, subscription: Subscription, position: int, taker: object
+    ) -> Runs:
+        """The message at the position, now in flight, if it is not due yet."""
+        with queue.lock:
+            queue.check_there(subscription)
+            run = queue.take_scheduled(subscription, position, taker)
+        runs = [] if run is None else [run]
+        if runs and subscription.most:
+            self._hand_out(queue, subscription, runs)
+        return runs
+
+    def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
+        """What is due next, in that order; nothing is taken."""
+        self.look(queue, subscription)
+        with queue.lock:
+            selection = subscription.selection
+            done = subscription.done
+            positions = [] if selection is None else selection.next_scheduled(done, most)
+        parts: list[Delivered] = []
+        for position in positions:
+            with queue.lock:
+                pointers = [] if queue.dropped else queue.pointers(position, position + 1)
+            for pointer in pointers:
+                parts += self.fetch(queue, pointer, 1)
+        return parts
+
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
         for delayed in list(self._delayed):

@@ -17,11 +17,12 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
+from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.records.seek_record import Seek
-from quire.errors import InvalidArgument, QueueInUse
+from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.limits import PURGED_RUNS, RUNS_JOINED
 from quire.message import Delivered, Message, Messages
 from quire.retry import Retry
@@ -126,6 +127,22 @@ class Gets:
     def _one_by_rule(self, queue: Queue, subscription: Subscription) -> Message | None:
         """The same where the next message is not simply the next one."""
         runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
+        try:
+            return message_of(queue.name, self.deliver(queue, subscription, runs))
+        except BaseException:
+            self.take_back(queue, subscription, [run[:2] for run in runs])
+            raise
+
+    def scheduled(self, source: object, message_id: int) -> Message | None:
+        """The message, if it is not due yet."""
+        queue, subscription = self._context.state.source(source)
+        delivery = self._context.delivery
+        delivery.look(queue, subscription)
+        try:
+            position = position_of(delivery, queue, message_id)
+        except PositionLost:
+            return None
+        runs = delivery.take_scheduled(queue, subscription, position, self)
         try:
             return message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:

@@ -45,6 +45,7 @@ from quire.arguments import (
     check_ends,
     check_key,
     check_max_messages,
+    check_message_id,
     check_preparable,
     check_reason,
     check_request_id,
@@ -297,6 +298,13 @@ class EmbeddedTransaction(TransactionCalls):
         if not taken:
             return Messages(source.partition("/")[0])
         return Messages(*taken)
+
+    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+        """Take a message that is not due yet; None: there is none of this id that is not."""
+        check_message_id(message_id)
+        with self._lock:
+            self._check_open()
+            return self._reading().scheduled(source, message_id)
 
     def unget(self) -> None:
         """Give back what the latest get took, as if it had not been called."""

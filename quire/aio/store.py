@@ -118,6 +118,9 @@ class AsyncStore:
     rollback_prepared = in_thread(Store.rollback_prepared)
     put = put_in_thread(Store.put)
     put_many = put_in_thread(Store.put_many)
+    scheduled = in_thread(Store.scheduled)
+    cancel = in_thread(Store.cancel)
+    reschedule = in_thread(Store.reschedule)
     redrive = in_thread(Store.redrive)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:

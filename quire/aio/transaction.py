@@ -99,6 +99,11 @@ class AsyncTransaction:
             return Messages(check_source(source).partition("/")[0]).to_arrow()
         return found
 
+    async def get_scheduled(self, source: str, message_id: int) -> Message | None:
+        return await self._call(
+            lambda inner: inner.get_scheduled(source, message_id), self._give_back
+        )
+
     move = put_in_thread(Transaction.move)
     unget = in_thread(Transaction.unget)
     reject = in_thread(Transaction.reject)

@@ -201,6 +201,34 @@ class Machine:
         own.got += [(source, reader, message) for message in got]
         own.latest = len(got)
 
+    def get_scheduled(self) -> None:
+        """What is listed is not due, in order; one of it is taken all the same."""
+        if not self.open or not self.sources:
+            return
+        own = self.rng.choice(self.open)
+        source, known, reader = self.rng.choice(self.sources)
+        before = self.env.now_us()
+        listed = self.store.scheduled(source)
+        due = [message.deliver_at or 0 for message in listed]
+        assert due == sorted(due)
+        assert not listed or (due[0] > before and known.rules["timed"])
+        assert {message.payload for message in listed} <= reader.unread.keys() - reader.in_flight
+        if not listed:
+            return
+        try:
+            message = own.txn.get_scheduled(source, self.rng.choice(listed).id)
+        except QueueDisabled:
+            assert known.rules.get("gets") is False
+            return
+        if message is None:  # by now it is due
+            assert due[0] <= self.env.now_us()
+            return
+        reader.in_flight.add(message.payload)
+        reader.later.pop(message.payload, None)
+        reader.handed[message.payload] += 1
+        own.got.append((source, reader, message))
+        own.latest = 1
+
     def held(self, known: Known, reader: Reader, own: set[bytes]) -> set[str]:
         """The groups of which messages are in flight, but for those; and which wait for some."""
         if not known.rules.get("grouped"):
@@ -420,7 +448,8 @@ class Machine:
         weights: dict[Callable[[], None], int] = {
             self.begin: 8, self.put: 10, self.get: 16, self.unget: 2, self.reject: 6,
             self.read_to: 1, self.end: 8, self.decide: 3, self.alter: 6, self.alter_dead: 1,
-            self.define: 1, self.advance: 5, self.reopen: 2, self.checkpoint: 2,
+            self.get_scheduled: 3, self.define: 1, self.advance: 5, self.reopen: 2,
+            self.checkpoint: 2,
         }  # fmt: skip
         return self.rng.choices(list(weights), list(weights.values()))[0]
 

@@ -248,6 +248,30 @@ def test_a_put_waits_for_room(store: AnyStore) -> None:
     assert read == [b"%d" % number for number in range(5)]
 
 
+def test_a_put_with_a_request_id_waits(store: AnyStore) -> None:
+    """In a transaction and alone; repeated it is there at once."""
+    store.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
+    ids = [store.put("q", b"0", request_id="a")]
+
+    def put() -> None:
+        ids.append(store.put("q", b"1", request_id="b", timeout=20.0))
+        with store.transaction() as txn:
+            put_id = txn.put("q", b"2", request_id="c")
+        ids.append(int(put_id))
+
+    thread = threading.Thread(target=put)
+    thread.start()
+    got_ids = []
+    for _ in range(3):
+        message = store.get("q", timeout=20.0)
+        assert message is not None
+        got_ids.append(message.id)
+    thread.join(20)
+    assert ids == got_ids
+    store.put("q", b"full")
+    assert store.put("q", b"1", request_id="b", timeout=0.0) == ids[1]
+
+
 def test_a_put_waits_so_long(store: AnyStore) -> None:
     """As it says; what can never have room is refused at once."""
     store.create_queue("q", kind="work", max_messages=2, overflow="wait")

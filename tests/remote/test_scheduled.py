@@ -1,0 +1,113 @@
+"""Scheduled messages are listed, cancelled and changed, for every form of a store."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from quire.errors import InvalidArgument, QueueNotFound
+from tests.remote.conftest import AnyStore
+
+
+def make(store: AnyStore) -> list[int]:
+    """A queue with three that come later, and one that is there; their ids, by time."""
+    store.create_queue("q", kind="work", timed=True)
+    ids = {n: store.put("q", b"%d" % n, delay=n * 600.0, sender="s") for n in (3, 1, 2)}
+    store.put("q", b"now")
+    return [ids[n] for n in sorted(ids)]
+
+
+def test_what_is_scheduled_is_listed(store: AnyStore) -> None:
+    """In the order in which it is due; nothing is taken by that."""
+    ids = make(store)
+    assert [message.id for message in store.scheduled("q")] == ids
+    assert store.scheduled("q", 2).payloads() == [b"1", b"2"]
+    assert [s.delayed for s in store.subscriptions("q")] == [3]
+    assert store.get_many("q").payloads() == [b"now"]
+    store.create_queue("plain", kind="work")
+    store.put("plain", b"m", delay=600.0)
+    assert len(store.scheduled("plain")) == 0
+
+
+def test_a_scheduled_message_is_cancelled(store: AnyStore) -> None:
+    """Once; and what is due is got, not cancelled."""
+    first, second, _ = make(store)
+    assert store.cancel("q", second)
+    assert not store.cancel("q", second)
+    assert not store.cancel("q", second + 1000)
+    assert store.scheduled("q").payloads() == [b"1", b"3"]
+    now = store.browse("q")[-1]
+    assert now.payload == b"now"
+    assert not store.cancel("q", now.id)
+    with store.transaction() as txn:
+        assert txn.get_scheduled("q", first) is not None
+        assert store.scheduled("q").payloads() == [b"3"]
+        assert not store.cancel("q", first)
+        txn.rollback()
+    assert store.scheduled("q").payloads() == [b"1", b"3"]
+
+
+def test_a_scheduled_message_is_rescheduled(store: AnyStore) -> None:
+    """It has all that it was put with, but for the time and the id."""
+    first, second, third = make(store)
+    later = time.time_ns() // 1000 + 900_000_000
+    assert store.reschedule("q", third, deliver_at=later) is not None
+    made = store.reschedule("q", second, delay=300.0)
+    assert store.scheduled("q").payloads() == [b"2", b"1", b"3"]
+    assert [m.deliver_at for m in store.scheduled("q")][2] == later
+    [message, *_] = store.scheduled("q")
+    assert (message.id, message.sender) == (made, "s")
+    assert store.reschedule("q", second, delay=1.0) is None
+    assert store.reschedule("q", first) is not None
+    assert store.get_many("q").payloads() == [b"now", b"1"]
+
+
+def test_a_topic_has_them_for_each_subscription(store: AnyStore) -> None:
+    """Cancelled for one, the other gets it."""
+    store.create_queue("q", timed=True)
+    for name in "ab":
+        store.subscribe("q", name)
+    message_id = store.put("q", b"m", delay=0.4)
+    assert store.cancel("q/a", message_id)
+    assert store.scheduled("q/a").payloads() == []
+    assert store.scheduled("q/b").payloads() == [b"m"]
+    assert store.get("q/b", timeout=30.0) is not None
+    assert store.get("q/a") is None
+
+
+def test_it_is_part_of_its_transaction(store: AnyStore) -> None:
+    """With what it puts and gets elsewhere; `unget` and `reject` know it."""
+    first, second, _ = make(store)
+    store.create_queue("other", kind="work")
+    with store.transaction() as txn:
+        assert txn.get_scheduled("q", first) is not None
+        message = txn.get_scheduled("q", second)
+        assert message is not None
+        txn.put("other", message.payload)
+        txn.unget()
+        assert store.scheduled("q").payloads() == [b"2", b"3"]
+        message = txn.get_scheduled("q", second)
+        assert message is not None
+        txn.reject(message)
+    assert store.scheduled("q").payloads() == [b"2", b"3"]
+    assert store.get_many("other").payloads() == [b"2"]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1 << 70, True, "1", None])
+def test_wrong_arguments_are_refused(store: AnyStore, wrong: Any) -> None:
+    """And nothing is taken."""
+    ids = make(store)
+    with store.transaction() as txn, pytest.raises(InvalidArgument):
+        txn.get_scheduled("q", wrong)
+    with pytest.raises(InvalidArgument):
+        store.cancel("q", wrong)
+    if wrong is not None:
+        with pytest.raises(InvalidArgument):
+            store.reschedule("q", ids[0], delay="soon")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument):
+            store.scheduled("q", -5)
+        with pytest.raises(QueueNotFound):
+            store.scheduled("nowhere")
+    assert [message.id for message in store.scheduled("q")] == ids
