@@ -13,8 +13,10 @@ import pytest
 import quire
 import quire.aio
 from quire.aio import AsyncStore
-from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.engine import EmbeddedStore as Store
+from quire.errors import InvalidArgument, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
+from quire.remote import RemoteStore
 from tests.remote.children import child
 from tests.remote.conftest import SEGMENT_BYTES, AnyStore
 from tests.remote.test_deliveries import eventually, got
@@ -377,6 +379,22 @@ def test_many_put_at_once(store: AnyStore) -> None:
     assert store.queue("grows").messages == 60
     assert store.queue("drops").messages + store.queue("drops").dropped == 60
     assert store.queue("moves").messages + store.queue("dead").messages == 60
+
+
+@pytest.mark.promise(13)
+def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: RemoteStore) -> None:
+    """How long a put waits is no field of its message, through which it would wait at once."""
+    owner.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
+    owner.put("q", b"0")
+    channel = joined.connection.borrow()
+    call = {"op": "put_once", "txn": channel.next_transaction(), "queue": "q", "request_id": "a"}
+    with pytest.raises(RemoteError, match="no field 'timeout'"):
+        channel.request({**call, "fields": {"timeout": 1000}}, [b"x"])
+    with pytest.raises(QueueFull):
+        channel.request({**call, "fields": {}, "wait": 0.0}, [b"x"])
+    channel.close()
+    joined.connection.give_back(channel)
+    assert owner.queue("q").messages == 1
 
 
 # Processes and event loops
