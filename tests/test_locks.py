@@ -22,7 +22,8 @@ LISTED, HAND_OVERS = (
 )
 # A commit under lock-all holds several of the first, in the order of ids. Of the second the thread
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
-SEVERAL = ("Queue.writers", "EmbeddedTransaction._lock")
+# The third is one lock, which its holder may take again.
+SEVERAL = ("Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying")
 ROUNDS = 40
 interpreted = pytest.mark.skipif(
     getattr(quire, "compiled", False), reason="compiled modules have no frames to name locks by"
@@ -77,6 +78,9 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     watch = LockWatch(frozenset(HAND_OVERS))
     path = str(tmp_path / "store")
     with watch.watching(), quire.open(path, **options) as store, quire.open(path) as joined:
+        for name in ("v", "w"):
+            store.create_queue(name, type="volatile" if name == "v" else "persistent")
+            store.subscribe(name, "s")
         for name in ("a", "b", "full"):
             store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
         parts: list[Callable[[], None]] = [
@@ -84,13 +88,15 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
             *(lambda store=each: read(store) for each in (store, joined)),
             lambda: define(store),
             lambda: decide(store),
+            *(lambda store=each: pass_on(store) for each in (store, joined)),
             lambda: look(store),
         ]
         all_at_once(parts)
         assert store.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
-            "RemoteTransaction._lock", "IoManager._freeing", "SegmentSet._making"}  # fmt: skip
+            "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
+            "SegmentSet._making"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20
 
@@ -148,6 +154,18 @@ def decide(store: Any) -> None:
         txn = store.transaction()
         txn.put("b", b"aborted")
         store.abort(txn.id)
+
+
+def pass_on(store: Any) -> None:
+    """Volatile queues by themselves and with others; subscriptions of both are moved."""
+    for n in range(ROUNDS):
+        store.put("v", b"alone")
+        with suppress(quire.QueueInUse), store.transaction() as txn:
+            for name in ("v", "w"):
+                txn.put(name, b"x")
+                txn.get_many(f"{name}/s", 3)
+                if n % 3 == 0:
+                    txn.seek(f"{name}/s", "latest")
 
 
 def look(store: Any) -> None:

@@ -232,7 +232,7 @@ class Committer:
         own = self._state, self._reader, transaction.id, packed, reads, entries
         commit = Commit(*own, transaction.durable)
         if sought is None and beside.moves is None:
-            transaction.change = change = MixedCommit(commit, beside)
+            transaction.change = change = MixedCommit(commit, beside, self.volatile)
             self.sequencer.submit(change)
             return
         more: tuple[bytes, ...] = ()
@@ -240,7 +240,7 @@ class Committer:
             commit = moving = MovingCommit(*own)
             moving.moves = sought
             more = (pack_sought(transaction.id, sought.seeks),)
-        transaction.change = change = MixedCommit(commit, beside)
+        transaction.change = change = MixedCommit(commit, beside, self.volatile)
         self.sequencer.submit_alone(change, more, self.volatile.applying)
 
     def _commit_volatile(

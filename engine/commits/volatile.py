@@ -17,14 +17,14 @@ import threading
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from quire.block import EncodedBlock
+from quire.block import EncodedBlock, split
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State, first_of
 from quire.engine.records.commit_record import Part, Read
 from quire.env import Env
 from quire.journal import WholeRecord
-from quire.limits import VOLATILE_IDS
+from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_IDS
 
 from .commit import Commit, Moves
 from .written import Written
@@ -107,8 +107,12 @@ class VolatileCommit:
             self._groups.append((queue, parts))
             for piece in pieces:
                 assert isinstance(piece, EncodedBlock)  # it never leaves the memory
-                parts.append(add(piece, queue.queue_id))
                 self._messages += piece.count
+                if piece.count > 1 and len(piece.data) > VOLATILE_BLOCK_BYTES:
+                    smaller = split(piece, VOLATILE_BLOCK_BYTES)
+                    parts += [add(block, queue.queue_id) for block in smaller]
+                else:
+                    parts.append(add(piece, queue.queue_id))
 
     @property
     def beside(self) -> VolatileCommit:
@@ -127,32 +131,32 @@ class VolatileCommit:
             self.moves.check()
 
     def apply(self, time_us: int | None = None) -> None:
-        """Now it takes effect. `time_us`: when its record's part did."""
+        """Now it takes effect; `applying` is held. `time_us`: when its record's part did."""
         volatile = self._volatile
         queues = volatile.state.queues
-        with volatile.applying:
-            first_id, now_us = volatile.take_ids(self._messages, time_us)
-            self.first_id = first_id
-            made = now_us, 0, True, self._transaction_id, False
-            for queue, parts in self._groups:
-                first_id += queue.commit(parts, first_id, made)
-            for read in self._reads:
-                reader = queues.get(read[0])
-                if reader is not None:  # else it was dropped after the transaction had read
-                    reader.acknowledge(read)
-            if self.moves is not None:
-                self.moves.apply()
-            self.applied = True
-            for queue, _ in self._groups:
-                queue.forget_released()
+        first_id, now_us = volatile.take_ids(self._messages, time_us)
+        self.first_id = first_id
+        made = now_us, 0, True, self._transaction_id, False
+        for queue, parts in self._groups:
+            first_id += queue.commit(parts, first_id, made)
+        for read in self._reads:
+            reader = queues.get(read[0])
+            if reader is not None:  # else it was dropped after the transaction had read
+                reader.acknowledge(read)
+        if self.moves is not None:
+            self.moves.apply()
+        self.applied = True
+        for queue, _ in self._groups:
+            queue.forget_released()
 
 
 class MixedCommit:
     """A change: a transaction of volatile and of other queues (VO1)."""
 
-    __slots__ = ("_commit", "applied", "beside", "durable")
+    __slots__ = ("_applying", "_commit", "applied", "beside", "durable")
 
-    def __init__(self, commit: Commit, beside: VolatileCommit) -> None:
+    def __init__(self, commit: Commit, beside: VolatileCommit, volatile: Volatile) -> None:
+        self._applying = volatile.applying
         self._commit = commit
         self.durable = commit.durable
         self.beside = beside
@@ -177,4 +181,5 @@ class MixedCommit:
 
     def apply(self, address: int) -> None:
         self._commit.apply(address)
-        self.beside.apply(self._commit.time_us)
+        with self._applying:
+            self.beside.apply(self._commit.time_us)

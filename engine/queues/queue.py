@@ -5,7 +5,8 @@
   releases nothing. A block all of whose messages are released is given back at once, wherever it
   is.
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
-  transactions hold, so that recovery arrives at the same number.
+  transactions hold, so that recovery arrives at the same number. A partly released block counts by
+  the messages that are left, in a volatile queue as a whole: it is in memory as a whole.
 - Q4: what a change releases is looked up in record pages. They are read before its journal record
   is written (`releasing`): damage refuses the change, and the store goes on. Found later it
   would leave a record that nobody can apply, recovery neither. What other changes on their way
@@ -313,7 +314,10 @@ class Queue:
                 else:
                     now = _overlap(released, index, position, stop)
                     after = now if now == count else _covered(self.released, position, stop)
-                charge += ref.charge * after // count - ref.charge * (after - now) // count
+                if self.is_volatile:
+                    charge += ref.released_charge(after) - ref.released_charge(after - now)
+                else:
+                    charge += ref.charge * after // count - ref.charge * (after - now) // count
                 if after == count:
                     freed.append(ref)
         self.space.release(charge, messages)

@@ -39,8 +39,11 @@ class BlockRef(NamedTuple):
         """The part of the charge that `released` of its messages account for.
 
         Each message is charged the block's mean, so that no payload is read to take one off; the
-        parts of a block add up to its charge exactly.
+        parts of a block add up to its charge exactly. A block in memory is charged as a whole until
+        all of them are released: so long it takes memory as a whole.
         """
+        if self.kind == format.MEMORY:
+            return self.charge if released == self.count else 0
         return self.charge * released // self.count
 
 

@@ -5,7 +5,7 @@ from .block import Block
 from .builder import BlockBuilder
 from .encode import EncodedBlock
 from .given import check_block
-from .pack import Part, pack, slices_to_arrow
+from .pack import Part, pack, slices_to_arrow, split
 from .single import encode_one, payload_of_one
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "payload_of_one",
     "runs_of_shares",
     "slices_to_arrow",
+    "split",
 ]

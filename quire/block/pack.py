@@ -60,6 +60,21 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
     return blocks[0]
 
 
+def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
+    """The same messages in blocks of so many bytes, but for a message that takes more by itself.
+
+    What the block is charged beyond its messages, the last one is.
+    """
+    whole = Block.parse(block.data, "a block to be split")
+    first, last = int(whole.offsets[0]), int(whole.offsets[-1])
+    lengths = np.diff(whole.offsets).astype(np.int64)
+    run = Run(lengths, [whole.payload[first:last]], whole.headers, region=True)
+    blocks = list(encode_runs([run], max_block_bytes))
+    end = blocks.pop()
+    charge = block.charge_bytes - sum(each.charge_bytes for each in blocks)
+    return [*blocks, EncodedBlock(end.data, end.count, charge, end.payload_bytes)]
+
+
 def _runs_of(parts: Sequence[Part]) -> list[Run]:
     """The parts' messages with their ids and times; neighbours of one message each as one run."""
     runs: list[Run] = []

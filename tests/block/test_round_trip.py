@@ -18,6 +18,7 @@ from quire.block import (
     encode_one,
     pack,
     runs_of_shares,
+    split,
 )
 from quire.limits import MAX_BLOCK_BYTES, MAX_TIME_US, MESSAGE_OVERHEAD_BYTES
 from quire.message import MESSAGE_SCHEMA, Delivered, Fields, Message, Messages
@@ -258,6 +259,26 @@ def test_packing_keeps_messages_ids_and_times(groups: list[list[Row]], data: st.
     assert messages_of(block, -1) == expected
     again = pack([Part(block, 0, 1, -1, -1), Part(block, 1, block.count, -1, -1)])
     assert again.data == packed.data
+
+
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 600))
+def test_a_block_is_split_without_a_change(group: list[Row], most: int) -> None:
+    """The same messages in smaller blocks; what is charged beside them, the last one is."""
+    builder = BlockBuilder()
+    put(builder, "add", group)
+    [whole] = builder.build(MAX_BLOCK_BYTES)
+    charged = EncodedBlock(whole.data, whole.count, whole.charge_bytes + 64, whole.payload_bytes)
+    pieces = split(charged, most)
+    assert all(len(piece.data) <= most or piece.count == 1 for piece in pieces)
+    assert sum(piece.charge_bytes for piece in pieces) == charged.charge_bytes
+    last = pieces.pop()
+    plain = EncodedBlock(last.data, last.count, last.charge_bytes - 64, last.payload_bytes)
+    found = [
+        message
+        for block, first_id in parse_all([*pieces, plain])
+        for message in messages_of(block, first_id)
+    ]
+    assert found == [row.message(FIRST_ID + number) for number, row in enumerate(group)]
 
 
 @given(st.lists(st.lists(rows, min_size=1, max_size=4), max_size=5), st.data())

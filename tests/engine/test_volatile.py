@@ -15,11 +15,12 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     DiskFull,
     InvalidArgument,
+    QueueFull,
     QueueNotFound,
     QuireError,
     StoreFailed,
 )
-from quire.limits import VOLATILE_RECORDS
+from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_RECORDS
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.kit import take
 from tests.engine.workload import new_machine, open_store
@@ -141,6 +142,8 @@ def one_step(store: Store, seen: Seen, number: int) -> None:
         del seen.maybe[:1]
     ids = [txn.put(queue, b"%d" % number * 40) for queue in ("v", "v", "t")]
     memory += [b"%d" % number * 40] * 2
+    if number % 4 == 2:
+        txn.seek("t/s", "latest")  # all that was there before: nothing
     try:
         txn.commit()
     except QuireError:
@@ -262,6 +265,27 @@ def test_promise_9_what_was_read_takes_no_memory(store: Store) -> None:
     assert store.status()["volatile"]["blocks"] == 1
     held.rollback()
     assert take(store, "v") == [b"old"]
+
+
+def test_promise_9_the_capacity_bounds_what_waits_beside_what_was_read(store: Store) -> None:
+    """One message of each batch waits: no more of the batch stays than counts, 64 KiB at most."""
+    capacity = 2 << 20
+    store.create_queue("v", kind="work", type="volatile", priority=True, capacity=capacity)
+    batches = 0
+    with suppress(QueueFull):
+        while True:
+            with store.transaction() as txn:
+                txn.put("v", b"low", priority=0)
+                for _ in range(9):
+                    txn.put("v", b"x" * 20_000, priority=5)
+            assert len(store.get_many("v", 9)) == 9
+            batches += 1
+    status, info = store.status()["volatile"], store.queue("v")
+    assert info.messages == status["blocks"] == batches
+    assert status["bytes"] < info.used_bytes + 200 * batches < capacity
+    assert batches > capacity // VOLATILE_BLOCK_BYTES - 4
+    assert take(store, "v") == [b"low"] * batches
+    assert (store.queue("v").used_bytes, store.status()["volatile"]["blocks"]) == (0, 0)
 
 
 def test_many_threads_pass_messages_on(store_path: str) -> None:
