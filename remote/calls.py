@@ -41,7 +41,7 @@ BROWSE: Final = "browse"  # whose answer is of several frames
 SUBSCRIBE: Final = "subscribe_many"
 CLAIM: Final = "claim"
 SUBSCRIBING: Final = (SUBSCRIBE, CLAIM)  # what a client may hold by that ends with it
-_SUBSCRIBE_ARGUMENTS: Final = frozenset({"subscription", "starts", "exclusive", "durable"})
+SUBSCRIBE_ARGUMENTS: Final = frozenset({"subscription", "starts", "exclusive", "durable"})
 BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
 
 
@@ -188,7 +188,7 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
         store.claim_for(holder, _names(arguments["names"]))
         yield {"result": None}, ()
         return
-    _check_arguments(SUBSCRIBE, arguments, _SUBSCRIBE_ARGUMENTS)
+    _check_arguments(SUBSCRIBE, arguments, SUBSCRIBE_ARGUMENTS)
     found = store.subscribe_for(
         holder,
         _subscription(arguments),
@@ -197,6 +197,12 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
         check_flag("durable", arguments["durable"]),
     )
     yield {"result": infos_json(found)}, ()
+
+
+def is_lasting(header: Header) -> bool:
+    """Whether what is asked for does not end with its client."""
+    arguments = header.get("arguments")
+    return isinstance(arguments, dict) and arguments.get("durable") is True
 
 
 def _names(given: object) -> list[tuple[str, str]]:

@@ -52,7 +52,7 @@ from quire.store import Store
 from quire.transaction import Transaction
 
 from .awaited import Awaited
-from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing
+from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
 from .delivery import Answer, message_answer, messages_answers, short_message
 from .failures import describe_error, error_from_elsewhere
 from .limits import HEAVY_BYTES
@@ -327,7 +327,7 @@ class Session:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         operation = self._operations.get(op)
         if op in SUBSCRIBING:
-            self._holds = True
+            self._holds |= not is_lasting(frame.header)
             return answer_subscribing(self._store, self, frame.header)
         if operation is None:
             return answer_call(self._store, op, frame.header)
