@@ -37,8 +37,9 @@ class Temporary:
         self._ending: set[int] = set()
         self._claim_until = env.monotonic() + CLAIM_SECONDS
         for number, entry in state.durable.catalog[SUBSCRIPTION].items():
-            if not subscription_form(entry.body).durable:
-                self._names[number] = state.queues[entry.body["queue_id"]].name, entry.body["name"]
+            queue = state.queues.get(entry.body["queue_id"])
+            if queue is not None and not subscription_form(entry.body).durable:
+                self._names[number] = queue.name, entry.body["name"]
         self._unclaimed = set(self._names)
 
     def hold(self, holder: object, names: Iterable[Name]) -> None:
