@@ -65,6 +65,7 @@ from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.room import Room, dropped
 from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.status import status
+from quire.engine.upkeep.temporary import Temporary
 from quire.engine.upkeep.verify import verify
 from quire.env import Env, FileLock, OsEnv, after_fork
 from quire.errors import (
@@ -123,17 +124,18 @@ class EmbeddedStore(SingleCalls):
         opened.journal.after_sync = opened.places.settle
         context.sequencer.relieve = self._checkpointer.run
         self._leases = Leases(opened.env, opened.places, opened.journal)
-        self._maintenance = Maintenance(context, self._checkpointer, self._leases)
+        self._definitions = Definitions(
+            opened.env, opened.state, context.committer, opened.journal.max_group_bytes
+        )
+        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
+        self._temporary = Temporary(opened.env, opened.state, self._definitions)
+        self._maintenance = Maintenance(context, self._checkpointer, self._leases, self._temporary)
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
         self._light_put_bytes = context.committer.inline_limit - 1024
-        self._definitions = Definitions(
-            opened.env, opened.state, context.committer, opened.journal.max_group_bytes
-        )
         self._names = Names(opened.state, self._definitions.submit)
         context.room = Room(context, self._definitions, self._maintenance.retention)
-        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
         self._types = StartedTypes()
         self._types.start(opened.state.queues.values())
         _open_stores.add(self)
@@ -213,6 +215,7 @@ class EmbeddedStore(SingleCalls):
                 self._let_go_of_files,
                 self._save,
                 self._types.stop_all,
+                self._end_temporary,
                 self._end_transactions,
                 self._maintenance.stop,
             ):
@@ -232,6 +235,12 @@ class EmbeddedStore(SingleCalls):
         for queue in list(context.state.queues.values()):
             with queue.lock:
                 queue.wake_all()
+
+    def _end_temporary(self) -> None:
+        """Those of clients that live on wait for the next owner (TS2)."""
+        if not self.failed:
+            self._temporary.let_go(self._temporary)
+            self._temporary.end()
 
     def _save(self) -> None:
         opened = self._opened
@@ -396,14 +405,54 @@ class EmbeddedStore(SingleCalls):
     # Subscriptions
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
+        self,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool = False,
+        durable: bool = True,
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 
         Where it is there already it stays as it is.
         """
+        return self.subscribe_for(self._temporary, subscription, starts, exclusive, durable)
+
+    def subscribe_for(
+        self,
+        holder: object,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool,
+        durable: bool,
+    ) -> list[SubscriptionInfo]:
+        """The same for a client: those that are not durable end no sooner than it (`let_go_of`)."""
+        form = SubscriptionForm(check_flag("exclusive", exclusive), check_flag("durable", durable))
+        if form.durable:
+            return self._subscribe(subscription, starts, form)
+        with self._temporary.changing:
+            found = self._subscribe(subscription, starts, form)
+            self._temporary.hold(holder, [(info.queue, info.name) for info in found])
+        return found
+
+    def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
+        """A client has such subscriptions, queue and name, from the owner before (TS2)."""
+        self._state()
+        with self._temporary.changing:
+            self._temporary.hold(holder, names)
+
+    def claim(self, names: Iterable[tuple[str, str]]) -> None:
+        """The same for the process that owns the store now."""
+        self.claim_for(self._temporary, names)
+
+    def let_go_of(self, holder: object) -> None:
+        """A client is gone. It takes no time."""
+        self._temporary.let_go(holder)
+        self._maintenance.soon()
+
+    def _subscribe(
+        self, subscription: str, starts: Mapping[str, Start], form: SubscriptionForm
+    ) -> list[SubscriptionInfo]:
         check_name(subscription, "subscription")
-        form = SubscriptionForm(check_flag("exclusive", exclusive))
         state = self._state()
         checked = check_starts(starts)
         for name, start in checked.items():

@@ -358,6 +358,10 @@ JOIN_POLL_SECONDS = 0.02
 HAND_OVER_SECONDS = 60.0
 CANDIDATE_PAUSE_SECONDS = 0.5
 
+# How long a subscription with `durable=False` waits for its clients after the store's opening: so
+# long they have to find the next owner. In seconds.
+CLAIM_SECONDS = HAND_OVER_SECONDS
+
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
 

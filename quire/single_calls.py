@@ -81,8 +81,10 @@ class SingleCalls:
         subscription: str,
         start: Start = "earliest",
         exclusive: bool = False,
+        durable: bool = True,
     ) -> SubscriptionInfo:
-        return self.subscribe_many(subscription, {check_name(queue, "queue"): start}, exclusive)[0]
+        starts = {check_name(queue, "queue"): start}
+        return self.subscribe_many(subscription, starts, exclusive, durable)[0]
 
     def put_many(
         self: Store, queue: str, payloads: Payloads, *, timeout: float | None = None

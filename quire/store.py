@@ -233,8 +233,9 @@ class Store(Protocol):
         subscription: str,
         start: Start = "earliest",
         exclusive: bool = False,
+        durable: bool = True,
     ) -> SubscriptionInfo:
-        """Make a durable subscription of a topic; one that is there already stays as it is.
+        """Make a subscription of a topic, durably; one that is there already stays as it is.
 
         `start`: "earliest" (all that is kept), "latest" (what comes from now on), a position (an
         int), a time (a datetime with a time zone, or a float, seconds since the epoch: what was
@@ -246,12 +247,22 @@ class Store(Protocol):
         message goes to one of those who read it, and what is rolled back comes after what others
         have got in between.
 
+        `durable`: with False it ends with its client: it is removed when this store object is
+        closed or dropped, or its process ends, in whatever way. Where several clients have asked
+        for it so, it ends with the last of them. It outlives the store's owner: while the client
+        finds the next one it stays, and what is put in between is kept for it. What an owner that
+        was killed leaves behind of its own is removed a minute after the next opening.
+
         Raises QueueNotFound, InvalidArgument (a work queue; a position that is not there yet),
         PositionLost (a message that is not kept).
         """
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
+        self,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool = False,
+        durable: bool = True,
     ) -> list[SubscriptionInfo]:
         """Make a subscription of one name in many topics with one commit: in all, or in none.
 

@@ -5,8 +5,8 @@ Only what is in the table can be called, with exactly the arguments named there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from quire.arguments import (
     check_changes,
@@ -30,8 +30,9 @@ from quire.arguments import (
     check_type,
 )
 from quire.errors import InvalidArgument, RemoteError
+from quire.info import SubscriptionInfo
 from quire.message import Messages
-from quire.starts import check_starts, check_time
+from quire.starts import Start, check_starts, check_time
 from quire.store import Store
 
 from .delivery import Answer, messages_answers
@@ -40,8 +41,32 @@ from .results import info_json, infos_json, rows_json
 
 BROWSE: Final = "browse"  # whose answer is of several frames, as is that of
 SCHEDULED: Final = "scheduled"
+SUBSCRIBE: Final = "subscribe_many"
+CLAIM: Final = "claim"
+SUBSCRIBING: Final = (SUBSCRIBE, CLAIM)  # what a client may hold by that ends with it
+SUBSCRIBE_ARGUMENTS: Final = frozenset({"subscription", "starts", "exclusive", "durable"})
 BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
 SCHEDULED_ARGUMENTS: Final = frozenset({"source", "max_messages"})
+
+
+class Holding(Protocol):
+    """A store whose subscriptions clients may hold."""
+
+    def subscribe_for(
+        self,
+        holder: object,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool,
+        durable: bool,
+    ) -> list[SubscriptionInfo]:
+        """`subscribe_many`, held by this client."""
+
+    def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
+        """They are this client's, from the owner before."""
+
+    def let_go_of(self, holder: object) -> None:
+        """The client is gone."""
 
 
 class Call(NamedTuple):
@@ -130,17 +155,6 @@ CALLS: Final[Mapping[str, Call]] = {
             store.records(_queue(a, "name"), check_passed(a["start"]), check_limit(a["limit"]))
         ),
     ),
-    "subscribe_many": _call(
-        "subscription starts exclusive",
-        lambda store, a: infos_json(
-            store.subscribe_many(
-                _subscription(a),
-                check_starts(a["starts"]),
-                check_flag("exclusive", a["exclusive"]),
-            )
-        ),
-        changes=True,
-    ),
     "unsubscribe": _call(
         "queue subscription",
         lambda store, a: store.unsubscribe(_queue(a), _subscription(a)),
@@ -188,9 +202,7 @@ CALLS: Final[Mapping[str, Call]] = {
 
 def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
     """Call the store and tell the result."""
-    arguments = header.get("arguments", {})
-    if not isinstance(arguments, dict):
-        raise RemoteError("a message's arguments are not a JSON object")
+    arguments = _arguments(header)
     if op == BROWSE:
         _check_arguments(op, arguments, BROWSE_ARGUMENTS)
         yield from messages_answers(_browse(store, arguments))
@@ -205,6 +217,46 @@ def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
         raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
     _check_arguments(op, arguments, call.arguments)
     yield {"result": call.answer(store, arguments)}, ()
+
+
+def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterator[Answer]:
+    """The same of `subscribe_many`, and of a claim, for the client that holds what it makes."""
+    arguments = _arguments(header)
+    if header.get("op") == CLAIM:
+        _check_arguments(CLAIM, arguments, frozenset({"names"}))
+        store.claim_for(holder, _names(arguments["names"]))
+        yield {"result": None}, ()
+        return
+    _check_arguments(SUBSCRIBE, arguments, SUBSCRIBE_ARGUMENTS)
+    found = store.subscribe_for(
+        holder,
+        _subscription(arguments),
+        check_starts(arguments["starts"]),
+        check_flag("exclusive", arguments["exclusive"]),
+        check_flag("durable", arguments["durable"]),
+    )
+    yield {"result": infos_json(found)}, ()
+
+
+def is_lasting(header: Header) -> bool:
+    """Whether what is asked for does not end with its client."""
+    arguments = header.get("arguments")
+    return isinstance(arguments, dict) and arguments.get("durable") is True
+
+
+def _names(given: object) -> list[tuple[str, str]]:
+    if not isinstance(given, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in given
+    ):
+        raise InvalidArgument("names: give pairs of a queue and a subscription")
+    return [(check_name(pair[0], "queue"), check_name(pair[1], "subscription")) for pair in given]
+
+
+def _arguments(header: Header) -> Header:
+    arguments = header.get("arguments", {})
+    if not isinstance(arguments, dict):
+        raise RemoteError("a message's arguments are not a JSON object")
+    return arguments
 
 
 def _browse(store: Store, arguments: Header) -> Messages:

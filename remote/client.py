@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
@@ -60,12 +61,12 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 
 from .awaiting import Awaiting
-from .calls import BROWSE, CALLS, SCHEDULED
-from .channel import StreamEnded
+from .calls import BROWSE, CALLS, CLAIM, SCHEDULED, SUBSCRIBE, SUBSCRIBING
+from .channel import Channel, StreamEnded
 from .connection import Connection
 from .deciding import decide
 from .delivery import read_messages
-from .protocol import Decision, Frame
+from .protocol import Decision, Frame, Header
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
 
@@ -89,6 +90,10 @@ class RemoteStore(SingleCalls):
         self._numbers = itertools.count(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for
+        # Subscriptions that end with this object, queue and name, and the channel they hang on.
+        self._held: set[tuple[str, str]] = set()
+        self._holder: Channel | None = None
+        self._holding = threading.Lock()
         # Those of this object that are prepared, by the number that the owner gave them.
         self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
             weakref.WeakValueDictionary()
@@ -193,16 +198,28 @@ class RemoteStore(SingleCalls):
         return read_list(QueueRecord, answer)
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
+        self,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool = False,
+        durable: bool = True,
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
-        answer = self._call(
-            "subscribe_many",
-            subscription=check_name(subscription, "subscription"),
-            starts=given,
-            exclusive=check_flag("exclusive", exclusive),
-        )
-        return _one_for_each(given, read_list(SubscriptionInfo, answer))
+        arguments: Header = {
+            "subscription": check_name(subscription, "subscription"),
+            "starts": given,
+            "exclusive": check_flag("exclusive", exclusive),
+            "durable": check_flag("durable", durable),
+        }
+        ask = self._call if durable else self._hold
+        infos = read_list(SubscriptionInfo, ask(SUBSCRIBE, **arguments))
+        self._held |= {(info.queue, info.name) for info in infos if not (durable or info.durable)}
+        return _one_for_each(given, infos)
+
+    def claim(self, names: Iterable[tuple[str, str]]) -> None:
+        """Subscriptions, queue and name, that end with this store object, of another owner's."""
+        self._held |= set(names)
+        self._hold(CLAIM, names=sorted(self._held))
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._call(
@@ -210,6 +227,7 @@ class RemoteStore(SingleCalls):
             queue=check_name(queue, "queue"),
             subscription=check_name(subscription, "subscription"),
         )
+        self._held.discard((queue, subscription))
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         answer = self._call("subscriptions", queue=check_name(queue, "queue"))
@@ -399,19 +417,34 @@ class RemoteStore(SingleCalls):
     def _call(self, op: str, **arguments: object) -> object:
         return self._frames(op, **arguments)[-1].header.get("result")
 
+    def _hold(self, op: str, **arguments: object) -> object:
+        """The same over a channel of its own, whose end is that of what it asks for."""
+        with self._holding:
+            if self._holder is None or self._holder.broken:
+                before, self._holder = self._holder, self.connection.borrow()
+                if self._held and op != CLAIM:
+                    self._ask(self._holder, CLAIM, {"names": sorted(self._held)})
+                if before is not None:
+                    self.connection.give_back(before)
+            return self._ask(self._holder, op, arguments)[-1].header.get("result")
+
     def _frames(self, op: str, **arguments: object) -> list[Frame]:
         channel = self.connection.borrow()
         try:
+            return self._ask(channel, op, arguments)
+        finally:
+            self.connection.give_back(channel)
+
+    def _ask(self, channel: Channel, op: str, arguments: Header) -> list[Frame]:
+        try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
-            if op in CALLS and CALLS[op].changes:
+            if op in SUBSCRIBING or (op in CALLS and CALLS[op].changes):
                 raise self.connection.lose_request(error, op, "whether it took effect") from None
             raise self.connection.lose(str(error)) from None
         except QueueNotFound:
             self.forget_queues()
             raise
-        finally:
-            self.connection.give_back(channel)
 
 
 def _one_for_each(asked: Sized, found: list[T]) -> list[T]:

@@ -30,6 +30,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
@@ -98,6 +99,7 @@ class ElectedStore(SingleCalls):
         self._election = election
         self._inner: Inner = joined
         self._process_id = os.getpid()
+        self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
         self._changed = threading.Condition()
         self._closed = False
         self._closing = threading.Event()
@@ -173,13 +175,26 @@ class ElectedStore(SingleCalls):
         return self._look(lambda store: store.records(name, start, limit))
 
     def subscribe_many(
-        self, subscription: str, starts: Mapping[str, Start], exclusive: bool = False
+        self,
+        subscription: str,
+        starts: Mapping[str, Start],
+        exclusive: bool = False,
+        durable: bool = True,
     ) -> list[SubscriptionInfo]:
         given = check_starts(starts)
-        return self._look(lambda store: store.subscribe_many(subscription, given, exclusive))
+        names = set() if durable else {(queue, subscription) for queue in given} - self._held
+        self._held |= names  # first: the owner may change at any time
+        try:
+            return self._look(
+                lambda store: store.subscribe_many(subscription, given, exclusive, durable)
+            )
+        except BaseException:
+            self._held -= names
+            raise
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         self._call(lambda store: store.unsubscribe(queue, subscription))
+        self._held.discard((queue, subscription))
 
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         return self._look(lambda store: store.subscriptions(queue))
@@ -412,6 +427,9 @@ class ElectedStore(SingleCalls):
         found = self._elect() if lost.connection.lost else None
         if found is None:
             return None
+        if self._held:  # before the owner takes them for left behind
+            with suppress(QuireError):  # it is gone, too: the next one is asked
+                found.claim(sorted(self._held))
         with self._changed:
             if not self._closed:
                 self._inner, self._trouble = found, None

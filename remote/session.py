@@ -56,7 +56,7 @@ from quire.store import Store
 from quire.transaction import Transaction
 
 from .awaited import Awaited
-from .calls import answer_call
+from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
 from .delivery import Answer, message_answer, messages_answers, short_message
 from .failures import describe_error, error_from_elsewhere
 from .limits import HEAVY_BYTES, HELD_BYTES
@@ -114,7 +114,7 @@ class ServedTransaction(Transaction, Protocol):
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
 
-class ServedStore(Store, Protocol):
+class ServedStore(Store, Holding, Protocol):
     """A store that can be served to clients."""
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -167,6 +167,7 @@ class Session:
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
+        self._holds = False  # subscriptions that end with it
         self._awaited = Awaited(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
             PUT: self._put,
@@ -221,6 +222,8 @@ class Session:
         if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
             with contextlib.suppress(QuireError):
                 transaction.rollback()
+        if self._holds and not self._is_closing():
+            self._store.let_go_of(self)
 
     # Short requests
 
@@ -396,6 +399,9 @@ class Session:
         if op in _DECISIONS:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         operation = self._operations.get(op)
+        if op in SUBSCRIBING:
+            self._holds |= not is_lasting(frame.header)
+            return answer_subscribing(self._store, self, frame.header)
         if operation is None:
             return answer_call(self._store, op, frame.header)
         return operation(self._transaction_of(field(frame.header, "txn", int)), frame)

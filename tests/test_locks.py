@@ -22,8 +22,10 @@ LISTED, HAND_OVERS = (
 )
 # A commit under lock-all holds several of the first, in the order of ids. Of the second the thread
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
-# The third is one lock, which its holder may take again.
-SEVERAL = ("Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying")
+# The last two are one lock each, which its holder may take again.
+SEVERAL = (
+    "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary.changing",
+)  # fmt: skip
 ROUNDS = 40
 interpreted = pytest.mark.skipif(
     getattr(quire, "compiled", False), reason="compiled modules have no frames to name locks by"

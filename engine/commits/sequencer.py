@@ -143,6 +143,13 @@ class Sequencer:
             with nullcontext() if lock is None else lock:
                 self._commit_alone(change, more)
 
+        try:
+            self.exclusive(commit)
+            return
+        except DiskFull:
+            if change.applied or not relieves(change.record, moves=bool(more)):
+                raise
+        self.relieve()  # (C11)
         self.exclusive(commit)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -334,7 +341,7 @@ class Sequencer:
                 else:
                     address = self._write(records, durable=False)
             except DiskFull:
-                if not relieves(change.record):
+                if not relieves(change.record, moves=bool(more)):
                     change.withdraw()
                     raise
                 try:

@@ -36,16 +36,20 @@ from quire.limits import (
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
 from .retention import Retention
+from .temporary import Temporary
 
 
 class Maintenance:
     """See the module."""
 
-    def __init__(self, context: Context, checkpointer: Checkpointer, leases: Leases) -> None:
+    def __init__(
+        self, context: Context, checkpointer: Checkpointer, leases: Leases, temporary: Temporary
+    ) -> None:
         self._env, self._journal = context.env, context.journal
         self._context = context
         self._checkpointer = checkpointer
         self._leases = leases
+        self._temporary = temporary
         self._dead_letters = DeadLetters(context)
         self.retention = Retention(context)
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
@@ -112,6 +116,11 @@ class Maintenance:
         with suppress(QuireError):
             self._dead_letters.move(queue, subscription)
 
+    def soon(self) -> None:
+        """There is something to do; where no thread does it, it is done after the next commit."""
+        if self._thread is not None:
+            self._wake.put(None)
+
     def after_discard(self) -> None:
         """Called by a rollback that leaves files behind: does not raise, as that is done."""
         if self._thread is not None:
@@ -130,6 +139,7 @@ class Maintenance:
         self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._temporary.end()
         self.retention.let_go()
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
@@ -168,6 +178,7 @@ class Maintenance:
             self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._temporary.end()
         self.retention.let_go()
 
     def _sync(self) -> None:

@@ -17,6 +17,7 @@ from quire.engine.records.durable_state import SHARED, DurableQueue, QueueConfig
 from quire.engine.records.seek_record import Seek, pack_sought, unpack_sought
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed
 from quire.journal import RECORD_HEADER_BYTES
+from quire.limits import CLAIM_SECONDS
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 
@@ -380,6 +381,34 @@ def test_a_full_disk_lets_go(seed: int) -> None:
     store.close()
 
 
+@pytest.mark.promise(5)
+def test_promise_5_moves_on_a_full_disk_never_end(seed: int) -> None:
+    """They may make room, so they are written, though most of these free nothing."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    store.put_many("t", [b"%d" % number for number in range(10)])
+    env.capacity_bytes = env.used_bytes()
+    with pytest.raises(DiskFull):
+        fill(store)
+    for number in range(600):
+        with store.transaction() as txn:
+            txn.seek("t/a", number % 10)
+    assert store.browse("t/a", max_messages=1).payloads() == [b"9"]
+    txn = store.transaction()
+    txn.put("t", b"not this one")
+    txn.seek("t/a", 0)
+    with pytest.raises(DiskFull):
+        txn.commit()
+    txn.rollback()
+    store.alter_queue("t", keep_forever=False)
+    with store.transaction() as txn:
+        txn.seek("t/a", "latest")
+    assert store.queue("t").messages == 0
+    assert store.verify().ok
+    store.close()
+
+
 def moved(durable: DurableQueue, position: int) -> tuple[list[tuple[int, int]], int]:
     """What is released by a move of subscription 1, and what that has read."""
     released = list(durable.seek(1, position))
@@ -402,6 +431,109 @@ def test_moves_as_the_fold_makes_them() -> None:
     assert durable.seek(2, 10) == [(0, 2), (4, 6)]
     assert moved(durable, 10) == ([(6, 10)], 10)
     assert durable.seek(3, 0) == ()
+
+
+def temporary(env: SimEnv, seen: Seen) -> None:
+    """Subscriptions come and go with their clients, which are not the store's owner."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    store = open_store(env)
+    store.create_queue("t")
+    store.subscribe("t", "stays")
+    seen.is_made = True
+    for number in range(4):
+        client = f"client {number}"
+        store.subscribe_for(client, "goes", {"t": "earliest"}, False, False)
+        store.put("t", b"%d" % number)
+        seen.done.append(("put", number))
+        with store.transaction() as txn:
+            txn.get("t/goes")
+        store.let_go_of(client)
+        if number % 2:
+            store.checkpoint()
+    store.close()
+
+
+def check_temporary(env: SimEnv, seen: Seen) -> None:
+    """What is left of them goes a minute later; it took nothing from the other one."""
+    if not seen.is_made:
+        return
+    store = open_store(env)
+    assert {info.name for info in store.subscriptions("t")} <= {"goes", "stays"}
+    env.advance(CLAIM_SECONDS + 1)
+    store.put("t", b"last")
+    (info,) = store.subscriptions("t")
+    messages = store.browse("t/stays").payloads()
+    assert messages[:-1] == [b"%d" % number for number in range(len(messages) - 1)]
+    assert len(seen.done) < len(messages) <= len(seen.done) + 2
+    assert store.queue("t").messages == info.pending == len(messages)
+    assert store.verify().ok
+    store.close()
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_promise_1_2_power_failure_while_clients_come_and_go(seed: int, spread: int) -> None:
+    """A subscription that ends with its client ends whatever happens."""
+    cases = enumerate_crashes(
+        temporary, check_temporary, Seen, seed=seed, rounds=2, every=(spread + 1) // 2
+    )
+    assert cases > 40
+
+
+def test_clients_claim_what_they_had(seed: int) -> None:
+    """From the next owner, within a minute; who does not come loses it."""
+    env = new_machine(seed)
+    store = open_store(env)
+    make(store)
+    for name in ("b", "c"):
+        store.subscribe("t", name, durable=False)
+    env = env.crash(seed=seed)
+    store = open_store(env)
+    store.claim_for("client", [("t", "a"), ("t", "b"), ("t", "none"), ("none", "b")])
+    env.advance(CLAIM_SECONDS - 1)
+    store.put("t", b"0")
+    assert [info.name for info in store.subscriptions("t")] == ["a", "b", "c"]
+    env.advance(2)
+    store.put("t", b"1")
+    assert [info.name for info in store.subscriptions("t")] == ["a", "b"]
+    store.let_go_of("somebody else")
+    store.put("t", b"2")
+    assert store.browse("t/b").payloads() == [b"0", b"1", b"2"]
+    store.let_go_of("client")
+    store.subscribe_for("another", "b", {"t": "earliest"}, False, False)  # in time
+    store.put("t", b"3")
+    assert [info.name for info in store.subscriptions("t")] == ["a", "b"]
+    store.let_go_of("another")
+    store.drop_queue("t")
+    store.create_queue("t")
+    store.subscribe("t", "b")
+    store.put("t", b"4")
+    assert [info.name for info in store.subscriptions("t")] == ["b"]
+    store.close()
+
+
+def test_a_client_that_ends_makes_room_on_a_full_disk(seed: int) -> None:
+    """Its subscription goes, and what only that one had not read."""
+    env = new_machine(seed)
+    store = open_store(env)
+    store.create_queue("t")
+    store.subscribe("t", "a")
+    store.subscribe_for("client", "b", {"t": "earliest"}, False, False)
+    for _ in range(300):
+        store.put("t", bytes(1000))
+    env.capacity_bytes = env.used_bytes()
+    with pytest.raises(DiskFull):
+        fill(store)
+    store.get_many("t/a", 100_000)
+    assert store.queue("t").messages > 0
+    store.let_go_of("client")
+    store._maintenance.step()
+    assert store.queue("t").messages == 0
+    store.checkpoint()
+    store.put("t", b"1")
+    assert store.browse("t/a").payloads() == [b"1"]
+    store.close()
 
 
 def test_many_threads_read_while_one_moves(seed: int) -> None:

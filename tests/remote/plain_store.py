@@ -110,7 +110,9 @@ class PlainStore:
         for action in actions:
             action()
 
-    def transaction(self, timeout: float | None, large: bool, owner: str) -> PlainTransaction:
+    def transaction(
+        self, timeout: float | None, large: bool, owner: str, durable: bool = True
+    ) -> PlainTransaction:
         """Begin one."""
         self.owners.append(owner)
         self.transactions.append(PlainTransaction(self))

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import quire
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
 from tests.remote.conftest import FORMS, AnyStore
-
-others = pytest.mark.parametrize("store", list(FORMS)[1:], indirect=True)  # not embedded
 
 NAN = math.nan
 BLOCK = bytes(encode_one(b"x"))
@@ -88,7 +87,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "subscribe queue": (NAMES, lambda store, bad: store.subscribe(bad, "b")),
     "subscribe name": (NAMES, lambda store, bad: store.subscribe("topic", bad)),
     "subscribe start": (
-        ["", "middle", -1, 0.0, True, None, [], 99],
+        ["", "middle", -1, -1.0, "id:x", True, None, [], 99],
         lambda store, bad: store.subscribe("topic", "b", start=bad),
     ),
     "subscribe_many": (
@@ -96,11 +95,20 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.subscribe_many("b", bad),
     ),
     "subscribe_many start": (
-        ["", "middle", -1, 0.0, True, None, [], 99],
+        ["", "middle", -1, -1.0, "id:x", True, None, [], 99],
         lambda store, bad: store.subscribe_many("b", {"topic": bad}),
     ),
     "subscribe_many name": (
         NAMES, lambda store, bad: store.subscribe_many(bad, {"topic": "earliest"})
+    ),
+    "subscribe exclusive": (
+        FLAGS, lambda store, bad: store.subscribe("topic", "b", exclusive=bad)
+    ),
+    "subscribe durable": (FLAGS, lambda store, bad: store.subscribe("topic", "b", durable=bad)),
+    "position_at name": (NAMES, lambda store, bad: store.position_at(bad, 0.0)),
+    "position_at time": (
+        ["", -1, NAN, math.inf, True, None, []],
+        lambda store, bad: store.position_at("topic", bad),
     ),
     "unsubscribe queue": (NAMES, lambda store, bad: store.unsubscribe(bad, "a")),
     "unsubscribe name": (NAMES, lambda store, bad: store.unsubscribe("topic", bad)),
@@ -167,6 +175,12 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [*FROM_ZERO, None, 99],
         lambda txn, bad: txn.read_to_many({"work": bad}),
     ),
+    "seek source": (SOURCES, lambda txn, bad: txn.seek(bad, 0)),
+    "seek to": (
+        ["", "middle", -1, -1.0, True, None, [], 99],
+        lambda txn, bad: txn.seek("work", bad),
+    ),
+    "seek timeout": (TIMEOUTS, lambda txn, bad: txn.seek("topic/a", 0, bad)),
     "record key": (KEYS, lambda txn, bad: txn.record(bad, 1)),
     "record version": (VERSIONS, lambda txn, bad: txn.record("key", bad)),
     "commit timeout": (TIMEOUTS, lambda txn, bad: txn.commit(timeout=bad)),
@@ -175,15 +189,28 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
 }
 
 
+@pytest.fixture(scope="module", params=list(FORMS)[1:])
+def pair(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Store, AnyStore]]:
+    """A store with two queues, embedded and in another form: one for all, as nothing changes it."""
+    with quire.open(str(tmp_path_factory.mktemp("pair") / "store")) as owner:
+        assert isinstance(owner, Store)
+        owner.create_queue("work", kind="work")
+        owner.create_queue("topic")
+        owner.subscribe("topic", "a")
+        owner.put("work", b"kept")
+        with FORMS[request.param](owner) as store:
+            yield owner, store
+            assert owner.verify().ok
+
+
 @pytest.fixture
-def both(owner: Store, store: AnyStore) -> Iterator[tuple[Store, AnyStore]]:
-    """A store with two queues, embedded and in another form; it is as before at the end."""
-    owner.create_queue("work", kind="work")
-    owner.create_queue("topic")
-    owner.subscribe("topic", "a")
-    owner.put("work", b"kept")
+def both(pair: tuple[Store, AnyStore]) -> Iterator[tuple[Store, AnyStore]]:
+    """The pair; it is as before at the end."""
+    owner, _ = pair
     before = owner.queues(), owner.subscriptions("topic")
-    yield owner, store
+    yield pair
     assert (owner.queues(), owner.subscriptions("topic")) == before
     assert owner.browse("work").payloads() == [b"kept"]
     assert owner.recover() == []
@@ -199,7 +226,6 @@ def refusal(call: Callable[[Any, Any], object], of: Any, bad: Any) -> str:
     return said.partition(":")[0]
 
 
-@others
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_bad_argument_of_the_store(both: tuple[Store, AnyStore], name: str) -> None:
@@ -210,7 +236,6 @@ def test_a_bad_argument_of_the_store(both: tuple[Store, AnyStore], name: str) ->
         assert said[0] == said[1]
 
 
-@others
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", IN_TRANSACTIONS)
 def test_a_bad_argument_of_a_transaction(both: tuple[Store, AnyStore], name: str) -> None:
@@ -225,7 +250,6 @@ def test_a_bad_argument_of_a_transaction(both: tuple[Store, AnyStore], name: str
         txn.rollback()
 
 
-@others
 @pytest.mark.promise(13)
 def test_what_is_odd_but_right(both: tuple[Store, AnyStore]) -> None:
     """Endless times, and the longest keys; for both."""

@@ -13,7 +13,7 @@ import pytest
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
-from quire.remote.calls import BROWSE_ARGUMENTS, CALLS
+from quire.remote.calls import BROWSE_ARGUMENTS, CALLS, CLAIM, SUBSCRIBE, SUBSCRIBE_ARGUMENTS
 from quire.remote.failures import ERROR_CLASSES
 from quire.remote.protocol import (
     ADD,
@@ -64,7 +64,11 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "key": ["k"],
     "keys": [["k"], ["k", "another"], []],
     "positions": [{"w": 0}, {"w": 1, "t/a": 1}, {"t/b": 0, "w": 2}],
-    "names": [None, ["w"], ["t", "w"]],
+    "names": [None, ["w"], ["t", "w"], [["t", "a"], ["q", "b"]]],
+    "exclusive": [False, True],
+    "durable": [False, True],
+    "time": [0.0, 2e9],
+    "to": [0, 1, "latest", "earliest", "time:1", "id:2"],
     "starts": [{"t": "latest"}, {"t": 0, "w": "earliest"}],
     "ranges": [[["w", 0, 1]], [["t", 0, 1], ["w", 0, 2]], []],
     "wait": [0, 0.001],
@@ -86,6 +90,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
 IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
     "read_to": ["positions"],
+    "seek": ["source", "to", "wait"],
     "puts": [],
     "reject": ["queue", "message_id", "reason", "delay"],
     "commit": ["records", "wait"],
@@ -94,6 +99,8 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
     "browse": sorted(BROWSE_ARGUMENTS),
+    SUBSCRIBE: sorted(SUBSCRIBE_ARGUMENTS),
+    CLAIM: ["names"],
     **{decision.value: ["xid", "number"] for decision in Decision},
 }
 
@@ -183,7 +190,7 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
 
 def begin(rng: random.Random, number: int) -> bytes:
     """A TELL."""
-    fields = random_fields(rng, ["timeout", "large", "owner"])
+    fields = random_fields(rng, ["timeout", "large", "owner", "durable"])
     text = json.dumps({"op": "begin", "txn": number} | fields).encode()
     return CALL_HEAD.pack(4 + len(text), TELL, len(text)) + text
 

@@ -1,0 +1,100 @@
+"""Subscriptions that end with their clients (`durable=False`): who holds them, and their end.
+
+- TS1: one is held by those who made it, or asked for it when it was there. It is removed when none
+  of them has the store open any more; what stands in the way (a prepared transaction, a full disk)
+  makes it wait, and the maintenance tries again.
+- TS2: those that an opening finds had clients of another owner. Who lives claims them; what nobody
+  has claimed after `CLAIM_SECONDS` is removed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from quire.engine.commits.definitions import Definitions
+from quire.engine.queues.state import State
+from quire.engine.records.catalog import SUBSCRIPTION, subscription_form
+from quire.env import Env
+from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
+from quire.limits import CLAIM_SECONDS
+
+Name = tuple[str, str]  # of the queue, of the subscription
+
+
+class Temporary:
+    """See the module. Thread-safe."""
+
+    def __init__(self, env: Env, state: State, definitions: Definitions) -> None:
+        self._env = env
+        self._state = state
+        self._definitions = definitions
+        # Held while one is made or removed, so that nobody is given what is just being removed.
+        self.changing = threading.RLock()
+        self._lock = threading.Lock()
+        self._holders: dict[int, set[object]] = {}  # by the subscription's number
+        self._names: dict[int, Name] = {}
+        self._ending: set[int] = set()
+        self._claim_until = env.monotonic() + CLAIM_SECONDS
+        for number, entry in state.durable.catalog[SUBSCRIPTION].items():
+            queue = state.queues.get(entry.body["queue_id"])
+            if queue is not None and not subscription_form(entry.body).durable:
+                self._names[number] = queue.name, entry.body["name"]
+        self._unclaimed = set(self._names)
+
+    def hold(self, holder: object, names: Iterable[Name]) -> None:
+        """From now on they end no sooner than this holder; those that are there, and do end."""
+        for name, subscription in names:
+            queue = self._state.names.get(name)
+            found = None if queue is None else queue.named.get(subscription)
+            if found is None or found.durable:
+                continue
+            number = found.subscription_id
+            with self._lock:
+                self._names[number] = name, subscription
+                self._holders.setdefault(number, set()).add(holder)
+                self._ending.discard(number)
+                self._unclaimed.discard(number)
+
+    def let_go(self, holder: object) -> None:
+        """The holder is gone; short: `end` removes what nobody holds then."""
+        with self._lock:
+            for number, holders in list(self._holders.items()):
+                holders.discard(holder)
+                if not holders:
+                    del self._holders[number]
+                    self._ending.add(number)
+
+    def end(self) -> None:
+        """Remove what nobody holds, as far as it can be removed now."""
+        if not self._names:
+            return
+        if self._unclaimed and self._env.monotonic() >= self._claim_until:
+            with self._lock:
+                self._ending |= self._unclaimed
+                self._unclaimed.clear()
+        if not self._ending:
+            return
+        with self.changing:
+            for number in list(self._ending):
+                self._end(number)
+
+    def _end(self, number: int) -> None:
+        with self._lock:
+            if number not in self._ending:
+                return
+            self._ending.discard(number)  # what follows may come here again
+            queue, subscription = self._names[number]
+        for each in list(self._state.queues.values()):
+            if number in each.subscriptions:
+                queue = each.name  # it may have another one by now
+        try:
+            self._definitions.unsubscribe(queue, subscription, number)
+        except (QueueNotFound, SubscriptionNotFound):
+            pass  # somebody removed it
+        except QuireError:
+            with self._lock:
+                self._ending.add(number)
+            return
+        with self._lock:
+            self._names.pop(number, None)
