@@ -8,7 +8,6 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from quire.arguments import (
@@ -29,7 +28,9 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
+    check_replace,
     check_seconds,
+    check_switch,
     check_transaction_id,
     check_type,
     check_xid,
@@ -42,11 +43,13 @@ from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.handouts import Handouts
+from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.commits.volatile import Volatile
 from quire.engine.pages.data_files import file_for
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of, position_at
@@ -58,6 +61,8 @@ from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
+from quire.engine.upkeep.purging import purge
+from quire.engine.upkeep.room import Room, dropped
 from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.temporary import Temporary
@@ -128,8 +133,9 @@ class EmbeddedStore(SingleCalls):
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
-        context.committer.make_room = self._maintenance.make_room
         self._light_put_bytes = context.committer.inline_limit - 1024
+        self._names = Names(opened.state, self._definitions.submit)
+        context.room = Room(context, self._definitions, self._maintenance.retention)
         self._types = StartedTypes()
         self._types.start(opened.state.queues.values())
         _open_stores.add(self)
@@ -297,12 +303,51 @@ class EmbeddedStore(SingleCalls):
         if given:
             self._definitions.create(given)
             self._types.start(state.queue(queue.name) for queue in given)
-        return [state.queue(queue.name).info() for queue in given]
+        return [self._info(state.queue(queue.name)) for queue in given]
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably."""
         self._state().queue(name)
-        return self._definitions.alter(name, check_changes(changes)).info()
+        return self._info(self._definitions.alter(name, check_changes(changes)))
+
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        """Give a queue another name, online and durably. Raises QueueNotFound, QueueExists."""
+        self._state()
+        check_name(new, "queue")
+        return self._info(self._names.rename(check_name(old, "queue"), new))
+
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        """Remove all that waits and that nobody holds; how many messages."""
+        found = self._state().queue(queue)
+        if subscription is None:
+            return purge(self._context, self._definitions, found, None)
+        reader = found.subscription(check_name(subscription, "subscription"))
+        return purge(self._context, self._definitions, found, reader)
+
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        """Give a queue one more name, durably. Raises QueueNotFound, QueueExists."""
+        self._state()
+        check_name(name, "alias")
+        self._names.create_alias(name, check_name(queue, "queue"), check_replace(replace))
+
+    def drop_alias(self, name: str) -> None:
+        """Take an alias away, durably. Raises QueueNotFound, QueueInUse."""
+        self._state()
+        self._names.drop_alias(check_name(name, "alias"))
+
+    def aliases(self) -> dict[str, str]:
+        """All aliases, by name, each with the name of its queue."""
+        self._state()
+        return self._names.aliases()
+
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        """Stop or let in puts and gets of the store as a whole; how it is then."""
+        self._state()
+        given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if not changes:
+            return dict(self._context.state.switches._asdict())
+        return dict(self._definitions.switch(changes))
 
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
@@ -316,7 +361,7 @@ class EmbeddedStore(SingleCalls):
         self._types.stop(queue_id)
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
-        """What is defined in the store, by type and number: "queue" and "subscription" entries.
+        """What is defined in the store, by type and number: queues, subscriptions, aliases.
 
         `type`: these only. Raises InvalidArgument.
         """
@@ -334,8 +379,8 @@ class EmbeddedStore(SingleCalls):
         """All queues, by name; or those of the names, in their order. Raises QueueNotFound."""
         state = self._state()
         if names is None:
-            return [queue.info() for _, queue in sorted(state.names.items())]
-        return [queue.info() for queue in [state.queue(name) for name in check_names(names)]]
+            return [self._info(queue) for queue in state.by_name()]
+        return [self._info(queue) for queue in [state.queue(n) for n in check_names(names)]]
 
     def positions(self, name: str) -> tuple[int, int]:
         """(the first position that is kept, the position the next message gets)."""
@@ -523,7 +568,8 @@ class EmbeddedStore(SingleCalls):
             try:
                 return put(target, payload, durable)
             except QueueFull as full:
-                return committer.when_kept_gives_way(full, partial(put, target, payload, durable))
+                if not full.has_remedy:
+                    raise
         while True:
             try:
                 with self.transaction(durable=durable) as transaction:
@@ -531,6 +577,17 @@ class EmbeddedStore(SingleCalls):
                 return int(message_id)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue
+
+    def put_now(self, queue: str, payload: bytes) -> int:
+        """The same of a message alone, by a thread that must not wait for room."""
+        if len(payload) <= self._light_put_bytes:
+            committer, target = self._context.committer, self._state().queue(queue)
+            put = committer.put_volatile if target.is_volatile else committer.put
+            return put(target, payload, True)
+        with self.transaction() as transaction:
+            message_id = transaction.put(queue, payload, timeout=0.0)
+            transaction.commit(0.0)
+        return int(message_id)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.
@@ -634,6 +691,9 @@ class EmbeddedStore(SingleCalls):
         if self._closed is not None:
             raise self._refusal()
         return self._context.state
+
+    def _info(self, queue: Queue) -> QueueInfo:
+        return queue.info(dropped(self._context, queue))
 
     def _refusal(self) -> StoreClosed:
         return StoreClosed(str(self._closed))

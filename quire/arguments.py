@@ -327,6 +327,20 @@ def check_flag(name: str, value: object) -> bool:
     raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
 
 
+def check_replace(replace: object) -> bool:
+    """Whether an alias may be taken from another queue."""
+    if not isinstance(replace, bool):
+        raise InvalidArgument(f"replace {replace!r:.100}: give True or False")
+    return replace
+
+
+def check_switch(name: str, value: object) -> bool | None:
+    """Whether the store lets in puts, or gets; None: as it is."""
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument(f"{name} {value!r:.100}: give True or False, or nothing")
+    return value
+
+
 def check_gaps(gaps: object) -> bool:
     """Whether a lease leaves out the messages that are gone."""
     if not isinstance(gaps, bool):

@@ -183,6 +183,43 @@ def _drop_queue(options: argparse.Namespace) -> None:
         store.drop_queue(options.name)
 
 
+def _rename_queue(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.rename_queue(options.name, options.new_name)
+
+
+def _purge(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        queue, _, subscription = options.source.partition("/")
+        print(f"{store.purge(queue, subscription or None)} messages removed")
+
+
+def _create_alias(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.create_alias(options.name, options.queue, options.replace)
+
+
+def _drop_alias(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.drop_alias(options.name)
+
+
+def _aliases(options: argparse.Namespace) -> None:
+    aliases = _look(options, lambda store: store.aliases())
+    if options.json:
+        print(json.dumps(aliases))
+    else:
+        _print_table([("ALIAS", "QUEUE"), *aliases.items()])
+
+
+def _switch(options: argparse.Namespace) -> None:
+    both = not (options.puts or options.gets)
+    change = {n: options.to for n in ("puts", "gets") if both or getattr(options, n)}
+    with _open(options) as store:
+        for name, is_on in store.switch(**change).items():
+            print(f"{name}: {'on' if is_on else 'off'}")
+
+
 def _subscribe(options: argparse.Namespace) -> None:
     with _open(options) as store:
         store.subscribe(
@@ -226,6 +263,21 @@ def _get(options: argparse.Namespace) -> int:
             _print_payload(payload)
         sys.stdout.flush()  # what cannot be written is not taken
     return 0 if messages else 3
+
+
+def _move(options: argparse.Namespace) -> int:
+    moved, left = 0, options.count
+    with _open(options) as store:
+        while left is None or left > 0:
+            most = min(left or COMMAND_BATCH_MESSAGES, COMMAND_BATCH_MESSAGES)
+            with store.transaction() as txn:
+                count = txn.move(options.source, options.queue, most)
+            moved += count
+            left = None if left is None else left - count
+            if count < most:
+                break
+    print(f"{moved} messages moved")
+    return 0 if moved else 3
 
 
 def _browse(options: argparse.Namespace) -> None:
@@ -516,7 +568,8 @@ def _add_store_commands(commands: _Commands) -> None:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
-        ("catalog", _catalog, "list what is defined: queues and subscriptions, as they were made"),
+        ("catalog", _catalog, "list what is defined: queues, subscriptions, aliases"),
+        ("aliases", _aliases, "list the aliases of queues"),
         (
             "transactions",
             _transactions,
@@ -549,6 +602,20 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add("alter-queue", _alter_queue, "name", help="change limits and properties")
     sub.add_argument("properties", nargs="+", metavar="NAME=VALUE", help="as capacity=1000000")
     commands.add("drop-queue", _drop_queue, "name", help="remove a queue and its messages")
+    commands.add("rename-queue", _rename_queue, "name", "new_name", help="rename a queue")
+    commands.add("purge", _purge, "source", help="remove what waits: QUEUE or QUEUE/SUBSCRIPTION")
+
+    sub = commands.add("create-alias", _create_alias, "name", "queue", help="name a queue twice")
+    sub.add_argument("--replace", action="store_true", help="take it from another queue")
+    commands.add("drop-alias", _drop_alias, "name", help="remove an alias; its queue stays")
+    for name, to, text in (
+        ("disable", False, "stop the whole store for puts, gets or both"),
+        ("enable", True, "let puts, gets or both in again"),
+    ):
+        sub = commands.add(name, _switch, help=text)
+        sub.set_defaults(to=to)
+        sub.add_argument("--puts", action="store_true", help="for puts")
+        sub.add_argument("--gets", action="store_true", help="for gets")
 
     sub = commands.add("subscribe", _subscribe, "queue", "subscription", help="make a subscription")
     sub.add_argument("--start", default="earliest", help=f"{_START_HELP}; else earliest")
@@ -568,6 +635,9 @@ def _add_message_commands(commands: _Commands) -> None:
     sub = commands.add("get", _get, "source", help="take messages and print their payloads")
     sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N; else 1")
     sub.add_argument("--wait", type=float, default=0.0, metavar="S", help="for the first one")
+
+    sub = commands.add("move", _move, "source", "queue", help="move messages to another queue")
+    sub.add_argument("-n", dest="count", type=int, metavar="N", help="at most N; else all")
 
     sub = commands.add("browse", _browse, "source", help="print messages without taking them")
     sub.add_argument(

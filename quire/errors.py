@@ -89,8 +89,9 @@ class QueueFull(QuireError):
     """The queue's capacity does not admit the messages."""
 
     queue: str | None = None  # its name
-    lacks_bytes: int = 0  # of its capacity
-    lacks_messages: int = 0
+    # What it refused: by which rule of space, so many bytes in so many messages.
+    refused: tuple[str, int, int] = "commit", 0, 0
+    has_remedy = False  # the queue says what to do then (see `QueueOptions.overflow`)
 
 
 class SubscriptionNotFound(QuireError, KeyError):

@@ -42,6 +42,11 @@ class QueueInfo:
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    overflow: str = "fail"
+    grow_to: int | None = None  # bytes
+    max_message_bytes: int | None = None
+    dropped: int = 0  # messages that gave way to later ones: see `QueueOptions.overflow`
+    id: int = 0  # its number in the catalog, which it keeps whatever it is called
     dedup_count: int | None = None
     dedup_seconds: float | None = None
     request_ids: int = 0  # that it keeps
@@ -54,7 +59,7 @@ class QueueInfo:
 class CatalogItem:
     """Something that is defined in the store."""
 
-    type: str  # "queue" or "subscription"
+    type: str  # "queue", "subscription", "alias" or "store"
     key: int  # its number; of one type no number comes twice
     version: int  # how often it was put
     body: dict[str, Any]

@@ -81,6 +81,7 @@ assert DEFAULT_CAPACITY_BYTES <= MAX_CAPACITY_BYTES
 # Each queue and subscription is some 5 KB of objects in memory, and noted by every checkpoint.
 MAX_QUEUES = 100_000
 MAX_SUBSCRIPTIONS = 100_000
+MAX_ALIASES = 100_000  # of queues
 
 # A queue's or a subscription's entry: a name takes up to 200 bytes, each of its numbers up to 20.
 MAX_CATALOG_ENTRY_BYTES = 1024
@@ -103,6 +104,10 @@ MAX_DELAY_SECONDS = 366 * 86400
 MAX_DOUBLINGS = 64  # of a retry's delay, which is above any cap then
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
+# What one commit of a purge takes: more would hold up other commits while it is applied.
+PURGED_AT_ONCE = 65_536  # messages
+ROOM_TRIES = 100  # of one put or commit: others may take the room that was made for it
+PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
@@ -373,6 +378,7 @@ REORGANISE_SECONDS = 2.0
 # Threads of a store object that make its calls: so many commits meet in one group of the journal.
 # Half of them may wait for room in a queue.
 AIO_THREADS = 32
+AIO_PUTS = 28  # threads that put: one may wait for room, which who gets makes in another
 
 # --- workers ---
 

@@ -39,6 +39,11 @@ class MessageId:
         self._index = index
 
     @property
+    def run(self) -> Numbered:
+        """All that is put into its queue by its transaction."""
+        return self._written
+
+    @property
     def index(self) -> int:
         """Its place among the messages that are put together."""
         return self._index
@@ -77,6 +82,11 @@ class MessageIds(Sequence[MessageId]):
         self._written = written
         self._start = start
         self._count = count
+
+    @property
+    def run(self) -> Numbered:
+        """All that is put into their queue by their transaction."""
+        return self._written
 
     def __len__(self) -> int:
         return self._count

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypedDict, cast
+from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
+    MAX_BLOCK_BYTES,
+    MAX_CAPACITY_BYTES,
     MAX_DELIVERIES,
     MAX_KEPT,
     MAX_PRIORITY,
@@ -20,12 +22,19 @@ from quire.limits import (
     MAX_REQUESTS,
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
+    MIN_CAPACITY_BYTES,
 )
 from quire.retry import Retry, check_retry
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
 
+OverflowPolicy = Literal["fail", "wait", "drop_oldest", "dead_letter"]
+WAIT: Final = "wait"
+DROP_OLDEST: Final = "drop_oldest"
+DEAD_LETTER: Final = "dead_letter"
+GIVING_WAY: Final = (DROP_OLDEST, DEAD_LETTER)
+OVERFLOWS: Final = ("fail", WAIT, *GIVING_WAY)
 PERSISTENT: Final = "persistent"
 VOLATILE: Final = "volatile"
 
@@ -73,6 +82,17 @@ class QueueOptions(TypedDict, total=False):
     """Of a topic, of what all have read the newest messages are kept, so many; 0: none."""
     keep_forever: bool
     """Whether a topic keeps everything: nothing that all have read goes."""
+    overflow: OverflowPolicy
+    """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
+    for room, as a commit does, for the store's `commit_timeout` or as long as it says.
+    "drop_oldest": the oldest messages that nobody has got are dropped, and counted
+    (`QueueInfo.dropped`). "dead_letter": they go to the queue `dead_letter`. These two not with
+    `priority`, `timed`, `grouped`, `keep_forever`."""
+    grow_to: int | None
+    """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
+    max_message_bytes: int | None
+    """How large a message may be, in bytes: payload, strings and attributes together. None: as
+    large as any. A larger one is refused (InvalidArgument)."""
     dedup_count: int | None
     """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
     None: none, or with `dedup_seconds` 100,000."""
@@ -116,10 +136,18 @@ class Properties(NamedTuple):
     keep_bytes: int | None = None
     keep_messages: int | None = None
     keep_forever: bool = False
+    overflow: OverflowPolicy = "fail"
+    grow_to: int | None = None
+    max_message_bytes: int | None = None
     dedup_count: int | None = None
     dedup_seconds: float | None = None
     type: str = PERSISTENT
     persistent: bool = True
+
+    @property
+    def has_remedy(self) -> bool:
+        """Whether something is to be done where there is no room."""
+        return self.overflow != "fail" or self.grow_to is not None or self.lets_go
 
     @property
     def most_requests(self) -> int:
@@ -265,6 +293,34 @@ def _kept(name: str, value: object) -> int | None:
     raise InvalidArgument(f"{name} {value!r:.100}: give an int from 0 to {MAX_KEPT}, or None")
 
 
+def _overflow(name: str, value: object) -> OverflowPolicy:
+    if not isinstance(value, str) or value not in OVERFLOWS:
+        raise InvalidArgument(f"{name} {value!r:.100}: give one of {', '.join(OVERFLOWS)}")
+    return cast(OverflowPolicy, value)
+
+
+def _grow_to(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if not is_int or not MIN_CAPACITY_BYTES <= cast(int, value) <= MAX_CAPACITY_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give bytes from {MIN_CAPACITY_BYTES} to "
+            f"{MAX_CAPACITY_BYTES}, or None"
+        )
+    return cast(int, value)
+
+
+def _message_bytes(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_BLOCK_BYTES:
+        raise InvalidArgument(
+            f"{name} {value!r:.100}: give bytes from 1 to {MAX_BLOCK_BYTES}, or None"
+        )
+    return value
+
+
 def _requests(name: str, value: object) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
@@ -311,6 +367,9 @@ _CHECKS: Final = {
     "keep_bytes": _kept,
     "keep_messages": _kept,
     "keep_forever": _flag,
+    "overflow": _overflow,
+    "grow_to": _grow_to,
+    "max_message_bytes": _message_bytes,
     "dedup_count": _requests,
     "dedup_seconds": _seconds,
     "type": _type,

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from quire.errors import InvalidArgument
 from quire.message import GROUP_KEY, SETTABLE, Message
+from quire.moving import OWN_PREFIX, QUEUE, REASON
 
 if TYPE_CHECKING:
     from .store import Store
-
-OWN_PREFIX: Final = "quire."
-"""What the attributes begin with that a dead letter has from Quire."""
-QUEUE: Final = "quire.queue"
-SUBSCRIPTION: Final = "quire.subscription"
-DELIVERIES: Final = "quire.deliveries"
-REASON: Final = "quire.reason"
-TIME: Final = "quire.time"
 
 
 def redrive(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -19,6 +19,7 @@ from quire.arguments import (
     check_name,
     check_queue,
     check_source,
+    check_switch,
 )
 from quire.documented import documented_by
 from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
@@ -28,6 +29,7 @@ from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.starts import Start
 
 from .consumer import Asked, Consumer
+from .moving import move
 from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -67,6 +69,12 @@ class SingleCalls:
     def queue(self: Store, name: str) -> QueueInfo:
         return self.queues([check_name(name, "queue")])[0]
 
+    def disable(self: Store, puts: bool = False, gets: bool = False) -> None:
+        self.switch(**_switched(puts, gets, False))
+
+    def enable(self: Store, puts: bool = False, gets: bool = False) -> None:
+        self.switch(**_switched(puts, gets, True))
+
     def subscribe(
         self: Store,
         queue: str,
@@ -78,9 +86,11 @@ class SingleCalls:
         starts = {check_name(queue, "queue"): start}
         return self.subscribe_many(subscription, starts, exclusive, durable)[0]
 
-    def put_many(self: Store, queue: str, payloads: Payloads) -> list[int]:
+    def put_many(
+        self: Store, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
         with self.transaction() as txn:
-            ids = txn.put_many(queue, payloads)
+            ids = txn.put_many(queue, payloads, timeout=timeout)
         return list(range(int(ids[0]), int(ids[0]) + len(ids))) if ids else []
 
     def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:
@@ -176,6 +186,11 @@ class SingleCalls:
         self.close()
 
 
+def _switched(puts: bool, gets: bool, to: bool) -> dict[str, bool]:
+    given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
+    return {name: to for name, value in given.items() if value or not any(given.values())}
+
+
 def _lifetime(timeout: float) -> float | None:
     """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
     return math.inf if timeout else None
@@ -216,6 +231,11 @@ class TransactionCalls:
         self: Transaction, source: str, max_messages: int = 65536, timeout: float = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def move(
+        self: Transaction, source: str | Iterable[Message], queue: str, max_messages: int = 1000
+    ) -> int:
+        return move(self, source, queue, max_messages)
 
     def read_to(self: Transaction, source: str, position: int) -> None:
         self.read_to_many({check_source(source): position})

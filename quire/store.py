@@ -107,9 +107,10 @@ class Store(Protocol):
         """
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
-        """What is defined in the store, by type and number: "queue" and "subscription" entries.
+        """What is defined in the store, by type and number.
 
-        `type`: these only. Raises InvalidArgument.
+        Types are "queue", "subscription", "alias" (of a queue) and "store" (while it is stopped as
+        a whole). `type`: these only. Raises InvalidArgument.
         """
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -121,11 +122,75 @@ class Store(Protocol):
         delivered so from then on. Raises QueueNotFound, InvalidArgument.
         """
 
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        """Give a queue another name, online and durably; as it is then.
+
+        Messages, subscriptions, aliases and open transactions are of the queue and go on; where it
+        takes the dead letters of other queues, these name it anew. Who uses the old name gets
+        QueueNotFound, unless it is made an alias. Spark's streams know a queue by the name that
+        they were given. Raises QueueNotFound, QueueExists, InvalidArgument (also for an alias).
+        """
+
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        """Remove all that waits, durably; how many messages they were.
+
+        What open and prepared transactions have got stays theirs, and what they have put comes
+        when they commit. `subscription`: what waits for it; None: for all of the queue's, and of a
+        topic what it keeps though all have read it. In one commit, or where there are more than
+        65,536 messages in several: if the process ends in between, the rest is still there.
+
+        Raises QueueNotFound, SubscriptionNotFound, QueueInUse while an open transaction moves one
+        of them (`seek`), StoreCorrupt if it cannot be told what it holds.
+        """
+
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        """Give a queue one more name, durably: every call that names a queue takes it.
+
+        But for `drop_queue` and `rename_queue`, which take the queue's own. An alias stays with its
+        queue when that is renamed; while it has one a queue is not dropped. `replace`: one that is
+        there is given to this queue, in one step; what open transactions have done stays.
+
+        Raises QueueNotFound, QueueExists for a name that a queue or alias has, InvalidArgument
+        (also for a queue that is not there after a restart, `persistent=False`).
+        """
+
+    def drop_alias(self, name: str) -> None:
+        """Take an alias away, durably; its queue stays.
+
+        Raises QueueNotFound, InvalidArgument for a queue's own name, QueueInUse where it is the
+        `dead_letter` of a queue.
+        """
+
+    def aliases(self) -> dict[str, str]:
+        """All aliases in the order of their names, each with the name of its queue."""
+
+    def disable(self, puts: bool = False, gets: bool = False) -> None:
+        """Stop the store as a whole, durably: for what is True, or without arguments for both.
+
+        Every put, or get, of any queue raises QueueDisabled then, also those that wait. What was
+        put and got before may be committed. Queues keep their own properties `puts` and `gets`.
+        Raises InvalidArgument.
+        """
+
+    def enable(self, puts: bool = False, gets: bool = False) -> None:
+        """Let in again what `disable` has stopped: what is True, or without arguments both.
+
+        Raises InvalidArgument.
+        """
+
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        """Stop puts or gets of the store as a whole (False), or let them in (True), in one step.
+
+        None: as it is. How both are then, by name: without arguments it tells that. See `disable`.
+        Raises InvalidArgument.
+        """
+
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions, durably.
 
         Raises QueueNotFound, QueueInUse while open or prepared transactions have messages in it or
-        from it, StoreCorrupt if it cannot be told what it holds.
+        from it, while it has an alias or is the `dead_letter` of another; InvalidArgument for an
+        alias, StoreCorrupt if it cannot be told what it holds.
         """
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
@@ -292,19 +357,23 @@ class Store(Protocol):
         delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
+        timeout: float | None = None,
         request_id: str | None = None,
         durable: bool = True,
     ) -> int:
         """Put one message in a transaction of its own; its id. Durable on return.
 
-        Takes what `Transaction.put` takes. `durable`: as for `transaction`. Raises QueueNotFound,
-        QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there), InvalidArgument.
+        Takes what `Transaction.put` takes, `timeout` in seconds. `durable`: as for `transaction`.
+        Raises QueueNotFound, QueueFull, DiskFull, StoreFailed and OutcomeUnknown (it may be there),
+        InvalidArgument.
         """
 
-    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
         """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
 
-        Takes what `Transaction.put_many` takes. Raises as `put`.
+        Takes what `Transaction.put_many` takes, `timeout` in seconds. Raises as `put`.
         """
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:

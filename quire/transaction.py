@@ -76,6 +76,7 @@ class Transaction(Protocol):
         delay: float | None = None,
         attributes: Mapping[str, str] | None = None,
         group_key: str | None = None,
+        timeout: float | None = None,
         request_id: str | None = None,
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
@@ -84,7 +85,10 @@ class Transaction(Protocol):
         UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl` and `delay`:
         seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
         of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
-        An error leaves the transaction as it was.
+        `timeout`: seconds to wait while its queue has no room, where the queue says so
+        (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
+        put waits with a `timeout` only: else the commit does, by its own. An error leaves the
+        transaction as it was.
 
         `request_id`: printable, 1 to 200 bytes in UTF-8, for a queue with `dedup_count` or
         `dedup_seconds`. Where a message was put with it before, this returns that one's id and puts
@@ -95,12 +99,14 @@ class Transaction(Protocol):
         it is rolled back), InvalidArgument.
         """
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
 
         `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
         RecordBatch or Table with a column `payload` and any of the columns of
-        `quire.MESSAGE_SCHEMA` that `put` takes. Raises as `put`.
+        `quire.MESSAGE_SCHEMA` that `put` takes. `timeout`: seconds, as for `put`, and raises as it.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
@@ -150,6 +156,18 @@ class Transaction(Protocol):
 
         `timeout` in seconds. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
         cannot hold.
+        """
+
+    def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
+        """Take messages and put them into another queue, as parts of this transaction; how many.
+
+        `source`: as for `get`, of which the next `max_messages` are taken at most; or messages that
+        this transaction has got. They keep payload, header and attributes, and get those of a dead
+        letter that tell where they come from (`quire.queue`, `quire.subscription`,
+        `quire.deliveries`, `quire.reason`), but where they have them already; so `store.redrive`
+        puts them back. Their ids and times are new. An error leaves the transaction as it was.
+
+        Raises as `get` and as `put_many`.
         """
 
     def get_scheduled(self, source: str, message_id: int) -> Message | None:

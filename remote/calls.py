@@ -22,8 +22,10 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
+    check_replace,
     check_seconds,
     check_source,
+    check_switch,
     check_transaction_id,
     check_type,
 )
@@ -102,6 +104,36 @@ CALLS: Final[Mapping[str, Call]] = {
         "name changes",
         lambda store, a: info_json(
             store.alter_queue(_queue(a, "name"), **check_changes(a["changes"]))
+        ),
+        changes=True,
+    ),
+    "rename_queue": _call(
+        "old new",
+        lambda store, a: info_json(store.rename_queue(_queue(a, "old"), _queue(a, "new"))),
+        changes=True,
+    ),
+    "purge": _call(
+        "queue subscription",
+        lambda store, a: store.purge(
+            _queue(a), None if a["subscription"] is None else _subscription(a)
+        ),
+        changes=True,
+    ),
+    "create_alias": _call(
+        "name queue replace",
+        lambda store, a: store.create_alias(
+            check_name(a["name"], "alias"), _queue(a), check_replace(a["replace"])
+        ),
+        changes=True,
+    ),
+    "drop_alias": _call(
+        "name", lambda store, a: store.drop_alias(check_name(a["name"], "alias")), changes=True
+    ),
+    "aliases": _call("", lambda store, a: store.aliases()),
+    "switch": _call(
+        "puts gets",
+        lambda store, a: store.switch(
+            check_switch("puts", a["puts"]), check_switch("gets", a["gets"])
         ),
         changes=True,
     ),

@@ -12,7 +12,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
 from quire.arguments import (
     Bytes,
@@ -33,8 +33,10 @@ from quire.arguments import (
     check_passed,
     check_queues,
     check_ranges,
+    check_replace,
     check_seconds,
     check_source,
+    check_switch,
     check_transaction_id,
     check_type,
     check_xid,
@@ -86,7 +88,8 @@ class RemoteStore(SingleCalls):
         self.owner_process_id: Final = self.connection.owner_process_id
         self._awaiting = Awaiting(self.connection)
         self._numbers = itertools.count(1)
-        self._known_queues: dict[str, bytes] = {}  # their names, encoded
+        self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
+        self._own_names: set[str] = set()  # of queues, as far as they were asked for
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
@@ -137,12 +140,42 @@ class RemoteStore(SingleCalls):
         found = read_list(QueueInfo, self._call("queues", names=asked))
         if asked is None:
             return found
-        self._known_queues.update((name, name.encode()) for name in asked)
-        return _one_for_each(asked, found)
+        infos = _one_for_each(asked, found)
+        self._own_names.update(n for n, info in zip(asked, infos, strict=True) if info.name == n)
+        return infos
 
     def drop_queue(self, name: str) -> None:
-        self._known_queues.pop(check_name(name, "queue"), None)
+        self._forget(check_name(name, "queue"))
         self._call("drop_queue", name=name)
+
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        self._forget(check_name(old, "queue"))
+        return read(QueueInfo, self._call("rename_queue", old=old, new=check_name(new, "queue")))
+
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        reader = None if subscription is None else check_name(subscription, "subscription")
+        return read(int, self._call("purge", queue=check_name(queue, "queue"), subscription=reader))
+
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        self._call(
+            "create_alias",
+            name=check_name(name, "alias"),
+            queue=check_name(queue, "queue"),
+            replace=check_replace(replace),
+        )
+
+    def drop_alias(self, name: str) -> None:
+        self._call("drop_alias", name=check_name(name, "alias"))
+
+    def aliases(self) -> dict[str, str]:
+        found = read(dict, self._call("aliases"))
+        return {read(str, name): read(str, queue) for name, queue in found.items()}
+
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        answer = self._call(
+            "switch", puts=check_switch("puts", puts), gets=check_switch("gets", gets)
+        )
+        return {name: read(bool, value) for name, value in read(dict, answer).items()}
 
     def positions(self, name: str) -> tuple[int, int]:
         answer = read_list(int, self._call("positions", name=check_name(name, "queue")))
@@ -248,7 +281,7 @@ class RemoteStore(SingleCalls):
             transaction.decided(decided)
 
     def put(self, queue: str, payload: Bytes, *, durable: bool = True, **fields: object) -> int:
-        name = self._known_queues.get(queue) if type(queue) is str else None
+        name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
         if (
@@ -257,7 +290,6 @@ class RemoteStore(SingleCalls):
             or type(payload) is not bytes
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
-            self._known_queues[queue] = name  # the commit, at once, finds out
             return self._put_with_fields(queue, payload, fields, durable)
         channel = self.connection.borrow()
         try:
@@ -271,16 +303,24 @@ class RemoteStore(SingleCalls):
             raise
         finally:
             self.connection.give_back(channel)
-        self._known_queues[queue] = name
+        self._encoded[queue] = name
         return message_id
 
     def _put_with_fields(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], durable: bool
     ) -> int:
+        put = dict(fields)
+        timeout = cast("float | None", put.pop("timeout", None))
+        if put.get("request_id") is None:
+            put.pop("request_id", None)
         while True:
             try:
                 with self.transaction(durable=durable) as txn:
-                    message_id = txn.put(queue, payload, **fields)
+                    if "request_id" in put:
+                        message_id = txn.put(queue, payload, timeout=timeout, **put)
+                    else:
+                        message_id = txn.put_alone(queue, payload, put)
+                    txn.commit(timeout)
                 return int(message_id)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue
@@ -308,21 +348,33 @@ class RemoteStore(SingleCalls):
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._awaiting.add(check_source(source), callback)
 
-    def check_queue(self, name: str) -> None:
-        """Raise QueueNotFound unless the queue is there, or was when it was asked for last."""
-        if not isinstance(name, str) or name not in self._known_queues:
-            self.queue(name)  # which knows it then
+    def own_name(self, name: str) -> str:
+        """Of a queue, by its name or an alias. Raises QueueNotFound.
 
-    def check_queues(self, names: Iterable[str]) -> None:
-        """The same for many, of which one request asks."""
-        known = self._known_queues
-        unknown = [name for name in names if not isinstance(name, str) or name not in known]
+        It was so when it was asked for last; an alias is asked for each time.
+        """
+        if isinstance(name, str) and name in self._own_names:
+            return name
+        return self.queue(name).name  # which is known then
+
+    def own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The same for many, of which one request asks: by the names given."""
+        given = check_names(names)
+        known = self._own_names
+        unknown = [name for name in dict.fromkeys(given) if name not in known]
+        found = {name: name for name in given}
         if unknown:
-            self.queues(unknown)
+            found |= {n: i.name for n, i in zip(unknown, self.queues(unknown), strict=True)}
+        return found
 
     def forget_queues(self) -> None:
         """A commit met a queue that is gone."""
-        self._known_queues.clear()
+        self._encoded.clear()
+        self._own_names.clear()
+
+    def _forget(self, name: str) -> None:
+        self._encoded.pop(name, None)
+        self._own_names.discard(name)
 
     # Leases, the ledger
 

@@ -142,6 +142,24 @@ class ElectedStore(SingleCalls):
     def drop_queue(self, name: str) -> None:
         self._call(lambda store: store.drop_queue(name))
 
+    def rename_queue(self, old: str, new: str) -> QueueInfo:
+        return self._call(lambda store: store.rename_queue(old, new))
+
+    def purge(self, queue: str, subscription: str | None = None) -> int:
+        return self._call(lambda store: store.purge(queue, subscription))
+
+    def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
+        self._call(lambda store: store.create_alias(name, queue, replace))
+
+    def drop_alias(self, name: str) -> None:
+        self._call(lambda store: store.drop_alias(name))
+
+    def aliases(self) -> dict[str, str]:
+        return self._look(lambda store: store.aliases())
+
+    def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
+        return self._look(lambda store: store.switch(puts, gets))
+
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         given = None if names is None else check_names(names)
         return self._look(lambda store: store.queues(given))
@@ -233,8 +251,10 @@ class ElectedStore(SingleCalls):
                     raise
                 self.next_owner(store, error)
 
-    def put_many(self, queue: str, payloads: Payloads) -> list[int]:
-        return self._call(lambda store: store.put_many(queue, payloads))
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> list[int]:
+        return self._call(lambda store: store.put_many(queue, payloads, timeout=timeout))
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)

@@ -136,9 +136,11 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> MessageIds:
         try:
-            return self._inner.put_many(queue, payloads)
+            return self._inner.put_many(queue, payloads, timeout=timeout)
         except _ENDED as error:
             self._end(error)
 

@@ -9,6 +9,7 @@ MAX_FRAME_BYTES = (1 << 31) - (1 << 20)  # what one call of the system sends and
 MAX_HELLO_BYTES = 64 << 10  # who has not said hello may not have the other side keep more
 ANSWER_BYTES = 32 << 20  # an answer is cut into frames of about this size
 SEND_AHEAD_BYTES = 8 << 20  # what a client buffers for one transaction before it sends it
+HELD_BYTES = 2 * SEND_AHEAD_BYTES  # of puts that wait for room, with what is told meanwhile
 # Of blocks that are put together: each has a part in a frame, and a frame for each of a thousand
 # queues costs its client and the owner a call of the system and a thread's turn; the owner begins
 # with the first ones while the next are made.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quire.arguments import Bytes
+from quire.errors import QueueNotFound
 from quire.message_id import MessageId, MessageIds
 from quire.transaction import Transaction
 
@@ -40,6 +41,19 @@ class Placing:
             return None
         ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]
         return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED) + b"".join(ids)
+
+    def check(self) -> None:
+        """Raises QueueNotFound where two names are of one queue: their puts have no order.
+
+        Then it was renamed, and its old name is an alias; a client that knows it so asks anew.
+        """
+        if len(self.first) > 1:
+            queues = {id(first.run) for first in self.first.values()}
+            if len(queues) < len(self.first):
+                raise QueueNotFound(
+                    f"of the queues {', '.join(self.first)} one was renamed meanwhile: roll back, "
+                    "and begin the transaction anew"
+                )
 
     def _id(self, queue: str) -> int:
         if queue in self._empty:

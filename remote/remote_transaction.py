@@ -10,6 +10,8 @@ RT2. A put that the owner refuses (QueueFull) is told by the commit, the prepare
     again, or rolled back.
 RT3. A put with a request id is asked of the owner at once, after all that was put before it: only
     the owner knows whether it is one that is repeated.
+RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
+    which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
 
 | state | how |
 |---|---|
@@ -39,6 +41,7 @@ from quire.arguments import (
     check_key,
     check_max_messages,
     check_message_id,
+    check_names,
     check_preparable,
     check_reason,
     check_request_id,
@@ -136,6 +139,7 @@ class RemoteTransaction(TransactionCalls):
         self._number = 0  # on the channel
         self._refused = False  # a put, by the owner
         self._puts = PutBuffer()
+        self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
         self._records: list[tuple[str, int]] = []
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
@@ -181,48 +185,65 @@ class RemoteTransaction(TransactionCalls):
         """Whether its state is "open"."""
         return self._state is _OPEN
 
-    def put(self, queue: str, payload: Bytes, **fields: object) -> MessageId:
+    def put(
+        self, queue: str, payload: Bytes, *, timeout: float | None = None, **fields: object
+    ) -> MessageId:
+        wait = None if timeout is None else check_timeout(timeout)
         if fields:
             request_id = check_request_id(fields.pop("request_id", None))
             if request_id is not None:
-                return self._put_once(queue, payload, fields, request_id)
+                return self._put_once(queue, payload, fields, request_id, wait)
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             message_id = self._puts.put(queue, payload, fields)
-            if not self._puts.knows(queue):
-                self._announce(queue)
+            self._tell_put(queue, wait)
             return message_id
 
     def _put_once(
-        self, queue: str, payload: Bytes, fields: Mapping[str, object], request_id: str
+        self,
+        queue: str,
+        payload: Bytes,
+        fields: Mapping[str, object],
+        request_id: str,
+        wait: float | None,
     ) -> MessageId:
         """Ask the owner whether it is known, and have it put if not (RT3)."""
         content, fields = check_payload(payload), self._puts.checked(fields)
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             requests = self._requests = self._requests or {}
             if (queue, request_id) in requests:
                 return requests[queue, request_id]
             if not self._puts.is_empty:
                 self._send_ahead()
-            call = {"queue": queue, "request_id": request_id, "fields": fields}
+            call = {"queue": queue, "request_id": request_id, "fields": fields, "wait": wait}
             header = self._request("put_once", call, [content])[-1].header
             if header.get("found") is not None:
                 return MessageId(KnownId(field(header, "found", int)), 0)
             message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_alone(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
+        """The same of the only put, which the commit follows at once: that finds out."""
         with self._lock:
-            self._check_put(queue)
+            self._check_open()
+            message_id = self._puts.put(queue, payload, fields)
+            self._announce(queue)
+            return message_id
+
+    def put_many(
+        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+    ) -> MessageIds:
+        wait = None if timeout is None else check_timeout(timeout)
+        with self._lock:
+            queue = self._check_put(queue)
             ids = self._puts.put_many(queue, payloads)
-            if not self._puts.knows(queue):
-                self._announce(queue)
+            self._tell_put(queue, wait)
             return ids
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             ids = self._puts.put_block(queue, data)
             if not self._puts.knows(queue):
                 self._announce(queue)
@@ -233,17 +254,17 @@ class RemoteTransaction(TransactionCalls):
         for some in _some_at_once(blocks):
             with self._lock:
                 self._check_open()
-                self._store.check_queues([queue for queue, _ in some])
+                names = self._own_names([queue for queue, _ in some])
                 for queue, data in some:
-                    self._check_put(queue)
-                    made.append(self._puts.put_block(queue, data))
+                    self._check_full()
+                    made.append(self._puts.put_block(names[queue], data))
                 if self._puts.waits:
                     self._announce(None)
         return made
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
-            self._check_put(queue)
+            queue = self._check_put(queue)
             ids = self._puts.adopt(queue, ltds_id)
             if not self._puts.knows(queue):
                 self._announce(queue)
@@ -467,12 +488,41 @@ class RemoteTransaction(TransactionCalls):
             self._roll_back()
             raise
 
-    def _check_put(self, queue: str) -> None:
-        """Raise what keeps from putting, or what refused an earlier put (RT2)."""
+    def _check_put(self, queue: str) -> str:
+        """Raise what keeps from putting, or what refused an earlier put (RT2); the queue's name.
+
+        An alias means the queue that it meant at the transaction's first put: else puts into one
+        queue by two names would have no order here.
+        """
         self._check_open()
-        self._store.check_queue(queue)
+        aliases = self._aliases
+        name = aliases.get(queue) if aliases and isinstance(queue, str) else None
+        if name is None:
+            name = self._store.own_name(queue)
+            if name != queue:
+                self._aliases = {**(aliases or {}), queue: name}
+        self._check_full()
+        return name
+
+    def _check_full(self) -> None:
         if self._puts.is_full:
             self._send_ahead()
+
+    def _own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The same for many queues."""
+        known = self._aliases or {}
+        found = self._store.own_names(n for n in check_names(names) if n not in known)
+        aliases = {name: own for name, own in found.items() if own != name}
+        if aliases:
+            self._aliases = {**known, **aliases}
+        return {**known, **found}
+
+    def _tell_put(self, queue: str, wait: float | None) -> None:
+        """What is to be told of a put at once: nothing, that it is the first, or all (RT4)."""
+        if wait is not None:
+            self._send_ahead(wait)
+        elif not self._puts.knows(queue):
+            self._announce(queue)
 
     def _announce(self, queue: str | None) -> None:
         """Tell the owner of the first put to a queue (RT1); None: of all that waits."""
@@ -481,13 +531,13 @@ class RemoteTransaction(TransactionCalls):
     def _tell(self, channel: Channel, queue: str | None) -> None:
         channel.tell(self._puts.frames(self._number, queue))
 
-    def _send_ahead(self) -> None:
-        """Have the owner take all that was put, or raise why it does not."""
+    def _send_ahead(self, wait: float = 0.0) -> None:
+        """Have the owner take all that was put, or raise why it does not; it waits for room."""
 
         def send(channel: Channel) -> None:
             puts = self._puts
             channel.tell(self._rest())
-            channel.request({"op": "puts", "txn": self._number, "puts": puts.count})
+            channel.request({"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait})
             puts.taken(puts.count)
             self._refused = False
 

@@ -7,6 +7,8 @@ SS3. When the session ends, its open transaction is rolled back; also when messa
     session's any more (see `undecided`).
 SS4. A put that is refused leaves the transaction open, as in an embedded store; the client is told
     by the request that needs it, and has it still (PR4).
+SS5. One that found no room in a queue that says what to do then is kept, with what follows it, up
+    to `HELD_BYTES`, and taken by the request that needs it, which may wait.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from quire.arguments import (
     Bytes,
@@ -56,7 +59,7 @@ from .awaited import Awaited
 from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
 from .delivery import Answer, message_answer, messages_answers, short_message
 from .failures import describe_error, error_from_elsewhere
-from .limits import HEAVY_BYTES
+from .limits import HEAVY_BYTES, HELD_BYTES
 from .placing import Placing
 from .protocol import (
     ADD,
@@ -105,6 +108,8 @@ Answers = bytes | Iterator[list[Bytes]] | None
 class ServedTransaction(Transaction, Protocol):
     """A transaction of a store that can be served."""
 
+    put_timeout: float | None  # seconds that puts wait for room
+
     def close(self, reason: str) -> None:
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
@@ -114,6 +119,9 @@ class ServedStore(Store, Holding, Protocol):
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, so that their commits share writes."""
+
+    def put_now(self, queue: str, payload: bytes) -> int:
+        """The same as `put`, by a thread that must not wait."""
 
     @property
     def commit_timeout(self) -> float:
@@ -155,6 +163,8 @@ class Session:
         self._taken = 0  # of the transaction's puts
         self._refusal: QuireError | None = None  # of the next of them
         self._put_bytes = 0  # of the transaction
+        self._held: list[tuple[Bytes, int]] = []  # frames of puts, each from where on (SS5)
+        self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
         self._holds = False  # subscriptions that end with it
@@ -201,9 +211,9 @@ class Session:
 
     def interrupt(self, reason: str) -> None:
         """Another thread ends what a request of this session waits for."""
-        transaction = self._transaction
-        if transaction is not None:
-            transaction.close(reason)
+        for transaction in (self._transaction, self._alone):
+            if transaction is not None:
+                transaction.close(reason)
 
     def close(self) -> None:
         """Roll back what is open (SS3)."""
@@ -223,28 +233,84 @@ class Session:
             raise RemoteError("a put is cut off in its queue's name")
         queue = str(data[PUT_HEAD.size : start], "utf-8")
         payload = data[start:] if type(data) is bytes else bytes(memoryview(data)[start:])
-        return ID_FRAME.pack(8, ID, self._store.put(queue, payload))
+        try:
+            message_id = self._store.put_now(queue, payload)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            message_id = self._put_where_room_is_made(queue, payload)
+        return ID_FRAME.pack(8, ID, message_id)
+
+    def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
+        """It may wait; the end of the client ends that."""
+        self._alone = transaction = self._store.transaction(None, False, self._client)
+        try:
+            with self._waiting(), transaction:
+                message_id = transaction.put(queue, payload)
+            return int(message_id)
+        finally:
+            self._alone = None
+            transaction.rollback()  # if it is open: this thread may not wait
 
     def _add(self, data: Bytes) -> None:
         """Puts, which nobody waits for an answer of (SS4)."""
         _, _, number, first = ADD_HEAD.unpack_from(data)
+        if self._held and number == self._number:
+            self._hold(data, ADD_HEAD.size)
+            return
         if first != (self._taken if number == self._number else 0):
             return  # it follows one that was refused
         self._refusal = None
         self._put_bytes += len(data)
+        refused_at = self._take_from(number, data, ADD_HEAD.size)
+        if _has_remedy(self._refusal):
+            self._hold(data, refused_at)
+
+    def _hold(self, data: Bytes, start: int) -> None:
+        """Keep a frame for the request that needs it; with too much of it, none (SS5)."""
+        held = sum(len(frame) for frame, _ in self._held)
+        if self._held and held + len(data) > HELD_BYTES:
+            self._held = []
+        else:
+            self._held.append((data if type(data) is bytes else bytes(data), start))
+
+    def _take_held(self, seconds: float | None) -> None:
+        """Take what is kept, waiting for room for so long; None: as the store's options say."""
+        transaction = self._transaction
+        if not self._held or transaction is None:
+            return
+        with self._waiting():
+            wait = self._store.commit_timeout if seconds is None else check_timeout(seconds)
+            deadline = time.monotonic() + wait
+            held, self._held = self._held, []
+            try:
+                for data, start in held:
+                    _, _, number, first = ADD_HEAD.unpack_from(data)
+                    if start == ADD_HEAD.size and first != self._taken:
+                        return
+                    self._refusal = None
+                    transaction.put_timeout = max(0.0, deadline - time.monotonic())
+                    if self._take_from(number, data, start) < len(data):
+                        return
+            finally:
+                transaction.put_timeout = 0.0
+
+    def _take_from(self, number: int, data: Bytes, start: int) -> int:
+        """The puts of a frame from there on; where the one begins that is refused, or the end."""
+        at, end = start, len(data)
         try:
             transaction = self._transaction_of(number)
-            at, end = ADD_HEAD.size, len(data)
             while at < end:
                 size, form, length = ENTRY.unpack_from(data, at)
-                at += ENTRY.size
-                start = at + size
-                queue = str(data[at:start], "utf-8")
-                at = start + length
-                if at > end:
+                name = at + ENTRY.size
+                start = name + size
+                stop = start + length
+                queue = str(data[name:start], "utf-8")
+                if stop > end:
                     raise RemoteError("a put is cut off")
-                self._take(transaction, queue, form, data, start, at)
+                self._take(transaction, queue, form, data, start, stop)
                 self._taken += 1
+                at = stop
         except QuireError as error:
             self._refusal = error
         except (struct.error, UnicodeDecodeError) as error:
@@ -252,6 +318,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             self._refusal = error_from_elsewhere(error)
             self._end()  # nobody knows what happened
+        return at
 
     def _take(
         self, transaction: Transaction, queue: str, form: int, data: Bytes, start: int, end: int
@@ -268,7 +335,7 @@ class Session:
             placing.put_block(transaction, queue, view)
         elif form == FIELDS:
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
-            fields = decode_json(view[_SIZE.size : length])
+            fields = _message_fields(decode_json(view[_SIZE.size : length]))
             message_id = transaction.put(queue, bytes(view[length:]), **fields)  # type: ignore[arg-type]
             placing.first.setdefault(queue, message_id)
         elif form == FILE:
@@ -288,13 +355,17 @@ class Session:
         if message is None:
             return NOTHING_FRAME
         self._delivering = True
+        if message.queue != source.partition("/")[0]:  # by an alias: the answer has to say
+            return self._frames(iter([message_answer(message)]))
         return short_message(message) or self._frames(iter([message_answer(message)]))
 
     def _commit(self, data: Bytes) -> Answers:
         _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
         transaction = self._transaction_of(number)
+        wait = None if math.isnan(seconds) else seconds
+        self._take_held(wait)
         self._check_taken(puts)
-        self._when_there_is_room(transaction.commit, None if math.isnan(seconds) else seconds)
+        self._when_there_is_room(transaction.commit, wait)
         placing = self._placing
         self._leave()
         return placing.short_answer() or self._frames(iter([({"placed": placing.answer()}, ())]))
@@ -349,13 +420,22 @@ class Session:
     def _put_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         header = frame.header
         queue = check_name(header.get("queue"), "queue")
-        fields = {
-            **field(header, "fields", dict),
+        fields: dict[str, Any] = {
+            **_message_fields(field(header, "fields", dict)),
             "request_id": check_request_id(header.get("request_id")),
         }
         if len(frame.bodies) != 1:
             raise RemoteError("a put has one payload")
-        message_id = transaction.put(queue, bytes(frame.bodies[0]), **fields)
+        payload = bytes(frame.bodies[0])
+        try:
+            message_id = transaction.put(queue, payload, **fields)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            wait = header.get("wait")
+            seconds = self._store.commit_timeout if wait is None else check_timeout(wait)
+            with self._waiting():
+                message_id = transaction.put(queue, payload, timeout=seconds, **fields)
         found = int(message_id) if message_id.is_known else None
         if found is None:
             self._placing.first.setdefault(queue, message_id)
@@ -401,6 +481,7 @@ class Session:
 
     def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         """The client asks whether its puts are taken."""
+        self._take_held(check_timeout(frame.header.get("wait", 0.0)))
         self._check_taken(field(frame.header, "puts", int))
         yield {}, ()
 
@@ -408,6 +489,7 @@ class Session:
         """What comes with the request that ends a transaction; how long it may wait."""
         wait = frame.header.get("wait")
         seconds = None if wait is None else check_timeout(wait)
+        self._take_held(seconds)
         self._check_taken(field(frame.header, "puts", int))
         for entry in field(frame.header, "records", list):
             if not isinstance(entry, list) or len(entry) != 2:
@@ -456,6 +538,7 @@ class Session:
         self._transaction = transaction = self._store.transaction(
             timeout, large, owner or self._client, durable
         )
+        transaction.put_timeout = 0.0  # see `_take_held`
         self._number = number
         return transaction
 
@@ -465,6 +548,7 @@ class Session:
         self._placing = Placing()
         self._taken = self._put_bytes = 0
         self._refusal = None
+        self._held = []
         return transaction
 
     def _end(self) -> None:
@@ -475,7 +559,9 @@ class Session:
 
     def _check_taken(self, puts: int) -> None:
         """Raises what refused a put, if the client has put more than was taken."""
+        self._placing.check()
         if puts != self._taken:
+            self._held = []  # its client has it still
             raise self._refusal or RemoteError(
                 f"{self._taken} puts of the transaction are here, not {puts}"
             )
@@ -488,9 +574,9 @@ class Session:
             check_timeout(seconds)
         try:
             end(0.0)
-        except QueueFull:
+        except QueueFull as full:
             wait = self._store.commit_timeout if seconds is None else seconds
-            if not wait:
+            if not (wait or full.has_remedy):
                 raise
             with self._waiting():
                 end(wait)
@@ -527,6 +613,17 @@ class Session:
 def is_answered(data: Bytes) -> bool:
     """Whether the client waits for an answer to the frame."""
     return data[4] not in (ADD, TELL, AWAIT)
+
+
+def _message_fields(fields: Header) -> Header:
+    """Of a put: how long it waits is not for its message to say."""
+    if "timeout" in fields:
+        raise RemoteError("a message has no field 'timeout'")
+    return fields
+
+
+def _has_remedy(refusal: QuireError | None) -> bool:
+    return isinstance(refusal, QueueFull) and refusal.has_remedy
 
 
 def _lifetime(header: Header) -> float | None:

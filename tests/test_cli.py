@@ -324,6 +324,37 @@ def test_queues_and_subscriptions_are_removed(quire: Terminal) -> None:
     assert len(quire("queues").splitlines()) == 2
 
 
+def test_queues_are_purged_renamed_and_moved_from(quire: Terminal) -> None:
+    """And have aliases."""
+    quire("put", "w", "0", "1", "2", "3", "4")
+    quire("rename-queue", "w", "work")
+    quire("create-alias", "w", "work")
+    assert quire("aliases").split() == ["ALIAS", "QUEUE", "w", "work"]
+    quire("create-queue", "other", "--kind", "work")
+    assert quire("move", "w", "other", "-n", "2") == "2 messages moved\n"
+    assert quire("move", "work", "other") == "3 messages moved\n"
+    assert quire("move", "work", "other", status=3) == "0 messages moved\n"
+    assert quire("browse", "other").split() == ["0", "1", "2", "3", "4"]
+    quire("create-alias", "w", "other", "--replace")
+    assert json.loads(quire("aliases", "--json")) == {"w": "other"}
+    assert quire("purge", "w") == "5 messages removed\n"
+    quire("put", "t", "m")
+    assert quire("purge", "t/a") == "1 messages removed\n"
+    quire("drop-alias", "w")
+    quire("purge", "w", status=1)
+    assert "QueueNotFound" in quire.errors
+
+
+def test_the_store_is_stopped(quire: Terminal) -> None:
+    """For puts, gets or both, until it is let in again."""
+    assert quire("disable", "--puts") == "puts: off\ngets: on\n"
+    quire("put", "w", "m", status=1)
+    assert "the store is stopped for puts" in quire.errors
+    assert quire("disable") == "puts: off\ngets: off\n"
+    assert quire("enable") == "puts: on\ngets: on\n"
+    quire("put", "w", "m")
+
+
 def test_commands_join_the_owner(quire: Terminal) -> None:
     """While a program has the store open, the commands work on the same store."""
     with open_store(quire.path) as store:

@@ -39,7 +39,7 @@ UNITS = {
 }
 # What raises nothing of its own: see what the class says of all methods.
 RAISES_NOTHING = {
-    "transactions", "transaction", "recover", "ledger", "release", "status", "verify",
+    "aliases", "transactions", "transaction", "recover", "ledger", "release", "status", "verify",
     "close", "stop",
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ from itertools import islice
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.errors import DiskFull
@@ -32,6 +33,7 @@ from quire.limits import (
     CHECKPOINT_INTERVAL_BYTES,
     CHECKPOINT_QUEUE_BYTES,
     CHECKPOINT_SUBSCRIPTION_BYTES,
+    MAX_CATALOG_ENTRY_BYTES,
     SPARE_MOST_TIMES,
     SPARE_STEP_BYTES,
     SPARE_STEP_BYTES_PER_QUEUE,
@@ -98,6 +100,9 @@ class KeptBack:
             name_bytes = _json_bytes(queue.name)
             longest = max(longest, name_bytes)
             total += name_bytes + _bytes_of(queue)
+        counted = QUEUE, SUBSCRIPTION
+        entries = list(state.durable.catalog.items())
+        total += MAX_CATALOG_ENTRY_BYTES * sum(len(e) for n, e in entries if n not in counted)
         files = len(state.durable.ltds) + places.removable
         total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         total += sum(m.space.fragments for m in places.managers) * CHECKPOINT_INTERVAL_BYTES

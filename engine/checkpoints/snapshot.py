@@ -22,6 +22,7 @@ from quire.engine.records.catalog import (
     QUEUE,
     SUBSCRIPTION,
     add_queue,
+    name_aliases,
     queue_config,
     subscription_form,
     type_named,
@@ -230,6 +231,7 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
         if "catalog" not in document:
             _define(state, entry)
         _load_queue(checkpoint, state, effects, entry)
+    name_aliases(state)
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
     for body in document.get("prepared", ()):

@@ -31,6 +31,11 @@ class Adoptions:
                 ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes
             )
 
+    def largest(self, ltds_id: int) -> int:
+        """What its largest message counts against a queue's capacity."""
+        with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
+            return max((block.largest_charge() for block, _ in reader), default=0)
+
     def hold(self, ltds_id: int, transaction_id: int) -> None:
         """Only one transaction can adopt a file. Raises PositionLost."""
         with self._lock:

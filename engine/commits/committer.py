@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -33,7 +33,7 @@ from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import Entry, Packed, Part, Read, pack, pack_light
 from quire.engine.records.seek_record import pack_sought
-from quire.errors import QueueFull, QueueNotFound
+from quire.errors import QueueNotFound
 from quire.journal import Journal
 from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 
@@ -43,7 +43,6 @@ from .sequencer import Sequencer
 from .volatile import MixedCommit, Volatile, VolatileCommit
 from .written import Written
 
-R = TypeVar("R")
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
 
@@ -78,8 +77,6 @@ class Committer:
         self.volatile = volatile
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
-        # Whether something that a full queue keeps gave way; no lock of a queue is held.
-        self.make_room: Callable[[QueueFull], bool] = lambda full: False
 
     @property
     def failed(self) -> bool:
@@ -322,15 +319,6 @@ class Committer:
             raise
         self.after_commit()
         return change.first_id
-
-    def when_kept_gives_way(self, full: QueueFull, action: Callable[[], R]) -> R:
-        """Do again what found its queue full, for as long as what it keeps gives way."""
-        while self.make_room(full):
-            try:
-                return action()
-            except QueueFull as again:
-                full = again
-        raise full
 
     def encode(self, written: Collection[Written]) -> Pieces:
         """Step 1: blocks and parts by queue; files are durable."""

@@ -16,7 +16,14 @@ from quire.arguments import NewQueue
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange, pack
+from quire.engine.records.catalog import (
+    QUEUE,
+    STORE,
+    STORE_NUMBER,
+    SUBSCRIPTION,
+    CatalogChange,
+    pack,
+)
 from quire.engine.records.durable_state import (
     KEEPER,
     SHARED,
@@ -27,8 +34,9 @@ from quire.engine.records.durable_state import (
 )
 from quire.env import Env
 from quire.errors import (
+    DiskFull,
     InvalidArgument,
-    QueueExists,
+    QueueFull,
     QueueInUse,
     QueueNotFound,
     SubscriptionExists,
@@ -36,10 +44,11 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES, TEMPORARY_IDS
-from quire.properties import Properties
+from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
 from quire.queue_types import type_named
 
 from .committer import Committer
+from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
 
 
 class Definition:
@@ -113,7 +122,7 @@ class Definitions:
         self._one_at_a_time = threading.Lock()
         self.in_memory = False  # the whole store is: only volatile queues may be made
 
-    def _submit(
+    def submit(
         self,
         entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
@@ -121,7 +130,10 @@ class Definitions:
         *,
         is_temporary: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_temporary`: whether no change is to be durable; asked while nobody defines."""
+        """Make what `prepare` returns durable. It is called when nobody else defines anything.
+
+        `is_temporary`: whether no change is to be durable; asked while nobody defines.
+        """
         sequencer = self._committer.sequencer
         with self._one_at_a_time:
             change = Definition(self._state, self._most_bytes, entry_bytes, prepare, undo)
@@ -152,9 +164,7 @@ class Definitions:
             changes = []
             for queue in queues:
                 if queue.name in names:
-                    raise QueueExists(
-                        f"queue {queue.name!r} is there already: use it, or drop_queue it first"
-                    )
+                    raise there_already(state, queue.name)
                 names.add(queue.name)
                 _check_dead_letter(queue.name, queue.properties, targets, temporary)
                 number = numbers[queue.properties.persistent]
@@ -171,7 +181,7 @@ class Definitions:
 
         sizes = [_entry_bytes(queue.properties) for queue in queues]
         keepers = sum(queue.properties.keeps for queue in queues)
-        self._submit(
+        self.submit(
             sum(sizes) + keepers * MAX_CATALOG_ENTRY_BYTES,
             prepare,
             is_temporary=lambda: not any(queue.properties.persistent for queue in queues),
@@ -186,17 +196,21 @@ class Definitions:
             queue = state.queue(name)
             config = queue.config
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
-            described = state.temporary if queue.is_temporary else state.durable
-            body = dict(described.catalog[QUEUE][queue.queue_id].body)
+            body = dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties}
             altered_to = config.properties._replace(**properties)
-            _check_type_stays(name, config.properties, altered_to)
+            target = state.names.get(altered_to.dead_letter or "")
+            if target is queue:  # by its name or an alias
+                raise InvalidArgument(
+                    f"queue {queue.name!r}: another one must be its dead-letter queue"
+                )
+            _check_type_stays(queue.name, config.properties, altered_to)
             temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
-            _check_dead_letter(name, altered_to, state.names, temporary)
-            _check_keeping(name, config.kind, altered_to)
-            _check_requests(name, altered_to, is_volatile=queue.is_volatile)
+            _check_dead_letter(queue.name, altered_to, state.names, temporary)
+            _check_keeping(queue.name, config.kind, altered_to)
+            _check_requests(queue.name, altered_to, is_volatile=queue.is_volatile)
             body |= altered_to.to_body()
             altered.append(queue)
             made = [CatalogChange(QUEUE, queue.queue_id, body)]
@@ -212,7 +226,7 @@ class Definitions:
         keeper = target.keeper
         is_temporary = self._are_temporary([name])
         with nullcontext() if keeper is None else target.leaving(keeper):
-            self._submit(
+            self.submit(
                 MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary
             )
         return altered[0]
@@ -224,13 +238,9 @@ class Definitions:
         marked: list[Queue] = []
 
         def prepare() -> list[CatalogChange]:
-            queue = state.queue(name)
-            for other in state.ruled:
-                if other.config.properties.dead_letter == name:
-                    raise QueueInUse(
-                        f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that "
-                        "first (alter_queue)"
-                    )
+            queue = named_itself(state, name)
+            check_no_dead_letters(state, name)
+            check_no_alias(state, queue)
             with queue.lock:
                 _check_unused(queue)
                 queue.mark_dropped(True)
@@ -243,8 +253,82 @@ class Definitions:
                     queue.mark_dropped(False)
 
         is_temporary = self._are_temporary([name])
-        self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo, is_temporary=is_temporary)
+        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, undo, is_temporary=is_temporary)
         return marked[0].queue_id
+
+    def switch(self, changes: Mapping[str, bool]) -> Mapping[str, bool]:
+        """Stop the store as a whole for puts or gets, or let them in again; how it is then."""
+        catalog = self._state.durable.catalog
+        switches: dict[str, bool] = {}
+
+        def prepare() -> list[CatalogChange]:
+            entry = catalog.get(STORE, {}).get(STORE_NUMBER)
+            known = {} if entry is None else entry.body
+            switches.update({"puts": True, "gets": True, **known, **changes})
+            is_on = all(switches.values())
+            return [CatalogChange(STORE, STORE_NUMBER, None if is_on else dict(switches))]
+
+        self.submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+        return switches
+
+    def grow(self, queue: Queue, full: QueueFull) -> bool:
+        """Enlarge a queue's capacity so that what was refused has room; whether it has, by that."""
+        state = self._state
+
+        def prepare() -> list[CatalogChange]:
+            config = queue.config
+            with queue.lock:
+                missing, _ = queue.space.lack(full)
+            most = config.properties.grow_to or 0
+            if queue.dropped or not missing or config.capacity + missing > most:
+                raise full
+            body = dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
+            wanted = max(config.capacity + missing, config.capacity * 2)
+            return [CatalogChange(QUEUE, queue.queue_id, body | {"capacity": min(wanted, most)})]
+
+        try:
+            self.submit(MAX_QUEUE_ENTRY_BYTES, prepare, is_temporary=lambda: queue.is_temporary)
+        except (QueueFull, DiskFull):
+            return False
+        return True
+
+    def release(self, queue: Queue, start: int, end: int, *, dropped: bool = False) -> int:
+        """Let go of what a topic without subscriptions holds at [start, end); how many they were.
+
+        One that has a subscription is left as it is; nothing is recorded of a volatile one.
+        `dropped`: they are counted as such. Raises QueueNotFound, StoreCorrupt.
+        """
+        state = self._state
+        released = 0
+        queue.check_beginning(end)
+
+        def prepare() -> list[CatalogChange]:
+            nonlocal released
+            if queue.dropped:
+                raise QueueNotFound(f"queue {queue.name!r} was dropped")
+            if queue.subscriptions:
+                raise SubscriptionExists(f"queue {queue.name!r} has a subscription now")
+            released = sum(hi - lo for lo, hi in queue.released.gaps(start, end))
+            number = _numbers(state)[not queue.is_volatile].subscription()
+            body = {"queue_id": queue.queue_id, "name": "released", "start": end}
+            # One that begins behind them and is gone at once: nobody is to read them.
+            changes = [
+                CatalogChange(SUBSCRIPTION, number, body),
+                CatalogChange(SUBSCRIPTION, number, None),
+            ]
+            if dropped:
+                own = dict(state.durable.catalog[QUEUE][queue.queue_id].body)
+                own["dropped"] = own.get("dropped", 0) + released
+                changes.append(CatalogChange(QUEUE, queue.queue_id, own))
+            return changes
+
+        with suppress(SubscriptionExists):
+            self.submit(
+                2 * MAX_CATALOG_ENTRY_BYTES + MAX_QUEUE_ENTRY_BYTES,
+                prepare,
+                is_temporary=lambda: queue.is_volatile,
+            )
+        return released
 
     def subscribe(
         self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
@@ -285,7 +369,7 @@ class Definitions:
             return changes
 
         with suppress(SubscriptionExists):
-            self._submit(
+            self.submit(
                 len(starts) * MAX_CATALOG_ENTRY_BYTES,
                 prepare,
                 is_temporary=self._are_temporary(starts),
@@ -314,7 +398,7 @@ class Definitions:
 
         with target.leaving(target.subscription(subscription)):
             is_temporary = self._are_temporary([queue])
-            self._submit(MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary)
+            self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary)
 
     def _are_temporary(self, names: Iterable[str]) -> Callable[[], bool]:
         """What tells whether all of these are; who is not there any more is refused later."""
@@ -372,6 +456,22 @@ def _check_dead_letter(
 ) -> None:
     """`temporary`: those that a restart ends. Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
+    overflow = properties.overflow
+    if overflow in GIVING_WAY and properties.selected_by:
+        raise InvalidArgument(
+            f"queue {name!r}: overflow {overflow!r} is for queues that are read in commit order, "
+            "without priority, timed and grouped"
+        )
+    if overflow in GIVING_WAY and properties.keep_forever:
+        raise InvalidArgument(
+            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
+            f"way: overflow {overflow!r} is not for it"
+        )
+    if overflow == DEAD_LETTER and target is None:
+        raise InvalidArgument(
+            f"queue {name!r}: overflow 'dead_letter' needs dead_letter, the queue to which the "
+            "oldest messages go then"
+        )
     if properties.max_deliveries is not None and target is None:
         raise InvalidArgument(
             f"queue {name!r}: max_deliveries needs dead_letter, the queue to which messages go then"

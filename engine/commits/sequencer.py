@@ -415,6 +415,11 @@ class Sequencer:
                 turn.error = full  # perhaps because of one of these
 
     @property
+    def is_together(self) -> bool:
+        """Whether this thread has several changes written together (C12)."""
+        return bool(self._gathering) and threading.get_ident() in self._gathering
+
+    @property
     def busy(self) -> bool:
         """Whether a change or an exclusive action is under way."""
         return self._leader is not None

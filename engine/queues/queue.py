@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
@@ -40,7 +40,7 @@ from quire.engine.records.durable_state import (
 )
 from quire.engine.strategies import Strategy
 from quire.env import Env
-from quire.errors import SubscriptionNotFound
+from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
@@ -51,6 +51,16 @@ from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
 from .reservation import Space
 from .subscription import Subscription
+
+
+class Switches(NamedTuple):
+    """Whether the store lets in puts and gets."""
+
+    puts: bool
+    gets: bool
+
+
+ALL_ON: Final = Switches(puts=True, gets=True)
 
 Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
@@ -91,7 +101,8 @@ class Queue:
         )
         self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
-        self.space.limit(config.capacity, config.max_messages, config.properties.puts)
+        self._switches = ALL_ON
+        self._limit()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.log = QueueLog()
@@ -101,6 +112,7 @@ class Queue:
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
         self._leaving: list[Reading] = []  # of changes on their way (Q4)
+        self.gave_way = 0  # messages of a volatile queue, to later ones
         self.dropped = False
         self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
         self.epoch = 0  # records that were looked up before it was raised may have moved
@@ -243,15 +255,40 @@ class Queue:
         self._places.free(freed)
 
     def alter(self, config: QueueConfig) -> None:
-        properties = config.properties
         with self.lock:
             self.durable.alter(config)
             self.config = config
-            self.space.limit(config.capacity, config.max_messages, properties.puts)
+            self.name = self.space.name = config.name
+            self._limit()
             self._shut()
             for subscription in self.readers():
-                subscription.obey(properties)
+                subscription.obey(config.properties)
             self.wake_all()
+
+    def switch(self, switches: Switches) -> None:
+        """The store as a whole is stopped for puts or gets, or is not any more."""
+        with self.lock:
+            self._switches = switches
+            self._limit()
+            self._shut()
+            self.wake_all()
+
+    def _limit(self) -> None:
+        config = self.config
+        properties, stopped = config.properties, self.stopped
+        if stopped:
+            pass
+        elif not self._switches.puts:
+            stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
+        elif not properties.puts:
+            stopped = (
+                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
+                "lets them in again"
+            )
+        self.space.has_remedy = properties.has_remedy
+        self.space.limit(
+            config.capacity, config.max_messages, stopped, properties.max_message_bytes
+        )
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
@@ -261,14 +298,34 @@ class Queue:
     def stop(self, why: str) -> None:
         """Nothing can be put or got from now on, for the reason; "": it can again."""
         with self.lock:
-            self.stopped = self.space.stopped = why
-            self.space.guard()
+            self.stopped = why
+            self._limit()
             self._shut()
             self.wake_all()
 
     def _shut(self) -> None:
-        is_stopped = bool(self.stopped) or not self.config.properties.gets
-        self.is_shut = self.dropped or is_stopped
+        is_open = self.config.properties.gets and self._switches.gets and not self.stopped
+        self.is_shut = self.dropped or not is_open
+
+    def check_there(self, subscription: Subscription) -> None:
+        """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
+        if self.dropped:
+            raise QueueNotFound(f"queue {self.name!r} was dropped")
+        if subscription.removed:
+            raise SubscriptionNotFound(
+                f"subscription {subscription.name!r} of {self.name!r} was removed"
+            )
+        if self.stopped:
+            raise QueueDisabled(self.stopped)
+        if self.is_shut and not self._switches.gets:
+            raise QueueDisabled(
+                "the store is stopped for gets: store.enable(gets=True) lets them go on"
+            )
+        if self.is_shut:
+            raise QueueDisabled(
+                f"queue {self.name!r} is stopped for gets: alter_queue({self.name!r}, gets=True) "
+                "lets them go on"
+            )
 
     def drop(self) -> None:
         with self.lock:
@@ -522,15 +579,21 @@ class Queue:
                 self._arrived = Arrivals(self.lock)
             return self._arrived.add(callback)
 
-    def wait_for_room(self, timeout: float, wanted: Callable[[], bool]) -> bool:
-        """Wait until a commit would find space, or it is not `wanted`; False: the time is over."""
+    def wait_for_room(self, full: QueueFull, timeout: float, wanted: Callable[[], bool]) -> bool:
+        """Wait until what was refused would find space, or it is not `wanted`.
+
+        False: the time is over.
+        """
         with self.lock:
             space = self.space
             if space.room is None:
                 space.room = threading.Condition(self.lock)
-            return space.room.wait_for(
-                lambda: space.may_commit() or self.dropped or not wanted(), timeout
-            )
+
+            def ready() -> bool:
+                fits = space.lack(full) == (0, 0)
+                return fits or self.dropped or bool(space.stopped) or not wanted()
+
+            return space.room.wait_for(ready, timeout)
 
     def wake_all(self) -> None:
         """Who waits for messages or for space shall look again; called under the lock."""
@@ -543,11 +606,13 @@ class Queue:
         if self._arrived is not None:
             self._arrived.notify_all()
 
-    def info(self) -> QueueInfo:
+    def info(self, dropped: int = 0) -> QueueInfo:
+        """`dropped`: how many of its messages gave way to others."""
         with self.lock:
             space = self.space
             properties = self.config.properties
             return QueueInfo(
+                id=self.queue_id,
                 name=self.name,
                 kind=self.config.kind,
                 capacity_bytes=space.capacity,
@@ -562,6 +627,7 @@ class Queue:
                 created_us=self.config.created_us,
                 data_file=self.data_file,
                 prepared=space.prepared,
+                dropped=dropped,
                 volatile=self.is_volatile,
                 request_ids=len(self.durable.requests),
                 **{**properties._asdict(), "properties": dict(properties.properties)},

@@ -16,19 +16,27 @@ default:
 from __future__ import annotations
 
 import threading
+from typing import Final
 
 from quire.engine.strategies import Strategy
-from quire.errors import QueueDisabled, QueueFull
-from quire.limits import COMMIT_BYTES, OPEN_BYTES
+from quire.errors import InvalidArgument, QueueDisabled, QueueFull
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
+
+Refused = tuple[str, int, int]
+"""By which rule, bytes, messages."""
+OPEN: Final = "open"
+WRITE: Final = "write"
+COMMIT: Final = "commit"
+WHOLE: Final = "whole"  # all three at once
 
 
 class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
-        "capacity", "is_guarded", "live_messages", "max_messages", "name", "open_transactions",
-        "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
-        "puts", "reserving", "room", "stopped", "strategy", "used",
+        "capacity", "has_remedy", "is_guarded", "live_messages", "max_messages", "most_bytes",
+        "name", "open_transactions", "pending_bytes", "pending_messages", "prepared",
+        "prepared_bytes", "prepared_messages", "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
     def __init__(
@@ -38,8 +46,9 @@ class Space:
         self.strategy = strategy
         self.capacity = capacity
         self.max_messages = max_messages
-        self.puts = True
-        self.stopped = ""  # why nothing can be put, in words
+        self.has_remedy = False  # where there is no room, something may be done
+        self.stopped = ""  # why nothing may be put, if so
+        self.most_bytes: int | None = None  # of a message
         self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -52,33 +61,32 @@ class Space:
         self.prepared_messages = 0
         self.room: threading.Condition | None = None  # of commits that wait for space
 
-    def limit(self, capacity: int, max_messages: int | None, puts: bool) -> None:
-        """What may be taken is altered; what is taken stays, also where it is more than that."""
+    def limit(
+        self, capacity: int, max_messages: int | None, stopped: str, most_bytes: int | None
+    ) -> None:
+        """What may be taken is altered; what is taken stays, also where it is more than that.
+
+        `stopped`: why nothing may be put, if so. `most_bytes`: of a message.
+        """
         self.capacity = capacity
         self.max_messages = max_messages
-        self.puts = puts
-        self.guard()
+        self.stopped = stopped
+        self.most_bytes = most_bytes
+        self.is_guarded = max_messages is not None or bool(stopped) or most_bytes is not None
         self._freed()
-
-    def guard(self) -> None:
-        """Whether a put has more to pass than the capacity may have changed."""
-        self.is_guarded = self.max_messages is not None or not self.puts or bool(self.stopped)
 
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
         if self.is_guarded:
-            self._check(messages)
+            self._check(charge, messages)
         size = charge + OPEN_BYTES
         opened = self.open_transactions
         available = self.capacity - self.used
         if available < size + COMMIT_BYTES * (opened + self.reserving + 2):  # not plenty
-            strategy = self.strategy
-            need = strategy.open_need(opened)
-            if available < need:
-                raise self._full("a transaction cannot be opened in it", need)
-            need = OPEN_BYTES + strategy.write_need(charge, opened + 1, self.reserving)
-            if messages and available < need:
-                raise self._full(f"{charge} bytes more do not fit", need)
+            if available < self.strategy.open_need(opened):
+                raise self._full("a transaction cannot be opened in it", (OPEN, charge, messages))
+            if available < self._need(OPEN, charge, messages):
+                raise self._full(f"{charge} bytes more do not fit", (OPEN, charge, messages))
         self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
@@ -87,11 +95,9 @@ class Space:
     def write(self, charge: int, messages: int) -> None:
         """S2: messages of an open transaction."""
         if self.is_guarded:
-            self._check(messages)
-        if self._low(charge):
-            need = self.strategy.write_need(charge, self.open_transactions, self.reserving)
-            if self.capacity - self.used < need:
-                raise self._full(f"{charge} bytes more do not fit", need)
+            self._check(charge, messages)
+        if self._low(charge) and self.capacity - self.used < self._need(WRITE, charge, messages):
+            raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
@@ -100,10 +106,9 @@ class Space:
         """S3: a commit announces itself."""
         reserving = self.reserving + 1
         plenty = COMMIT_BYTES * (self.open_transactions + reserving)
-        if self.capacity - self.used < plenty:
-            need = self.strategy.commit_need(self.open_transactions, reserving)
-            if self.capacity - self.used < need:
-                raise self._full("the commit records of its open transactions do not fit", need)
+        if self.capacity - self.used < plenty and not self.may_commit():
+            why = "the commit records of its open transactions do not fit"
+            raise self._full(why, (COMMIT, 0, 0))
         self.reserving = reserving
 
     def unreserve(self) -> None:
@@ -112,24 +117,53 @@ class Space:
 
     def may_commit(self) -> bool:
         """Whether `reserve` would find room."""
-        need = self.strategy.commit_need(self.open_transactions, self.reserving + 1)
-        return self.capacity - self.used >= need
+        return self.capacity - self.used >= self._need(COMMIT, 0, 0)
+
+    def lack(self, full: QueueFull) -> tuple[int, int]:
+        """What is missing now for what was refused: bytes, and messages that are too many."""
+        rule, charge, messages = full.refused
+        missing = self._need(rule, charge, messages) - (self.capacity - self.used)
+        too_many = 0
+        if self.max_messages is not None and messages:
+            too_many = self.held + messages - self.max_messages
+        return max(missing, 0), max(too_many, 0)
+
+    def may_admit(self, full: QueueFull) -> bool:
+        """Whether what was refused would find room if the queue were empty."""
+        _, charge, messages = full.refused
+        most = self.max_messages
+        return charge <= self.capacity and (most is None or messages <= most)
+
+    def _need(self, rule: str, charge: int, messages: int) -> int:
+        """Bytes that have to be available, as things are."""
+        opened, reserving, strategy = self.open_transactions, self.reserving, self.strategy
+        if rule == COMMIT:
+            return strategy.commit_need(opened, reserving + 1)
+        if rule == WRITE:
+            return strategy.write_need(charge, opened, reserving)
+        need = strategy.open_need(opened)
+        if messages:
+            need = max(need, OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving))
+        if rule == WHOLE:
+            end = strategy.commit_need(opened + 1, reserving + 1)
+            need = max(need, OPEN_BYTES + charge + end)
+        return need
+
+    @property
+    def held(self) -> int:
+        """How many messages count against the queue's number."""
+        return self.live_messages + self.pending_messages + self.prepared_messages
 
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
         if self.is_guarded:
-            self._check(1)
+            self._check(charge, 1)
         size = charge + OPEN_BYTES
         opened, reserving = self.open_transactions, self.reserving
-        if self.capacity - self.used < size + COMMIT_BYTES * (opened + reserving + 2):  # not plenty
-            strategy = self.strategy
-            need = max(
-                strategy.open_need(opened),
-                OPEN_BYTES + strategy.write_need(charge, opened + 1, reserving),
-                OPEN_BYTES + charge + strategy.commit_need(opened + 1, reserving + 1),
-            )
-            if self.capacity - self.used < need:
-                raise self._full(f"{charge} bytes more do not fit", need)
+        available = self.capacity - self.used
+        plenty = size + COMMIT_BYTES * (opened + reserving + 2)
+        if available < plenty and available < self._need(WHOLE, charge, 1):
+            raise self._full(f"{charge} bytes more do not fit", (WHOLE, charge, 1))
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1
@@ -225,27 +259,29 @@ class Space:
         need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
         return self.capacity - self.used < need
 
-    def _check(self, messages: int) -> None:
+    def check_size(self, charge: int) -> None:
+        """Raises InvalidArgument for a message that is larger than the queue takes."""
+        if self.most_bytes is not None and charge - MESSAGE_OVERHEAD_BYTES > self.most_bytes:
+            raise InvalidArgument(
+                f"a message of {charge - MESSAGE_OVERHEAD_BYTES} bytes: queue {self.name!r} takes "
+                f"up to {self.most_bytes} each (max_message_bytes), payload, strings and "
+                "attributes together; put a smaller one, or alter_queue it"
+            )
+
+    def _check(self, charge: int, messages: int) -> None:
         if self.stopped:
             raise QueueDisabled(self.stopped)
-        if not self.puts:
-            raise QueueDisabled(
-                f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
-                "lets them in again"
-            )
-        if self.max_messages is not None:
-            held = self.live_messages + self.pending_messages + self.prepared_messages
-            if held + messages > self.max_messages:
-                full = self._full(f"it holds at most {self.max_messages} messages", 0)
-                full.lacks_messages = held + messages - self.max_messages
-                raise full
+        if messages == 1:  # of more, who puts them has looked at each
+            self.check_size(charge)
+        if self.max_messages is not None and self.held + messages > self.max_messages:
+            why = f"it holds at most {self.max_messages} messages"
+            raise self._full(why, (WRITE, charge, messages))
 
-    def _full(self, why: str, need_bytes: int) -> QueueFull:
+    def _full(self, why: str, refused: Refused) -> QueueFull:
         error = QueueFull(
             f"queue {self.name!r} is full: {why} ({self.used} of {self.capacity} bytes used, "
             f"{self.open_transactions} open and {self.prepared} prepared transactions); read and "
             "commit from it, or drop subscriptions that nobody reads, then try again"
         )
-        error.queue = self.name
-        error.lacks_bytes = max(need_bytes - (self.capacity - self.used), 0)
+        error.queue, error.refused, error.has_remedy = self.name, refused, self.has_remedy
         return error

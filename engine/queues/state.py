@@ -14,7 +14,7 @@ from typing import cast
 from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.records.catalog import QUEUE, CatalogChange
+from quire.engine.records.catalog import QUEUE, STORE, STORE_NUMBER, CatalogChange
 from quire.engine.records.commit_record import Entry, Read
 from quire.engine.records.durable_state import DurableQueue, DurableState, PartsByQueue
 from quire.engine.records.fold import Fold
@@ -25,7 +25,7 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
-from .queue import Queue, Reading, Taken
+from .queue import ALL_ON, Queue, Reading, Switches, Taken
 from .subscription import Subscription
 
 
@@ -60,6 +60,7 @@ class State:
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
+        self.switches = ALL_ON  # of the store as a whole
 
     # Look-ups
 
@@ -79,13 +80,18 @@ class State:
 
     def source(self, source: object) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""
-        known = self._sources.get(source) if isinstance(source, str) else None
+        sources = self._sources  # another one, once names have changed
+        known = sources.get(source) if isinstance(source, str) else None
         if known is None or known[0].dropped or known[1].removed:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
-            self._sources[cast(str, source)] = known
+            sources[cast(str, source)] = known
         return known
+
+    def by_name(self) -> list[Queue]:
+        """All queues, in the order of their names."""
+        return sorted([*self.queues.values()], key=lambda queue: queue.name)
 
     def take_ids(self, messages: int) -> tuple[int, int]:
         """The first of so many new ids, and the commit time; called in commit order only."""
@@ -169,10 +175,12 @@ class State:
         """These changes of the catalog are durable, and those are to be temporary."""
         self.fold.define(changes, "the catalog")
         self._temporary_fold.define(temporary, "what is temporary")
-        self._sources.clear()
+        self._sources = {}
         for made in (*changes, *temporary):
             if made.type == QUEUE:
                 self._note(made.key)
+            elif made.type == STORE:
+                self._obey_switches()
 
     def _note(self, queue_id: int) -> None:
         """A queue was made, altered or dropped."""
@@ -186,12 +194,25 @@ class State:
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
 
+    def _obey_switches(self) -> None:
+        """The store was stopped or is not any more, for puts or for gets."""
+        entry = self.durable.catalog.get(STORE, {}).get(STORE_NUMBER)
+        body = {} if entry is None else entry.body
+        self.switches = Switches(bool(body.get("puts", True)), bool(body.get("gets", True)))
+        for queue in list(self.queues.values()):
+            queue.switch(self.switches)
+
+    def described(self, queue: Queue) -> DurableState[Queue]:
+        """What has its entry."""
+        return self.temporary if queue.is_temporary else self.durable
+
     def resume(self, opening: int) -> None:
         """Recovery is done. `opening`: a number that no other opening of the store had.
 
         A volatile queue is empty, and begins at a position that it never had: one that somebody
         knows from before means no other message.
         """
+        self._obey_switches()
         self.opening = opening
         self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
         for volatile in self.volatile.values():
@@ -205,7 +226,10 @@ class State:
         number = queue.config.data_file
         if not 0 <= number < len(self.places.managers):
             raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
-        return Queue(queue, self.pages, self.places, self.strategy, self._env, used)
+        made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
+        if self.switches != ALL_ON:
+            made.switch(self.switches)
+        return made
 
     def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)

@@ -302,6 +302,62 @@ class Subscription:
         """Whether there is anything spent or expired."""
         return bool(self.spent) or bool(self.expired)
 
+    def take_waiting(self, taken: list[tuple[int, int]], most: int, runs: int, end: int) -> None:
+        """Add up to so many positions below `end`, in so many runs, that nobody holds.
+
+        They are in flight now.
+
+        Also what would come later, is spent or has expired. What is known of the order is forgotten
+        for that, and made anew when somebody gets.
+        """
+        is_selected = self.selection is not None
+        self._select(False)
+        before = len(taken)
+        try:
+            for held in (self.returned, self.spent):
+                while most and runs and (run := _pop_below(held, most, end)):
+                    taken += (run,)
+                    most, runs = most - (run[1] - run[0]), runs - 1
+            while most and runs and (run := self._take_new(most, end)):
+                taken += (run,)
+                most, runs = most - (run[1] - run[0]), runs - 1
+            later, self.later = self.later, []
+            for due, first, last in sorted(later):
+                for lo, hi in self.done.gaps(first, last):
+                    stop = min(hi, end, lo + most) if runs else lo
+                    if lo < stop:
+                        taken += ((lo, stop),)
+                        most, runs = most - (stop - lo), runs - 1
+                    if max(lo, stop) < hi:
+                        self.later.append((due, max(lo, stop), hi))
+        finally:
+            self.delivered += sum(hi - lo for lo, hi in taken[before:])
+            self._select(is_selected)
+            self._tell_plain()
+
+    def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) that are not read, and that somebody holds or that come later.
+
+        Of a subscription that is read in commit order.
+        """
+        end = min(end, self.cursor)
+        if start >= end:
+            return []
+        unread = self.done.gaps(start, end)
+        return [part for lo, hi in unread for part in self.returned.gaps(lo, hi)]
+
+    def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
+        if self.cursor < end:
+            if self.cursor < start:
+                for lo, hi in self.done.gaps(self.cursor, start):
+                    self.returned.add(lo, hi)
+            self.cursor = end
+        self.returned.remove(start, end)
+        runs = list(self.done.gaps(start, end))
+        self.delivered += sum(hi - lo for lo, hi in runs)
+        return runs
+
     def delay(self, start: int, end: int, due: float) -> None:
         """[start, end), in flight until now, is available again when it is due."""
         self.is_plain = False
@@ -445,3 +501,13 @@ class Subscription:
     def unread_below(self, position: int) -> list[tuple[int, int]]:
         """The positions below the given one that are not read."""
         return list(self.done.gaps(0, position)) if position > 0 else []
+
+
+def _pop_below(held: IntervalSet, most: int, end: int) -> tuple[int, int] | None:
+    """Take the first run below `end` out of a set, at most so many positions of it."""
+    first = held.first()
+    if first is None or first[0] >= end:
+        return None
+    start, stop = first[0], min(first[1], end, first[0] + most)
+    held.remove(start, stop)
+    return start, stop

@@ -9,14 +9,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
-from quire.errors import (
-    QueueDisabled,
-    QueueInUse,
-    QueueNotFound,
-    StoreCorrupt,
-    SubscriptionNotFound,
-    TransactionError,
-)
+from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
 from quire.retry import Retry
@@ -126,7 +119,7 @@ class Delivery:
     ) -> Runs:
         """The message at the position, now in flight, if it is not due yet."""
         with queue.lock:
-            check_there(queue, subscription)
+            queue.check_there(subscription)
             run = queue.take_scheduled(subscription, position, taker)
         runs = [] if run is None else [run]
         if runs and subscription.most:
@@ -195,7 +188,7 @@ class Delivery:
         run = None
         try:
             with queue.lock:
-                check_there(queue, subscription)
+                queue.check_there(subscription)
                 run = queue.take(subscription, limit, taker)
                 if run is None:
                     if subscription.is_behind(queue.end_position):
@@ -239,7 +232,7 @@ class Delivery:
             return run is not None or subscription.is_behind(queue.end_position)
 
         is_over = not queue.wait(timeout, ready)
-        check_there(queue, subscription)
+        queue.check_there(subscription)
         return found[0] if found else None, is_over
 
     def hold(
@@ -268,7 +261,7 @@ class Delivery:
             was_held = subscription.seeker is seeker
             try:
                 is_ready = ready() or (timeout > 0 and queue.wait(timeout, ready))
-                check_there(queue, subscription)
+                queue.check_there(subscription)
                 if not is_ready:
                     raise QueueInUse(
                         f"{subscription.delivered - own} messages of {queue.name}/"
@@ -372,20 +365,3 @@ def moving(queue: Queue, subscription: Subscription) -> TransactionError:
     return TransactionError(
         f"this transaction moves {source!r}: what is there then can be got once it has committed"
     )
-
-
-def check_there(queue: Queue, subscription: Subscription) -> None:
-    """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
-    if queue.dropped:
-        raise QueueNotFound(f"queue {queue.name!r} was dropped")
-    if subscription.removed:
-        raise SubscriptionNotFound(
-            f"subscription {subscription.name!r} of {queue.name!r} was removed"
-        )
-    if queue.stopped:
-        raise QueueDisabled(queue.stopped)
-    if queue.is_shut:
-        raise QueueDisabled(
-            f"queue {queue.name!r} is stopped for gets: alter_queue({queue.name!r}, gets=True) "
-            "lets them go on"
-        )

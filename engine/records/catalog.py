@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.limits import (
+    MAX_ALIASES,
     MAX_CATALOG_ENTRY_BYTES,
     MAX_QUEUE_ENTRY_BYTES,
     MAX_QUEUES,
@@ -36,6 +37,9 @@ Body = Mapping[str, Any]
 
 QUEUE: Final = "queue"
 SUBSCRIPTION: Final = "subscription"
+ALIAS: Final = "alias"
+STORE: Final = "store"
+STORE_NUMBER: Final = 1  # of the one entry of its type
 
 
 class CatalogChange(NamedTuple):
@@ -153,6 +157,7 @@ def _put_queue(
     config = queue_config(key, body)
     known = state.queues.get(key)
     if known is not None and _is_altered(known.durable.config, config):
+        _rename(state, known, config.name)
         known.alter(config)
         return
     if known is not None or config.name in state.names:
@@ -161,13 +166,27 @@ def _put_queue(
 
 
 def _is_altered(before: QueueConfig, after: QueueConfig) -> bool:
-    """Whether it is the same queue, with other limits or properties."""
+    """Whether it is the same queue, with another name, other limits or properties."""
     return before == replace(
         after,
+        name=before.name,
         capacity=before.capacity,
         max_messages=before.max_messages,
         properties=before.properties,
     )
+
+
+def _rename(state: DurableState[Q], queue: Q, name: str) -> None:
+    before = queue.durable.config.name
+    if name == before:
+        return
+    if name in state.names:
+        raise ValueError(f"renames {before!r} to {name!r}, which is there already")
+    state.names[name] = queue
+    del state.names[before]
+    for ltds_id, holder in state.ltds.items():
+        if holder == before:
+            state.ltds[ltds_id] = name
 
 
 def _delete_queue(state: DurableState[Q], key: int) -> None:
@@ -175,6 +194,9 @@ def _delete_queue(state: DurableState[Q], key: int) -> None:
     name = queue.durable.config.name
     if state.names.get(name) is queue:
         del state.names[name]
+    aliases = state.catalog.get(ALIAS, {})
+    for alias in [alias for alias, entry in aliases.items() if entry.body["queue_id"] == key]:
+        state.names.pop(aliases.pop(alias).body["name"], None)
     for subscription_id in queue.durable.subscriptions:
         state.catalog[SUBSCRIPTION].pop(subscription_id, None)
     queue.drop()
@@ -200,9 +222,43 @@ def _delete_subscription(state: DurableState[Q], key: int) -> None:
     state.queues[queue_id].unsubscribe(key)
 
 
+def _put_alias(
+    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+) -> None:
+    name, queue = str(body["name"]), state.queues[body["queue_id"]]
+    known = state.catalog.get(ALIAS, {}).get(key)
+    if name in state.names if known is None else known.body["name"] != name:
+        raise ValueError(f"makes alias {name!r} ({key}), which is there already")
+    state.names[name] = queue
+    state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row
+
+
+def _delete_alias(state: DurableState[Q], key: int) -> None:
+    state.names.pop(state.catalog[ALIAS][key].body["name"], None)
+
+
+def name_aliases(state: DurableState[Q]) -> None:
+    """A checkpoint's catalog and queues are there: its aliases name the queues again."""
+    for entry in state.catalog.get(ALIAS, {}).values():
+        state.names[str(entry.body["name"])] = state.queues[entry.body["queue_id"]]
+
+
+def _put_store(
+    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+) -> None:
+    if not all(isinstance(body[name], bool) for name in ("puts", "gets")):
+        raise ValueError("the store is neither stopped nor not")
+
+
+def _delete_store(state: DurableState[Q], key: int) -> None:
+    """All is on, as it is without an entry."""
+
+
 TYPES: Final = {
     QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
         MAX_SUBSCRIPTIONS, MAX_CATALOG_ENTRY_BYTES, _put_subscription, _delete_subscription
     ),
+    ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
+    STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete_store),
 }

@@ -335,7 +335,7 @@ class DurableState(Generic[Q]):
         # By type and key.
         self.catalog: defaultdict[str, dict[int, CatalogEntry]] = defaultdict(dict)
         self.queues: dict[int, Q] = {}
-        self.names: dict[str, Q] = {}
+        self.names: dict[str, Q] = {}  # aliases too
         self.ledger: dict[str, int] = {}
         self.prepared: dict[str, PrepareRecord] = {}  # undecided ones, by xid
         self.ltds: dict[int, str] = {}  # held files of large transactions; the queue of each

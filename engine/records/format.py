@@ -12,12 +12,16 @@ transaction id, 0 for the others)
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
                            subscription_id (0: none built in), data_file (0 if it is missing), and those
                            properties (`quire.properties`) that are not as by default; put again with
-                           other limits and properties where it was altered. "volatile": true where
-                           no record tells of its messages; of such a queue a checkpoint says that it
-                           has none
+                           another name, other limits and properties where it was altered. "volatile": true
+                           where no record tells of its messages; of such a queue a checkpoint says that it
+                           has none. "dropped": how many of its messages gave way to later ones while it had
+                           no subscription (0 if it is missing); those of other times are the version of the
+                           ledger key "quire.dropped:" with the queue's number
                            "subscription": queue_id, name, start (a position), exclusive (false if it is
                            missing), durable (true if it is missing), keeper (it holds what a topic keeps
-                           beyond its readers; it has the empty name)
+                           beyond its readers; it has the empty name). "alias": name, queue_id; aliases
+                           and queues are numbered together. "store", number 1: puts, gets (booleans),
+                           while the store is stopped for either
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
     11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids

@@ -11,8 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from quire.block import BlockBuilder
-from quire.limits import ARROW_SLICE_BYTES, ARROW_SLICE_ROWS, ARROW_WHOLE_BYTES, ARROW_WHOLE_ROWS
+from quire.block import BlockBuilder, check_block
+from quire.limits import (
+    ARROW_SLICE_BYTES,
+    ARROW_SLICE_ROWS,
+    ARROW_WHOLE_BYTES,
+    ARROW_WHOLE_ROWS,
+    MAX_DATA_BLOCK_BYTES,
+)
 
 
 def slices_of(source: Any) -> list[Any]:
@@ -39,3 +45,15 @@ def measure(part: Any) -> tuple[int, int]:
     builder = BlockBuilder()
     count = builder.add_arrow(part)
     return builder.charge_bytes, count
+
+
+def largest_charge(payloads: Any) -> int:
+    """Of the messages of a list or of Arrow data, which were checked."""
+    builder = BlockBuilder()
+    is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
+    if is_arrow:
+        builder.add_arrow(payloads)
+    else:
+        builder.add_many(payloads)
+    blocks = builder.blocks(MAX_DATA_BLOCK_BYTES)
+    return max((check_block(block.data).largest_charge() for block in blocks), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from quire.engine.commits.adoptions import Adoptions
@@ -12,15 +12,31 @@ from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.options import Options
 from quire.engine.pages.places import Places
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.delivery import Delivery
 from quire.env import Env
+from quire.errors import QueueFull
 from quire.journal import Journal
 from quire.ltds import LtdsWriter, codec_named, new_id
 from quire.writebuffer import WriteBuffer, WriteBuffers
 
 from .registry import Registry
+
+
+class MakesRoom(Protocol):
+    """What is done where a queue has no room."""
+
+    def make(self, queue: Queue, full: QueueFull) -> bool:
+        """Whether what was refused may be tried again."""
+
+
+class NoRoom:
+    """Nothing is done."""
+
+    def make(self, queue: Queue, full: QueueFull) -> bool:
+        return False
 
 
 class Leaving(Protocol):
@@ -30,7 +46,7 @@ class Leaving(Protocol):
         """Leave the buffer; whether there was anything."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Context:
     """See the module. Everything in it is thread-safe.
 
@@ -56,6 +72,7 @@ class Context:
     transaction_timeout: float  # seconds, by default
     light_bytes: int
     light_messages: int
+    room: MakesRoom = field(default_factory=NoRoom)  # until the store is whole
 
     def new_file(self) -> LtdsWriter:
         """For a large transaction's messages in one queue."""

@@ -16,14 +16,14 @@ from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import Runs, check_there, moving
+from quire.engine.reading.delivery import Runs, moving
 from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.records.seek_record import Seek
-from quire.errors import InvalidArgument, PositionLost
-from quire.limits import RUNS_JOINED
+from quire.errors import InvalidArgument, PositionLost, QueueInUse
+from quire.limits import PURGED_RUNS, RUNS_JOINED
 from quire.message import Delivered, Message, Messages
 from quire.retry import Retry
 
@@ -80,7 +80,7 @@ class Gets:
         try:
             with queue.lock:
                 if queue.is_shut or subscription.removed:
-                    check_there(queue, subscription)
+                    queue.check_there(subscription)
                 position = subscription.take_one(queue.end_position)
                 if position == NONE:
                     return None
@@ -226,13 +226,69 @@ class Gets:
             why = [TOO_OFTEN] * len(messages)
         return end - start, list(zip(messages, why, strict=True))
 
+    def waiting(
+        self, queue: Queue, subscription: Subscription, most: int, end: int
+    ) -> list[tuple[int, int]]:
+        """Take what waits below `end`, up to so many messages, and deliver nothing of it."""
+        self._is_counted = False
+        runs: list[tuple[int, int]] = []
+        try:
+            with queue.lock:
+                if subscription.seeker is not None:
+                    raise QueueInUse(
+                        f"a transaction moves {queue.name}/{subscription.name}: end it first"
+                    )
+                if not (queue.dropped or subscription.removed):
+                    left = max(0, PURGED_RUNS - len(self.taken))
+                    subscription.take_waiting(runs, most, left, end)
+            for lo, hi in runs:
+                self._note(queue, subscription, lo, hi, None, 0)
+        except BaseException:
+            self.take_back(queue, subscription, runs)
+            raise
+        return runs
+
+    def oldest(
+        self, queue: Queue, subscriptions: list[Subscription], runs: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Take what is not read of these positions, for all subscriptions.
+
+        But runs of which somebody holds a part. Those that it has taken.
+        """
+        self._is_counted = False
+        found: list[tuple[int, int]] = []
+        taken: list[tuple[Subscription, int, int]] = []
+        try:
+            with queue.lock:
+                for start, end in runs:
+                    if queue.dropped or any(
+                        each.removed
+                        or each.selection is not None
+                        or each.seeker is not None
+                        or each.held_in(start, end)
+                        for each in subscriptions
+                    ):
+                        continue
+                    for each in subscriptions:
+                        taken += [(each, lo, hi) for lo, hi in each.take_part(start, end)]
+                    found.append((start, end))
+            for each, lo, hi in taken:
+                self._note(queue, each, lo, hi, None, 0)
+        except BaseException:
+            for each, lo, hi in taken:
+                self.take_back(queue, each, [(lo, hi)])
+            raise
+        return found
+
     def reject(
         self, message: Message, reason: str, delay: float | Retry | None
     ) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
+        renamed = all(taken[4].name != message.queue for taken in self.taken)
         for index, taken in enumerate(self.taken):
             _, _, lo, hi, queue, subscription, _, _ = taken
-            position = self._position(taken, message.id) if queue.name == message.queue else -1
+            is_its = renamed or queue.name == message.queue
+            position = self._position(taken, message.id) if is_its else -1
             if position >= 0:
                 latest = self._latest()
                 if self.taken[-1][5] is subscription:

@@ -18,7 +18,8 @@ wait in the write buffer, and leave it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,21 +27,17 @@ import pyarrow as pa
 from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock, check_block
 from quire.engine.commits.written import Written
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.reservation import OPEN
 from quire.engine.records.commit_record import Entry, entry_bytes
-from quire.errors import (
-    InvalidArgument,
-    QueueDisabled,
-    QueueFull,
-    QueueNotFound,
-    QuireError,
-)
+from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.message_id import KnownId, MessageId, MessageIds
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
-from .arrow_slices import measure, slices_of
+from .arrow_slices import largest_charge, measure, slices_of
 from .context import Context
 
 
@@ -54,7 +51,7 @@ class Puts:
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
-        self.by_queue: dict[str, Written] = {}
+        self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
         self.found = False  # a put that was repeated
         self.requests: dict[tuple[int, str], MessageId] | None = None  # by queue and request id
@@ -95,7 +92,7 @@ class Puts:
             target = context.state.names.get(queue) if type(queue) is str else None
             if (
                 target is not None
-                and queue not in self.by_queue
+                and target not in self.by_queue
                 and self._charge + charge < context.light_bytes
                 and self._messages + 1 < context.light_messages
                 and not context.write_buffers.full
@@ -167,10 +164,12 @@ class Puts:
         try:
             count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
         except BaseException:
-            self._leave_untouched(written.queue.name)
+            self._leave_untouched(written.queue)
             raise
         charge = builder.charge_bytes - before
         try:
+            if written.queue.space.most_bytes is not None:
+                self._check_sizes(written, payloads)
             self._take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
@@ -186,9 +185,13 @@ class Puts:
 
     def _slices(self, queue: object, parts: list[Any]) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
-        opened = self._written(queue).queue.name
+        written = self._written(queue)
+        opened = written.queue
         try:
             sizes = [measure(part) for part in parts]
+            if opened.space.most_bytes is not None:
+                for part in parts:
+                    self._check_sizes(written, part)
         except BaseException:
             self._leave_untouched(opened)
             raise
@@ -210,7 +213,7 @@ class Puts:
         block = check_block(data)
         charge = block.charge_bytes
         encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
-        written = self._claim(queue, charge, block.count)
+        written = self._claim(queue, charge, block.count, block.largest_charge)
         index = written.count - block.count
         try:
             written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
@@ -233,7 +236,9 @@ class Puts:
         context.adoptions.hold(ltds_id, self._transaction_id)
         try:
             info = context.adoptions.inspect(ltds_id)
-            written = self._claim(queue, info.charge_bytes, info.count)
+            written = self._claim(
+                queue, info.charge_bytes, info.count, partial(context.adoptions.largest, ltds_id)
+            )
             try:
                 with context.sequencer.writing_file():
                     written.adopt(info, MAX_DATA_BLOCK_BYTES)
@@ -255,14 +260,14 @@ class Puts:
                 if queue.dropped:
                     raise _just_dropped(queue.name)
                 end = queue.end_position
-                self.by_queue[queue.name] = written
+                self.by_queue[queue] = written
                 queue.space.open(charge, messages)
                 written.held = True
                 queue.log.open(self._transaction_id, end)
         except BaseException:
-            if self.by_queue.get(queue.name) is written:
+            if self.by_queue.get(queue) is written:
                 self._abandon(written)
-                del self.by_queue[queue.name]
+                del self.by_queue[queue]
             raise
 
     def _abandon(self, written: Written) -> None:
@@ -277,9 +282,9 @@ class Puts:
     def _written(self, queue: object) -> Written:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
-        written = self.by_queue.get(queue) if isinstance(queue, str) else None
+        target = self._context.state.queue(queue)
+        written = self.by_queue.get(target)
         if written is None:
-            target = self._context.state.queue(queue)
             written = Written(target, 0, 0, b"", None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
             self._open(written, 0, 0)
@@ -287,8 +292,21 @@ class Puts:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         return written
 
-    def _claim(self, queue: object, charge: int, messages: int) -> Written:
+    def _claim(
+        self,
+        queue: object,
+        charge: int,
+        messages: int,
+        largest: Callable[[], int] | None = None,
+    ) -> Written:
+        """`largest`: tells the largest charge, where they are more than one."""
         written = self._written(queue)
+        if largest is not None and written.queue.space.most_bytes is not None:
+            try:
+                written.queue.space.check_size(largest())
+            except BaseException:
+                self._leave_untouched(written.queue)
+                raise
         if written.buffer.account.shared.full:
             self._make_room(written)
         self._take_space(written, charge, messages)
@@ -301,14 +319,20 @@ class Puts:
                 queue.space.write(charge, messages)
                 written.charge += charge
                 written.count += messages
-        except (QueueFull, QueueDisabled):
-            self._leave_untouched(queue.name)
+        except (QueueFull, QueueDisabled, InvalidArgument) as error:
+            self._leave_untouched(queue)
+            if isinstance(error, QueueFull) and queue not in self.by_queue:
+                error.refused = OPEN, charge, messages  # which comes with it when it is done again
             raise
         except BaseException:  # an interrupt: whether the space is taken is not known here
             self.lost = True
             raise
 
-    def _leave_untouched(self, queue: str) -> None:
+    def _check_sizes(self, written: Written, payloads: Any) -> None:
+        """Each of them, where the queue has a limit for one."""
+        written.queue.space.check_size(largest_charge(payloads))
+
+    def _leave_untouched(self, queue: Queue) -> None:
         written = self.by_queue[queue]
         if not written.count:
             self._abandon(written)
@@ -322,7 +346,7 @@ class Puts:
             try:
                 self._context.relieve(buffer, self._transaction_id, self)
             except QuireError:
-                self._leave_untouched(written.queue.name)
+                self._leave_untouched(written.queue)
                 raise
 
     def _note(self, written: Written, charge: int, messages: int) -> None:

@@ -33,10 +33,10 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import ref
 
 from quire.arguments import (
@@ -75,7 +75,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionInfo, TransactionState
-from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES, ROOM_TRIES
 from quire.message import (
     Delivered,
     Fields,
@@ -86,6 +86,7 @@ from quire.message import (
     from_now,
 )
 from quire.message_id import MessageId, MessageIds
+from quire.properties import WAIT
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
@@ -99,6 +100,7 @@ from .puts import Puts
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
 _new_lock = threading.Lock
+R = TypeVar("R")
 
 
 class EmbeddedTransaction(TransactionCalls):
@@ -107,7 +109,7 @@ class EmbeddedTransaction(TransactionCalls):
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
         "_shall_end", "_state", "_waits_for", "change", "deadline", "durable", "id", "opened_us",
-        "owner", "prepared",
+        "owner", "prepared", "put_timeout",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +129,7 @@ class EmbeddedTransaction(TransactionCalls):
         self.deadline = env.monotonic() + seconds
         self.owner = owner or threading.get_ident()
         self.durable = durable
+        self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
         self._context = context
         self._lock = _new_lock()
         self._state = _OPEN
@@ -175,7 +178,14 @@ class EmbeddedTransaction(TransactionCalls):
 
     # Writing
 
-    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> MessageId:
+    def put(
+        self,
+        queue: str,
+        payload: bytes | bytearray | memoryview,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> MessageId:
         """Put one message; its id is known after the commit.
 
         `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
@@ -187,6 +197,8 @@ class EmbeddedTransaction(TransactionCalls):
             payload = check_payload(payload)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         checked = None
+        if timeout is not None:
+            timeout = check_timeout(timeout)
         request_id = None
         if fields:
             request_id = check_request_id(fields.pop("request_id", None))
@@ -207,19 +219,23 @@ class EmbeddedTransaction(TransactionCalls):
                 except QueueFull as full:
                     one = puts.one if request_id is None else partial(puts.once, request_id)
                     put = partial(one, queue, payload, checked, charge)
-                    return self._context.committer.when_kept_gives_way(full, put)
+                    return self._put_with_room(full, put, timeout)
             except BaseException:
                 if puts.lost:
                     self._lose()
                 raise
 
-    def put_many(self, queue: str, payloads: Any) -> MessageIds:
+    def put_many(self, queue: str, payloads: Any, *, timeout: float | None = None) -> MessageIds:
         """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
 
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
         columns of `quire.MESSAGE_SCHEMA` that a put may set.
         """
-        return self._put(lambda puts: puts.many(queue, payloads))
+        if timeout is not None:
+            timeout = check_timeout(timeout)
+        if isinstance(payloads, Iterator):
+            payloads = list(payloads)  # it may have to be done again
+        return self._put(lambda puts: puts.many(queue, payloads), timeout)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
@@ -237,7 +253,9 @@ class EmbeddedTransaction(TransactionCalls):
         """
         return self._put(lambda puts: puts.file(queue, ltds_id))
 
-    def _put(self, action: Callable[[Puts], MessageIds]) -> MessageIds:
+    def _put(
+        self, action: Callable[[Puts], MessageIds], timeout: float | None = None
+    ) -> MessageIds:
         with self._lock:
             self._check_open()
             puts = self._puts
@@ -247,8 +265,7 @@ class EmbeddedTransaction(TransactionCalls):
                 try:
                     return action(puts)
                 except QueueFull as full:
-                    again = partial(action, puts)
-                    return self._context.committer.when_kept_gives_way(full, again)
+                    return self._put_with_room(full, partial(action, puts), timeout)
             except BaseException:
                 if puts.lost:
                     self._lose()
@@ -323,6 +340,22 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             self._reading().passes.append((queue, subscription, position))
 
+    def take_waiting(
+        self, queue: Queue, subscription: Subscription, most: int, end: int
+    ) -> list[tuple[int, int]]:
+        """Take what waits and deliver nothing of it (see `Gets.waiting`)."""
+        with self._lock:
+            self._check_open()
+            return self._reading().waiting(queue, subscription, most, end)
+
+    def take_oldest(
+        self, queue: Queue, subscriptions: list[Subscription], runs: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Take these, as far as nobody holds them, and deliver nothing (see `Gets.oldest`)."""
+        with self._lock:
+            self._check_open()
+            return self._reading().oldest(queue, subscriptions, runs)
+
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """The same for many sources; with an error, for none. Returns when each queue was made."""
         checked = check_ends(positions)
@@ -394,7 +427,7 @@ class EmbeddedTransaction(TransactionCalls):
                 try:
                     self._commit()
                 except QueueFull as full:
-                    self._when_there_is_room(full, self._commit, timeout)
+                    self._with_room(full, self._commit, self._seconds(timeout))
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -453,7 +486,7 @@ class EmbeddedTransaction(TransactionCalls):
                 try:
                     action()
                 except QueueFull as full:
-                    self._when_there_is_room(full, action, timeout)
+                    self._with_room(full, action, self._seconds(timeout))
             except AlreadyCommitted:
                 self._undo()
                 raise
@@ -688,37 +721,51 @@ class EmbeddedTransaction(TransactionCalls):
                 "roll it back"
             )
 
-    def _when_there_is_room(
-        self, full: QueueFull, action: Callable[[], None], timeout: float | None
-    ) -> None:
-        """A queue lacks space for the action: wait, and do it again."""
+    def _with_room(self, full: QueueFull, action: Callable[[], R], seconds: float) -> R:
+        """A queue lacks space for the action: do what it says to do then, wait, and do it again."""
         context = self._context
-        try:
-            context.committer.when_kept_gives_way(full, action)
-            return
-        except QueueFull as again:
-            full = again
-        seconds = context.options.commit_timeout if timeout is None else timeout
-        deadline = context.env.monotonic() + check_timeout(seconds)
+        deadline = context.env.monotonic() + seconds
+        tries = 0
         while True:
-            left = deadline - context.env.monotonic()
-            if left <= 0 or full.queue is None:
-                raise full
-            self._waits_for = queue = context.state.queue(full.queue)
+            queue = context.state.names.get(full.queue or "")
+            tries += 1
+            if queue is None or tries > ROOM_TRIES or not context.room.make(queue, full):
+                self._wait_for_room(queue, full, deadline)
             try:
-                if not queue.wait_for_room(left, lambda: self._shall_end is None):
-                    raise full
-            finally:
-                self._waits_for = None
-            if self._shall_end is not None:
-                self._ended_by = self._shall_end
-                self._undo()
-                self._check_open()
-            try:
-                action()
-                return
+                return action()
             except QueueFull as again:
                 full = again
+
+    def _wait_for_room(self, queue: Queue | None, full: QueueFull, deadline: float) -> None:
+        left = deadline - self._context.env.monotonic()
+        if left <= 0 or full.queue is None:
+            raise full
+        if queue is None:  # it has another name since, which the next error tells
+            return
+        self._waits_for = queue
+        try:
+            if not queue.wait_for_room(full, left, lambda: self._shall_end is None):
+                raise full
+        finally:
+            self._waits_for = None
+        if self._shall_end is not None:
+            self._ended_by = self._shall_end
+            self._undo()
+            self._check_open()
+
+    def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
+        """The same of a put: it waits where its queue says so."""
+        queue = self._context.state.names.get(full.queue or "")
+        if not full.has_remedy or queue is None:
+            raise full
+        seconds = 0.0
+        if queue.config.properties.overflow == WAIT and queue.space.may_admit(full):
+            seconds = self._seconds(self.put_timeout if timeout is None else timeout)
+        return self._with_room(full, action, seconds)
+
+    def _seconds(self, timeout: float | None) -> float:
+        """How long to wait for room: as is said, or as the store's options say."""
+        return check_timeout(self._context.options.commit_timeout if timeout is None else timeout)
 
     def _is_open(self) -> bool:
         return self._state is _OPEN

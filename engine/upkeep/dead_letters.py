@@ -16,10 +16,10 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.errors import QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
-from quire.redriving import DELIVERIES, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.moving import TIME, joined, origin
 
 
 class DeadLetters:
@@ -66,35 +66,30 @@ class DeadLetters:
     def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
         with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+            txn.put_timeout = 0.0
             count, letters = txn.take_gone(queue, subscription, most)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
                 return False
+            now_us = self._context.env.now_us()
             for message, reason in letters:
-                self._put(txn, str(target), message, subscription.name, reason)
+                put_letter(txn, str(target), message, subscription.name, reason, now_us)
             txn.commit(timeout=0.0)
         return count > 0
 
-    def _put(
-        self,
-        txn: EmbeddedTransaction,
-        target: str,
-        message: Message,
-        subscription: str,
-        reason: str,
-    ) -> None:
-        fields = {name: getattr(message, name) for name in SETTABLE}
-        own = {
-            QUEUE: message.queue,
-            SUBSCRIPTION: subscription,
-            DELIVERIES: str(message.delivery_count - 1),  # this one is none
-            REASON: reason,
-            TIME: str(self._context.env.now_us()),
-        }
-        for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
-            fields[name] = None
-        attributes = dict(message.attributes)
-        try:
-            txn.put(target, message.payload, **fields | {"attributes": attributes | own})
-        except InvalidArgument:  # both together are too many: what is the sender's is kept
-            txn.put(target, message.payload, **fields | {"attributes": attributes})
+
+def put_letter(
+    txn: EmbeddedTransaction,
+    target: str,
+    message: Message,
+    subscription: str,
+    reason: str,
+    now_us: int,
+) -> None:
+    """Put a message into the queue that takes it now, with the attributes that say why."""
+    fields = {name: getattr(message, name) for name in SETTABLE}
+    own = origin(message, subscription, reason) | {TIME: str(now_us)}
+    for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
+        fields[name] = None
+    fields["attributes"] = joined(message.attributes, own)
+    txn.put(target, message.payload, **fields)

@@ -51,8 +51,7 @@ class Maintenance:
         self._leases = leases
         self._temporary = temporary
         self._dead_letters = DeadLetters(context)
-        self._retention = Retention(context)
-        self.make_room = self._retention.make_room
+        self.retention = Retention(context)
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -141,7 +140,7 @@ class Maintenance:
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
         self._temporary.end()
-        self._retention.let_go()
+        self.retention.let_go()
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
@@ -180,7 +179,7 @@ class Maintenance:
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
         self._temporary.end()
-        self._retention.let_go()
+        self.retention.let_go()
 
     def _sync(self) -> None:
         """Make durable what was committed without a sync, if that is due."""
@@ -218,7 +217,7 @@ class Maintenance:
             self.last_error = str(error)
             self._due = self._journal.end_lsn + self._pace_bytes
             return False
-        self.last_error = self._dead_letters.last_error or self._retention.last_error
+        self.last_error = self._dead_letters.last_error or self.retention.last_error
         return True
 
     @property

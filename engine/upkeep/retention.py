@@ -61,21 +61,21 @@ class Retention:
         for queue in [queue for queue in self._kept if queue not in ruled]:
             self._kept.pop(queue, None)
 
-    def make_room(self, full: QueueFull) -> bool:
+    def make_room(self, queue: Queue, full: QueueFull) -> bool:
         """Something that all have read gives way, if that brings the room that is missing (RN2)."""
-        queue = self._context.state.names.get(full.queue or "")
-        keeper = None if queue is None else queue.keeper
-        if queue is None or keeper is None or not queue.config.properties.lets_go:
+        keeper = queue.keeper
+        if keeper is None or not queue.config.properties.lets_go:
             return False
         with queue.lock:
             space, start = queue.space, keeper.position
+            lacks_bytes, lacks_messages = space.lack(full)
             others = [s.position for s in queue.readers()]
             limit = min(others, default=queue.end_position)
             most = space.max_messages
-            goal = full.lacks_bytes and max(full.lacks_bytes, space.capacity // LET_GO_PART)
-            count = full.lacks_messages and max(full.lacks_messages, (most or 0) // LET_GO_PART)
+            goal = lacks_bytes and max(lacks_bytes, space.capacity // LET_GO_PART)
+            count = lacks_messages and max(lacks_messages, (most or 0) // LET_GO_PART)
         brought, target = self._walk(queue, start, limit, goal, count)
-        if target == start or brought < full.lacks_bytes or target - start < full.lacks_messages:
+        if target == start or brought < lacks_bytes or target - start < lacks_messages:
             return False
         with suppress(QuireError):  # the put says what is missing
             self._pass(queue, keeper, target)

@@ -12,6 +12,7 @@ from quire.engine.transactions.context import Context
 from quire.form import compiled
 
 from .maintenance import Maintenance
+from .room import dropped
 
 
 def status(
@@ -27,7 +28,9 @@ def status(
     page_size = places.page_size
     return {
         "compiled": compiled,
-        "queues": [asdict(queue.info()) for _, queue in sorted(context.state.names.items())],
+        "queues": [
+            asdict(queue.info(dropped(context, queue))) for queue in context.state.by_name()
+        ],
         "transactions": [
             {**asdict(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in context.registry.infos()

@@ -85,6 +85,9 @@ class Temporary:
                 return
             self._ending.discard(number)  # what follows may come here again
             queue, subscription = self._names[number]
+        for each in list(self._state.queues.values()):
+            if number in each.subscriptions:
+                queue = each.name  # it may have another one by now
         try:
             self._definitions.unsubscribe(queue, subscription, number)
         except (QueueNotFound, SubscriptionNotFound):

@@ -7,12 +7,16 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from .pool import Pool
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Caller(Protocol):
     """What has such coroutines."""
+
+    _pool: Pool
 
     async def _call(self, call: Callable[[Any], R]) -> R:
         """What the call of the object behind this one returns, made in a thread."""
@@ -28,6 +32,20 @@ def in_thread(
     async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
         made: R = await self._call(lambda inner: getattr(inner, name)(*args, **kwargs))
         return made
+
+    return call
+
+
+def put_in_thread(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Caller, P], Coroutine[Any, Any, R]]:
+    """The same of what may wait for room: it leaves threads for those who make it."""
+    in_some_thread = in_thread(method)
+
+    @functools.wraps(method)
+    async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async with self._pool.putting:
+            return await in_some_thread(self, *args, **kwargs)
 
     return call
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from quire.errors import QuireError
-from quire.limits import AIO_THREADS
+from quire.limits import AIO_PUTS, AIO_THREADS
 
 R = TypeVar("R")
 
@@ -24,6 +24,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AIO_THREADS, "quire-aio")
+        self.putting = asyncio.Semaphore(AIO_PUTS)
 
     async def run(
         self,

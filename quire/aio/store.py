@@ -16,7 +16,7 @@ from quire.message import Message, Messages
 from quire.store import Store
 from quire.transaction import Transaction
 
-from .calls import Beginning, in_thread
+from .calls import Beginning, in_thread, put_in_thread
 from .consumer import AsyncConsumer
 from .lines import Lines
 from .pool import Pool
@@ -68,6 +68,14 @@ class AsyncStore:
     create_queues = in_thread(Store.create_queues)
     alter_queue = in_thread(Store.alter_queue)
     catalog = in_thread(Store.catalog)
+    rename_queue = in_thread(Store.rename_queue)
+    purge = in_thread(Store.purge)
+    create_alias = in_thread(Store.create_alias)
+    drop_alias = in_thread(Store.drop_alias)
+    aliases = in_thread(Store.aliases)
+    disable = in_thread(Store.disable)
+    enable = in_thread(Store.enable)
+    switch = in_thread(Store.switch)
     drop_queue = in_thread(Store.drop_queue)
     queues = in_thread(Store.queues)
     queue = in_thread(Store.queue)
@@ -108,8 +116,8 @@ class AsyncStore:
     recover = in_thread(Store.recover)
     commit_prepared = in_thread(Store.commit_prepared)
     rollback_prepared = in_thread(Store.rollback_prepared)
-    put = in_thread(Store.put)
-    put_many = in_thread(Store.put_many)
+    put = put_in_thread(Store.put)
+    put_many = put_in_thread(Store.put_many)
     scheduled = in_thread(Store.scheduled)
     cancel = in_thread(Store.cancel)
     reschedule = in_thread(Store.reschedule)

@@ -16,7 +16,7 @@ from quire.errors import QueueFull
 from quire.message import Message, Messages
 from quire.transaction import Transaction
 
-from .calls import in_thread
+from .calls import in_thread, put_in_thread
 from .lines import Lines
 from .pool import Pool
 
@@ -67,11 +67,11 @@ class AsyncTransaction:
         """ "open", "prepared", "committed", "rolled back" or "in doubt"."""
         return self._inner.state
 
-    put = in_thread(Transaction.put)
-    put_many = in_thread(Transaction.put_many)
-    put_block = in_thread(Transaction.put_block)
-    put_blocks = in_thread(Transaction.put_blocks)
-    adopt = in_thread(Transaction.adopt)
+    put = put_in_thread(Transaction.put)
+    put_many = put_in_thread(Transaction.put_many)
+    put_block = put_in_thread(Transaction.put_block)
+    put_blocks = put_in_thread(Transaction.put_blocks)
+    adopt = put_in_thread(Transaction.adopt)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:
         return await self._get(source, timeout, lambda inner: inner.get(source))
@@ -104,6 +104,7 @@ class AsyncTransaction:
             lambda inner: inner.get_scheduled(source, message_id), self._give_back
         )
 
+    move = put_in_thread(Transaction.move)
     unget = in_thread(Transaction.unget)
     reject = in_thread(Transaction.reject)
     read_to = in_thread(Transaction.read_to)

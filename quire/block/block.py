@@ -142,6 +142,17 @@ class Block:
                 charge += int(text.offsets[last] - text.offsets[first])
         return charge
 
+    def largest_charge(self) -> int:
+        """What the largest of the messages counts against its queue's capacity; 0 for none."""
+        charges = np.diff(self.offsets).astype(np.int64)
+        for text in self.headers.strings.values():
+            charges += np.diff(text.offsets)
+        attributes = self.headers.attributes
+        if attributes is not None:
+            for text in (attributes.keys, attributes.values):
+                charges += np.diff(text.offsets[attributes.starts])
+        return int(charges.max()) + MESSAGE_OVERHEAD_BYTES if self.count else 0
+
     def ids(self, first_id: int, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
         """The ids of the messages from `start` to `stop`; a packed block has its own."""
         stop = self.count if stop is None else stop

@@ -58,8 +58,8 @@ async def take(store: AsyncStore, source: str, timeout: float = SECONDS) -> byte
 async def in_line(store: AsyncStore, source: str, count: int) -> None:
     """Wait until so many tasks wait there."""
     while True:
-        line = store._lines._lines.get((source, None))
-        if line is not None and line.waiting == count:
+        lines = [line for (name, _), line in store._lines._lines.items() if name == source]
+        if sum(line.waiting for line in lines) == count:
             return
         await asyncio.sleep(0.01)
 

@@ -47,7 +47,9 @@ class Figure:
         held = {}
         for name, transaction in self.transactions.items():
             puts = transaction._puts
-            written = None if puts is None else puts.by_queue.get(queue)
+            written = (
+                None if puts is None else puts.by_queue.get(self.store._context.state.queue(queue))
+            )
             if written is not None and transaction.state == "open" and not written.buffer.empty:
                 blocks = written.buffer.encode(1 << 20)
                 held[name] = [

@@ -92,7 +92,7 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
     store: Store, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though it was a topic when subscribe began."""
-    submit = Definitions._submit
+    submit = Definitions.submit
 
     def late(self: Definitions, *arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
@@ -100,7 +100,7 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
         store.create_queue(topic, kind="work")
         submit(self, *arguments, **options)
 
-    monkeypatch.setattr(Definitions, "_submit", late)
+    monkeypatch.setattr(Definitions, "submit", late)
     with pytest.raises(InvalidArgument, match="work queue"):
         store.subscribe(topic, "new")
     assert [s.name for s in store.subscriptions(topic)] == [""]

@@ -8,6 +8,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-definitions.tar.gz definitions
     python tests/formats/make_store.py tests/formats/store-v3-properties.tar.gz properties
     python tests/formats/make_store.py tests/formats/store-v3-topics.tar.gz topics
+    python tests/formats/make_store.py tests/formats/store-v3-names.tar.gz names
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
     python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
 
@@ -18,6 +19,7 @@ all header columns, a large transaction's file, sealed record pages, partly read
 ledger; with `prepared` also transactions that are prepared, before and after the last checkpoint;
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
+with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
 with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
@@ -148,6 +150,21 @@ def fill_topics(store: Store) -> None:
             store.checkpoint()
 
 
+def fill_names(store: Store) -> None:
+    """A queue that was renamed and aliases, in checkpoint and journal; the store is stopped."""
+    store.create_queue("before", kind="work")
+    store.create_alias("first", "before")
+    store.create_alias("moved", "work")
+    store.put("first", b"by an alias")
+    store.checkpoint()
+    store.rename_queue("before", "renamed")
+    store.create_alias("moved", "topic", replace=True)
+    store.create_alias("second", "moved")
+    store.create_alias("gone", "topic")
+    store.drop_alias("gone")
+    store.disable(gets=True)
+
+
 def fill_requests(store: Store) -> None:
     """Request ids of a queue that keeps three, in the checkpoint and in the journal."""
     store.create_queue("once", kind="work", dedup_count=3)
@@ -192,6 +209,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_properties(store)
         if kind == "topics":
             fill_topics(store)
+        if kind == "names":
+            fill_names(store)
         if kind == "requests":
             fill_requests(store)
         if kind == "full":

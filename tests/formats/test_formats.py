@@ -28,6 +28,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-definitions.tar.gz",
         "store-v3-properties.tar.gz",
         "store-v3-topics.tar.gz",
+        "store-v3-names.tar.gz",
         "store-v4-full.tar.gz",
         "store-v5-requests.tar.gz",
     }
@@ -64,6 +65,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late = ["late"] * ("definitions" in archive.name)
         late += ["dead"] * ("properties" in archive.name)
         late += ["kept"] * ("topics" in archive.name)
+        late += ["renamed"] * ("names" in archive.name)
         late += ["once"] * ("requests" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
@@ -75,6 +77,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         for info in store.recover():
             store.rollback_prepared(info.xid)
         assert store.ledger("ledger key") == 8
+        store.enable()
         with store.transaction() as txn:
             everything = list(txn.get_many("topic/all", max_messages=1000))
             some = txn.get_many("topic/some", max_messages=1000).payloads()
@@ -147,6 +150,19 @@ def test_definitions_of_a_released_format(version: int, tmp_path: Path) -> None:
         ("subscription", 2, 1, "all"), ("subscription", 3, 1, "some"),
         ("subscription", 5, 1, "reader"),
     ]  # fmt: skip
+
+
+@pytest.mark.promise(8)
+def test_names_of_a_released_format(tmp_path: Path) -> None:
+    """What queues are called, and that the store is stopped: after a recovery, and a checkpoint."""
+    with tarfile.open(Path(__file__).parent / "store-v3-names.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            assert store.aliases() == {"first": "renamed", "moved": "topic", "second": "topic"}
+            assert store.switch() == {"puts": True, "gets": False}
+            assert store.browse("first").payloads() == [b"by an alias"]
+            store.checkpoint()
 
 
 @pytest.mark.promise(8)

@@ -189,11 +189,11 @@ def test_many_queues_are_asked_for_at_once(joined: RemoteStore, requests: list[o
     """And once: those that are known are not asked for again."""
     joined.create_queues(["a", "b", "c"])
     requests.clear()
-    joined.check_queues(["a", "b"])
-    joined.check_queues(["b", "a"])
+    joined.own_names(["a", "b"])
+    joined.own_names(["b", "a"])
     assert requests == ["queues"]
     with pytest.raises(QueueNotFound, match="'d'"):
-        joined.check_queues(["a", "c", "d"])
+        joined.own_names(["a", "c", "d"])
 
 
 def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object]) -> None:

@@ -19,6 +19,11 @@ from tests.remote.test_processes import OWNER, SECONDS, own
 
 CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "create_queue": lambda store: store.create_queue("q"),
+    "rename_queue": lambda store: store.rename_queue("q", "r"),
+    "purge": lambda store: store.purge("q"),
+    "create_alias": lambda store: store.create_alias("a", "q"),
+    "drop_alias": lambda store: store.drop_alias("a"),
+    "switch": lambda store: store.switch(puts=False),
     "drop_queue": lambda store: store.drop_queue("q"),
     "subscribe": lambda store: store.subscribe("q", "a"),
     "subscribe_many": lambda store: store.subscribe_many("a", {"q": 0, "r": "latest"}),
@@ -33,6 +38,7 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "checkpoint": lambda store: store.checkpoint(),
 }
 LOOKING: dict[str, Callable[[RemoteStore], object]] = {
+    "aliases": lambda store: store.aliases(),
     "queues": lambda store: store.queues(),
     "queues of names": lambda store: store.queues(["q", "r"]),
     "queue": lambda store: store.queue("q"),

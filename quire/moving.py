@@ -1,0 +1,82 @@
+"""Messages on their way from one queue to another: what they keep, and what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from quire.arguments import split_source
+from quire.errors import InvalidArgument
+from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
+from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, Messages, check_message
+
+if TYPE_CHECKING:
+    from .transaction import Transaction
+
+OWN_PREFIX: Final = "quire."
+"""What the attributes begin with that a message has from Quire."""
+QUEUE: Final = "quire.queue"
+SUBSCRIPTION: Final = "quire.subscription"
+DELIVERIES: Final = "quire.deliveries"
+REASON: Final = "quire.reason"
+TIME: Final = "quire.time"
+
+MOVED: Final = "moved"
+
+_KEPT: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+
+
+def origin(message: Message, subscription: str, reason: str) -> dict[str, str]:
+    """The attributes that say where a message comes from, and why it is elsewhere."""
+    return {
+        QUEUE: message.queue,
+        SUBSCRIPTION: subscription,
+        DELIVERIES: str(message.delivery_count - 1),  # this one is none
+        REASON: reason,
+    }
+
+
+def joined(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """A message's own attributes and more; its own alone where both are more than it may have."""
+    both = {**own, **more}
+    size = sum(len(text.encode()) for pair in both.items() for text in pair)
+    fits = len(both) <= MAX_ATTRIBUTES and size <= MAX_ATTRIBUTES_BYTES
+    return both if fits else dict(own)
+
+
+def move(txn: Transaction, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
+    """See `Transaction.move`."""
+    if not isinstance(source, str):
+        return _put(txn, _messages(source), "", queue)
+    messages = txn.get_many(source, max_messages)
+    if not messages:
+        return 0
+    try:
+        return _put(txn, list(messages), split_source(source)[1] or "", queue)
+    except BaseException:
+        txn.unget()
+        raise
+
+
+def _messages(given: object) -> list[Message]:
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise InvalidArgument(
+            f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
+            "transaction has got"
+        )
+    return list(given) if isinstance(given, Messages) else [check_message(each) for each in given]
+
+
+def _put(txn: Transaction, messages: list[Message], subscription: str, queue: str) -> int:
+    """All of them, or with an error none."""
+    columns = {name: [getattr(m, name) for m in messages] for name in (*SETTABLE, "payload")}
+    columns["attributes"] = [
+        # What tells where it came from first is more than where it was last.
+        list(joined(m.attributes, origin(m, subscription, MOVED) | dict(m.attributes)).items())
+        for m in messages
+    ]
+    if messages:
+        txn.put_many(queue, pa.RecordBatch.from_pydict(columns, schema=_KEPT))
+    return len(messages)
