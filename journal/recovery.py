@@ -18,7 +18,7 @@ JV3  The same for names. That of a segment with groups was durable before its fi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 from quire.env import Env, File
@@ -93,8 +93,7 @@ def recover_segments(
     _rename_spares(env, directory)
     _retire_ready(env, directory, [number for number in numbers if number > current])
     if not chain.groups:
-        _retire_ready(env, directory, [current])
-        path = segment_path(directory, current, SPARE_SUFFIX)
+        (path,) = _retire_ready(env, directory, [current])
         spare = Spare(capacity_of(env, path, geometry), path)
         make_segment(env, directory, geometry, current, spare, wanted=0, need=0, direct=direct)
     return Recovered(
@@ -175,17 +174,33 @@ def _write_again(env: Env, file: File, geometry: Geometry, lsn: int, image: memo
 
 def _rename_spares(env: Env, directory: str) -> None:
     """Make the names of spares, and of all else that the process before left, durable (JV3)."""
-    names = env.list_directory(directory)
-    spares = {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
-    free = (number for number in SPARE_NUMBERS if number not in spares)
+    spares = _spares(env, directory)
+    free = _free_spares(directory, spares)
     for number in sorted(spares):
-        old = segment_path(directory, number, SPARE_SUFFIX)
-        env.rename(old, segment_path(directory, next(free), SPARE_SUFFIX))
+        env.rename(segment_path(directory, number, SPARE_SUFFIX), next(free))
     env.sync_directory(directory)
 
 
-def _retire_ready(env: Env, directory: str, ready: list[int]) -> None:
+def _retire_ready(env: Env, directory: str, ready: list[int]) -> list[str]:
+    """The spares that they are then, by names that no segment will leave behind."""
     # From the newest down, each durable before the next: a crash leaves no gap in the numbers.
+    free = _free_spares(directory, _spares(env, directory))
+    paths = []
     for number in reversed(ready):
-        env.rename(segment_path(directory, number), segment_path(directory, number, SPARE_SUFFIX))
+        paths.append(next(free))
+        env.rename(segment_path(directory, number), paths[-1])
         env.sync_directory(directory)
+    return paths
+
+
+def _spares(env: Env, directory: str) -> set[int]:
+    names = env.list_directory(directory)
+    return {n for name in names if (n := segment_number(name, SPARE_SUFFIX)) is not None}
+
+
+def _free_spares(directory: str, spares: Container[int]) -> Iterator[str]:
+    return (
+        segment_path(directory, number, SPARE_SUFFIX)
+        for number in SPARE_NUMBERS
+        if number not in spares
+    )

@@ -35,12 +35,12 @@ class Temporary:
         self._holders: dict[int, set[object]] = {}  # by the subscription's number
         self._names: dict[int, Name] = {}
         self._ending: set[int] = set()
-        self._claim_until = env.monotonic() + CLAIM_SECONDS
         for number, entry in state.durable.catalog[SUBSCRIPTION].items():
             queue = state.queues.get(entry.body["queue_id"])
             if queue is not None and not subscription_form(entry.body).durable:
                 self._names[number] = queue.name, entry.body["name"]
         self._unclaimed = set(self._names)
+        self._claim_until = env.monotonic() + CLAIM_SECONDS if self._unclaimed else 0.0
 
     def hold(self, holder: object, names: Iterable[Name]) -> None:
         """From now on they end no sooner than this holder; those that are there, and do end."""

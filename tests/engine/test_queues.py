@@ -72,9 +72,9 @@ def test_bad_definitions_change_nothing(store: Store, topic: str, work: str) -> 
             store.subscribe(topic, name)
         with pytest.raises(InvalidArgument, match="name"):
             store.unsubscribe(topic, name)
-    starts: list[Any] = ["first", -1, 1.0, None, True, [], 1]
-    for start in starts:
-        with pytest.raises(InvalidArgument, match="start"):
+    starts: list[Any] = ["first", -1, None, True, [], -1.0, 1]
+    for start, said in zip(starts, [*["start"] * 5, "time", "ends at position 0"], strict=True):
+        with pytest.raises(InvalidArgument, match=said):
             store.subscribe(topic, "new", start=start)
     with pytest.raises(InvalidArgument, match="work queue"):
         store.subscribe(work, "new")

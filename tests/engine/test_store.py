@@ -111,7 +111,7 @@ def test_paths_that_cannot_be_a_store(tmp_path: Path) -> None:
     for path in (tmp_path / "no" / "store", file / "store"):
         with pytest.raises(InvalidArgument, match="directory"):
             Store.open(str(path))
-    wrong: list[Any] = [None, 5, "", b"x", [], "a\0b"]
+    wrong: list[Any] = [5, "", b"x", [], "a\0b"]
     for path in wrong:
         with pytest.raises(InvalidArgument, match="path"):
             Store.open(path)

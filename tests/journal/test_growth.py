@@ -172,3 +172,18 @@ def test_it_is_opened_on_a_full_disk_again_and_again() -> None:
         with pytest.raises(DiskFull):
             put(journal, 0, size=FIRST // 2)
     put(journal, 1, relieving=True)
+
+
+def test_no_spare_has_the_number_of_a_segment_to_come() -> None:
+    """A ready segment that an opening makes a spare: released, a later one would overwrite it."""
+    env = SimEnv()
+    journal = create(env, kept_back=2)
+    put(journal, 0)
+    assert journal.prepare_next()
+    env = env.crash(outcome="lost")
+    journal, found = recover(env, kept_back=2)
+    assert found == [0]
+    spares = [spare.path for spare in journal._segments._spares]
+    assert len(spares) == 3
+    assert not any(path.startswith("/journal/0") for path in spares)
+    journal.close()
