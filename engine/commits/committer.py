@@ -202,10 +202,10 @@ class Committer:
             held.enter_context(self._state.releasing(released))
             groups = self.encode(journaled)
             blocks = self.encode([part for part in written if part.queue.is_volatile])
-            beside = VolatileCommit(
-                self.volatile, transaction.id, blocks, [r for r in reads if r[0] in own], own_moves
-            )
+            own_reads = [read for read in reads if read[0] in own]
+            beside = VolatileCommit(self.volatile, transaction.id, own_reads, own_moves)
             try:
+                beside.hold(blocks)
                 self.reserve([*groups, *blocks], reserved)
                 extents = self.place(groups, self.inline_limit)
                 packed = pack(transaction.id, groups, recorded, entries)
@@ -253,9 +253,10 @@ class Committer:
         with ExitStack() as held:
             self.lock_all(written, held)
             blocks = self.encode(written)
-            beside = VolatileCommit(self.volatile, transaction.id, blocks, reads, moves)
+            beside = VolatileCommit(self.volatile, transaction.id, reads, moves)
             transaction.change = beside
             try:
+                beside.hold(blocks)
                 self.reserve(blocks, reserved)
                 if moves is None:
                     self._apply(beside)
@@ -274,7 +275,8 @@ class Committer:
             try:
                 beside.apply()
             except BaseException as error:
-                self.sequencer.fail(error)
+                if beside.applied:
+                    self.sequencer.fail(error)
                 raise
 
     def put_volatile(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
@@ -282,16 +284,25 @@ class Committer:
         self.sequencer.check()
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         written = Written(queue, charge, 1, payload, None)
-        beside = VolatileCommit(self.volatile, 0, self.encode((written,)), ())
+        blocks = self.encode((written,))
+        beside = VolatileCommit(self.volatile, 0, ())
+        is_counted = False
         try:
+            beside.hold(blocks)
             with queue.admission:
                 if queue.dropped:
                     raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
                 queue.space.whole(charge)
+                is_counted = True
+            self._apply(beside)
         except BaseException:
-            beside.discard()
+            if not beside.applied:
+                beside.discard()
+                if is_counted:
+                    with queue.lock:
+                        queue.space.unreserve()
+                        queue.space.abandon(charge, 1)
             raise
-        self._apply(beside)
         self.after_commit()
         return beside.first_id
 

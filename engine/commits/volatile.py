@@ -77,7 +77,7 @@ class Volatile:
 
 
 class VolatileCommit:
-    """A transaction's share in volatile queues: its blocks are in memory from the beginning."""
+    """A transaction's share in volatile queues."""
 
     __slots__ = (
         "_groups", "_messages", "_reads", "_transaction_id", "_volatile", "applied", "first_id",
@@ -88,7 +88,6 @@ class VolatileCommit:
         self,
         volatile: Volatile,
         transaction_id: int,
-        blocks: Blocks,
         reads: Sequence[Read | Taken],
         moves: Moves | None = None,
     ) -> None:
@@ -101,18 +100,23 @@ class VolatileCommit:
         self._reads = reads
         self._groups: list[tuple[Queue, list[Part]]] = []
         self._messages = 0
-        add = volatile.memory.add
+
+    def hold(self, blocks: Blocks) -> None:
+        """What it puts is in memory, until it is applied, or `discard`."""
+        memory = self._volatile.memory
         for queue, pieces in blocks:
             parts: list[Part] = []
             self._groups.append((queue, parts))
             for piece in pieces:
                 assert isinstance(piece, EncodedBlock)  # it never leaves the memory
                 self._messages += piece.count
+                smaller = [piece]
                 if piece.count > 1 and len(piece.data) > VOLATILE_BLOCK_BYTES:
                     smaller = split(piece, VOLATILE_BLOCK_BYTES)
-                    parts += [add(block, queue.queue_id) for block in smaller]
-                else:
-                    parts.append(add(piece, queue.queue_id))
+                for block in smaller:
+                    part = memory.place(block, queue.queue_id)
+                    parts.append(part)  # before the block is there: an interrupt leaves none behind
+                    memory.keep(part.address, block)
 
     @property
     def beside(self) -> VolatileCommit:
@@ -132,6 +136,7 @@ class VolatileCommit:
 
     def apply(self, time_us: int | None = None) -> None:
         """Now it takes effect; `applying` is held. `time_us`: when its record's part did."""
+        self.applied = True  # also where an interrupt comes before it is done: the store has failed
         volatile = self._volatile
         queues = volatile.state.queues
         first_id, now_us = volatile.take_ids(self._messages, time_us)
@@ -145,7 +150,6 @@ class VolatileCommit:
                 reader.acknowledge(read)
         if self.moves is not None:
             self.moves.apply()
-        self.applied = True
         for queue, _ in self._groups:
             queue.forget_released()
 

@@ -31,12 +31,14 @@ class MemoryBlocks:
         """What the blocks take, without what the dict needs for its keys."""
         return sum(map(sys.getsizeof, list(self._blocks.values())))
 
-    def add(self, block: EncodedBlock, queue_id: int) -> Part:
-        """A block, as part of a commit."""
-        address = self._new_address()
+    def keep(self, address: int, block: EncodedBlock) -> None:
+        """A block is here from now on."""
         self._blocks[address] = block.data
+
+    def place(self, block: EncodedBlock, queue_id: int) -> Part:
+        """A block that is to be here, as part of a commit."""
         return Part(
-            address=address,
+            address=self._new_address(),
             charge=block.charge_bytes,
             checksum=int.from_bytes(block.data[:8], "little"),
             queue_id=queue_id,
@@ -53,5 +55,5 @@ class MemoryBlocks:
         return data
 
     def discard(self, address: int) -> None:
-        """Let go of a block."""
+        """Let go of a block, if it is here."""
         self._blocks.pop(address, None)

@@ -255,6 +255,19 @@ def test_priorities_and_times(store: AnyStore) -> None:
     eventually(lambda: held(store) == 0)
 
 
+def test_groups_are_ordered(store: AnyStore) -> None:
+    """One reader at a time has messages of a group; others are passed over."""
+    store.create_queue("v", kind="work", type="volatile", grouped=True)
+    for payload, group in ((b"a0", "a"), (b"b0", "b"), (b"a1", "a")):
+        store.put("v", payload, group_key=group)
+    with store.transaction() as first, store.transaction() as second:
+        assert first.get_many("v", 1).payloads() == [b"a0"]
+        assert second.get_many("v").payloads() == [b"b0"]
+        first.rollback()
+    assert payloads(store, "v") == [b"a0", b"a1"]
+    assert held(store) == 0
+
+
 @pytest.mark.parametrize("types", [("volatile", "persistent"), ("persistent", "volatile")], ids=str)
 def test_dead_letters_between_types(store: AnyStore, types: tuple[str, str]) -> None:
     """Deliveries are counted in memory; the last one moves the message: it is in one of both."""
