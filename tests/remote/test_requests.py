@@ -169,6 +169,18 @@ def test_wrong_windows(store: AnyStore, options: Any) -> None:
         store.create_queue("wrong", **options)
 
 
+def test_beside_a_volatile_queue(store: AnyStore, once: str) -> None:
+    """One transaction over both, which is repeated: the volatile queue's messages are no part."""
+    store.create_queue("memory", kind="work", type="volatile")
+    ids = []
+    for _ in range(2):
+        with store.transaction() as txn:
+            txn.put("memory", b"1")
+            ids.append(txn.put(once, b"2", request_id="a"))
+    assert int(ids[0]) == ids[1] == store.browse(once)[0].id
+    assert store.queue("memory").messages == 2
+
+
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_put_whose_owner_is_killed(store_path: str, moment: str) -> None:
