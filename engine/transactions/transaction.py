@@ -684,13 +684,13 @@ class EmbeddedTransaction(TransactionCalls):
         entries: Sequence[Entry] = ()
         if self._entries is not None or (puts is not None and puts.requests):
             entries = self._entry_records()
+        if puts is not None and puts.found and self.durable:
+            self._context.sequencer.sync()  # what was found may have been committed without
         if gets is not None and gets.seeks:
             moves = Moves(self._context.state, *gets.moves())
             self._context.committer.commit(self, written, taken, passed, entries, light, moves)
         elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
-        elif puts is not None and puts.found and self.durable:
-            self._context.sequencer.sync()  # what was found may have been committed without
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets

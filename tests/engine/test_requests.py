@@ -232,10 +232,17 @@ def test_what_is_found_is_durable(env: SimEnv, once: Store) -> None:
     assert once.status()["journal"]["unsynced_bytes"]
     once.put("once", b"1", request_id="a", durable=False)
     assert once.status()["journal"]["unsynced_bytes"]
-    once.put("once", b"1", request_id="a")
+    once.create_queue("memory", kind="work", type="volatile")
+    once.put("once", b"2", durable=False)
+    with once.transaction() as txn:
+        txn.put("once", b"1", request_id="a")
+        txn.put("memory", b"")
+    assert not once.status()["journal"]["unsynced_bytes"]
+    once.put("once", b"3", request_id="b", durable=False)
+    once.put("once", b"3", request_id="b")
     assert not once.status()["journal"]["unsynced_bytes"]
     store = open_store(env.crash(outcome="lost"))
-    assert store.browse("once").payloads() == [b"1"]
+    assert store.browse("once").payloads() == [b"1", b"2", b"3"]
     store.close()
 
 

@@ -13,7 +13,7 @@ from quire.errors import AlreadyCommitted, InvalidArgument, QueueFull, QueueNotF
 from quire.message import GROUP_KEY
 from quire.opening import open as open_store
 from tests.remote.actors import OPTIONS, actor
-from tests.remote.children import child
+from tests.remote.children import SECONDS, child
 from tests.remote.conftest import AnyStore
 
 
@@ -169,6 +169,18 @@ def test_wrong_windows(store: AnyStore, options: Any) -> None:
         store.create_queue("wrong", **options)
 
 
+def test_beside_a_volatile_queue(store: AnyStore, once: str) -> None:
+    """One transaction over both, which is repeated: the volatile queue's messages are no part."""
+    store.create_queue("memory", kind="work", type="volatile")
+    ids = []
+    for _ in range(2):
+        with store.transaction() as txn:
+            txn.put("memory", b"1")
+            ids.append(txn.put(once, b"2", request_id="a"))
+    assert int(ids[0]) == ids[1] == store.browse(once)[0].id
+    assert store.queue("memory").messages == 2
+
+
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_put_whose_owner_is_killed(store_path: str, moment: str) -> None:
@@ -176,16 +188,15 @@ def test_a_put_whose_owner_is_killed(store_path: str, moment: str) -> None:
     with actor(store_path) as owner:
         owner.ask('store.create_queue("once", kind="work", dedup_count=10)')
         with open_store(store_path, **OPTIONS) as store:
-            owner.say(f'hang(EmbeddedTransaction, "commit", "{moment}")')
+            owner.ask(f'hang(EmbeddedTransaction, "commit", "{moment}")')
             told: list[int] = []
             thread = threading.Thread(
                 target=lambda: told.append(store.put("once", b"1", request_id="a"))
             )
             thread.start()
-            while owner.line() != "hanging":
-                pass
+            assert owner.line() == "hanging"
             owner.kill()
-            thread.join()
+            thread.join(SECONDS)
             (message,) = store.browse("once")
             assert told == [message.id]
             assert store.put("once", b"2", request_id="a") == message.id
