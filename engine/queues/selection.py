@@ -524,7 +524,10 @@ class Selection:
 
     def available(self, done: IntervalSet) -> IntervalSet:
         """All that is available below `known`."""
-        found = self.unknown.copy()
+        found = IntervalSet()
+        for start, end in self.unknown:
+            for lo, hi in done.gaps(start, end):  # it may have been read since
+                found.add(lo, hi)
         for start, end in () if self.groups is None else self.groups.away:
             found.remove(start, end)
         standing = [position for lane in self._lanes.values() for position in lane.positions()]

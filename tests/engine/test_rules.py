@@ -346,3 +346,20 @@ def test_what_comes_back_later_has_its_place(env: SimEnv) -> None:
     with store.transaction() as txn:
         assert txn.get_many("q", 3).payloads() == [b"0", b"1", b"2"]
     store.close()
+
+
+def test_what_was_read_unlooked_at_does_not_come_again(env: SimEnv) -> None:
+    """Priorities are switched on, a message comes back, is read past, and they are switched off."""
+    store = make(env)
+    store.put_many("q", [b"a", b"b"])
+    with store.transaction() as txn:
+        assert txn.get("q") is not None
+        store.alter_queue("q", priority=True)
+        txn.rollback()
+    with store.transaction() as txn:
+        txn.read_to("q", 1)
+    store.alter_queue("q", priority=False)
+    order = store.get("q")
+    assert order is not None
+    assert order.payload == b"b"
+    store.close()

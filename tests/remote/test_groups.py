@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +13,16 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.message import Message
+from tests.remote.children import child
 from tests.remote.conftest import AnyStore
+
+TAKER = """
+import sys, time, quire
+store = quire.open(sys.argv[1])
+txn = store.transaction()
+print(txn.get("q").payload.decode(), flush=True)
+time.sleep(600)
+"""
 
 
 def put_groups(store: AnyStore) -> None:
@@ -177,3 +189,52 @@ def test_a_delay_and_a_lifetime_are_obeyed(store: AnyStore, owner: Store) -> Non
     order = store.get("q", timeout=30.0)
     assert order is not None
     assert order.payload == b"later"
+
+
+def test_a_reader_that_is_killed_lets_its_group_go(store: AnyStore, owner: Store) -> None:
+    """By SIGKILL: the owner gives back what it had, in order."""
+    store.create_queue("q", kind="work", grouped=True, retry={"delay": 0.1})
+    put_groups(store)
+    with child(TAKER, owner.path) as taker:
+        assert taker.line() == "a0"
+        assert store.get_many("q").payloads() == [b"b0", b"b1", b"alone"]
+        assert store.get("q") is None
+        taker.kill()
+        order = store.get("q", timeout=30.0)
+        assert order is not None
+        assert (order.payload, order.delivery_count) == (b"a0", 2)
+    assert store.get_many("q").payloads() == [b"a1"]
+
+
+def test_many_readers_of_few_groups(store: AnyStore) -> None:
+    """Each group has one reader at any time, in order, though some roll back."""
+    count, groups = 60, 4
+    store.create_queue("q", kind="work", grouped=True)
+    with store.transaction() as txn:
+        for number in range(count):
+            txn.put("q", b"%d" % number, group_key=str(number % groups))
+    reading: Counter[int] = Counter()
+    read: list[list[int]] = [[] for _ in range(groups)]
+    lock = threading.Lock()
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        while sum(map(len, read)) < count:
+            with store.transaction() as txn:
+                numbers = list(map(int, txn.get_many("q", 3, timeout=0.1).payloads()))
+                mine = {number % groups for number in numbers}
+                with lock:
+                    reading.update(mine)
+                    assert not [group for group in mine if reading[group] > 1]
+                is_read = rng.random() < 0.7
+                with lock:  # before others may have the groups
+                    reading.subtract(mine)
+                    for number in numbers if is_read else ():
+                        read[number % groups].append(number)
+                if not is_read:
+                    txn.rollback()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, seed) for seed in range(4)]:
+            done.result()
+    assert read == [list(range(group, count, groups)) for group in range(groups)]
