@@ -26,6 +26,8 @@ LISTED, HAND_OVERS = (
 SEVERAL = (
     "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary.changing",
 )  # fmt: skip
+# Of a transaction that was begun for it, which nobody else commits.
+OWN = ("Room._one_at_a_time", "EmbeddedTransaction._lock")
 ROUNDS = 40
 interpreted = pytest.mark.skipif(
     getattr(quire, "compiled", False), reason="compiled modules have no frames to name locks by"
@@ -42,6 +44,7 @@ def against_the_order(watch: LockWatch) -> list[str]:
         for (held, taken), where in watch.pairs.items()
         if order.get(held, 0) >= order.get(taken, unknown)
         and not (held == taken and taken in SEVERAL)
+        and (held, taken) != OWN
     ]
 
 
@@ -85,6 +88,8 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
             store.subscribe(name, "s")
         for name in ("a", "b", "full"):
             store.create_queue(name, kind="work", capacity=20_000 if name == "full" else 1 << 28)
+        store.create_queue("drops", kind="work", capacity=20_000, overflow="drop_oldest")
+        store.create_queue("grows", kind="work", capacity=20_000, grow_to=1 << 28)
         parts: list[Callable[[], None]] = [
             *(lambda store=each: write(store) for each in (store, store, joined)),
             *(lambda store=each: read(store) for each in (store, joined)),
@@ -98,7 +103,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
             "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
-            "SegmentSet._making"}  # fmt: skip
+            "SegmentSet._making", "Room._one_at_a_time"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20
 
@@ -119,6 +124,9 @@ def write(store: Any) -> None:
             txn.put("b", b"y")
             if n % 5 == 0:
                 txn.put("full", b"z" * 5000)
+            if n % 5 == 1:
+                txn.put("drops", b"z" * 5000)
+                txn.put("grows", b"z" * 5000)
             if n % 7 == 0:
                 txn.rollback()
 
