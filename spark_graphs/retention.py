@@ -107,7 +107,9 @@ class Retention:
         self.hold(store)
         strict = self._options.fail_on_data_loss
         gone = {}
-        found = found or position_range.infos(store, ranges)
+        mine = self._options.subscription
+        if found is None or any(mine not in found[name].subscriptions for name in ranges):
+            found = position_range.infos(store, ranges)  # it was made since, or is gone
         for name in ranges:
             queue = found[name]
             if strict and not position_range.is_same(queue, created_us.get(name)):

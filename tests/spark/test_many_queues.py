@@ -101,6 +101,15 @@ def test_a_micro_batch_asks_a_few_times(store: Any, asked: Counter[str], strict:
     assert store.status()["leases"] == 0
 
 
+def test_a_target_is_seen_before_the_subscription_is_made(store: Any) -> None:
+    """With AvailableNow Spark asks for the end first; the subscription is not taken for lost."""
+    source = reader(store, startingOffsets="earliest")
+    source.prepareForTriggerAvailableNow()
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    assert read(source, source.partitions(start, end)) == dict.fromkeys(QUEUES, 3)
+
+
 def test_a_commit_asks_a_few_times(store: Any, asked: Counter[str]) -> None:
     """However many queues there are, and also where none of them is known yet."""
     fragments = [Fragment(name, 1, block=bytes(encode_one(name.encode()))) for name in QUEUES]
