@@ -86,6 +86,11 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "message_id": [1, 2, 7],
     "reason": ["", "bad"],
     "delay": [0, 0.01],
+    "old": ["q", "r"],
+    "new": ["r", "q"],
+    "replace": [False, True],
+    "gets": [None, True],
+    "puts": [None, True],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
@@ -93,6 +98,7 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "seek": ["source", "to", "wait"],
     "puts": [],
     "reject": ["queue", "message_id", "reason", "delay"],
+    "get_scheduled": ["source", "message_id"],
     "commit": ["records", "wait"],
     "prepare": ["records", "xid", "wait"],
 }
