@@ -1,4 +1,4 @@
-"""Run all tests but the slow ones, in parts, as many at the same time as there are processors.
+"""Run all tests but the slow ones, in parts, three at the same time.
 
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says is shown when it has ended.
@@ -7,7 +7,6 @@ time. What a part says is shown when it has ended.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -26,7 +25,8 @@ PARTS = {
     "the engine": [*PYTEST, "tests/engine", "-m", "not slow and not crash"],
     "the compiled form": ["scripts/test_compiled.py"],
 }  # fmt: skip
-AT_MOST = 3
+# Also on two processors: much of a part's time is waiting, for the disk and for other processes.
+AT_ONCE = 3
 
 
 def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:
@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     seed = parser.parse_args().seed
     failed = 0
-    with ThreadPoolExecutor(max(2, min(AT_MOST, os.cpu_count() or 1))) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         parts = {pool.submit(run, arguments, seed): name for name, arguments in PARTS.items()}
         for part in as_completed(parts):
             status, minutes, said = part.result()
