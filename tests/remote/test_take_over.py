@@ -258,7 +258,7 @@ def test_promise_12_an_orderly_end_leaves_nothing_in_doubt(store_path: str) -> N
 
 def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
     """OutcomeUnknown for a put, which may have been done; the next call goes on."""
-    owner.ask('hang(EmbeddedStore, "put", "after")')
+    owner.ask('hang(EmbeddedStore, "put_now", "after")')
     owner.ask('hang(EmbeddedTransaction, "commit", "after")')
     thread, errors = beside(lambda: store.put("work", b"x"))
     assert owner.line() == "hanging"
