@@ -275,7 +275,7 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
     store.create_queue("topic")
-    method = {"subscribe": "subscribe_many", "create_queue": "create_queues"}.get(call, call)
+    method = {"subscribe": "subscribe_for", "create_queue": "create_queues"}.get(call, call)
     owner.ask(f'hang(EmbeddedStore, "{method}", "{moment}")')
     calls: dict[str, Callable[[], object]] = {
         "subscribe": lambda: store.subscribe("topic", "s", "latest"),
