@@ -173,7 +173,9 @@ class Committer:
         moves: Moves,
     ) -> None:
         """Step 4 of a transaction that moves subscriptions."""
-        change = MovingCommit(self._state, self._reader, transaction.id, packed, reads, entries)
+        change = MovingCommit(
+            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable
+        )
         change.moves = moves
         transaction.change = change
         self.sequencer.submit_alone(change, (pack_sought(transaction.id, moves.seeks),))
@@ -226,8 +228,10 @@ class Committer:
         beside: VolatileCommit,
     ) -> None:
         """Step 4 of a transaction of both. `sought`: the subscriptions of others that it moves."""
-        own = self._state, self._reader, transaction.id, packed, reads, entries
-        commit = Commit(*own, transaction.durable)
+        own = (
+            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
+        )  # fmt: skip
+        commit = Commit(*own)
         if sought is None and beside.moves is None:
             transaction.change = change = MixedCommit(commit, beside, self.volatile)
             self.sequencer.submit(change)

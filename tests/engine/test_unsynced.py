@@ -26,6 +26,7 @@ from tests.engine.workload import (
     Workload,
     check_store,
     gone_on,
+    new_machine,
     open_store,
 )
 
@@ -98,6 +99,24 @@ def test_promise_11_14_power_failure_after_an_error(
     for n in range(max(1, rounds // 25)):
         found = crash_everywhere(seed + n, steps=25, every=8 * spread, direct=direct, resumed=True)
         assert found > 80
+
+
+def test_a_move_of_a_subscription_need_not_be_durable_either() -> None:
+    """It is in its place in the order, and durable with the next sync."""
+    env = new_machine(1)
+    store = open_store(env)
+    store.create_queue("t")
+    store.subscribe("t", "a", "earliest")
+    store.put_many("t", [b"0", b"1"])
+    with store.transaction(durable=False) as txn:
+        txn.seek("t/a", 1)
+    assert store._opened.journal.unsynced_bytes
+    assert store.browse("t/a").payloads() == [b"1"]
+    before = open_store(env.if_it_crashed(outcome="lost"))
+    assert before.browse("t/a").payloads() == [b"0", b"1"]
+    store.sync()
+    after = open_store(env.crash(outcome="lost"))
+    assert after.browse("t/a").payloads() == [b"1"]
 
 
 @pytest.mark.crash
