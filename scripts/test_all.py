@@ -1,4 +1,4 @@
-"""Run all tests but the slow ones, in parts, three at the same time.
+"""Run all tests but the slow ones, in parts, four at the same time.
 
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says is shown when it has ended.
@@ -15,18 +15,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-m", "pytest", "--durations=10"]
+# What waits for other processes most of the time.
+PROCESSES = ["tests/remote", "tests/aio"]
 # The longest first. Spark alone has two threads of its own.
 PARTS = {
     "Spark": [*PYTEST, "tests", "-m", "not slow and spark"],
-    "all else": [*PYTEST, "tests", "--ignore=tests/engine", "-m", "not slow and not spark"],
+    "several processes": [*PYTEST, *PROCESSES, "-m", "not slow and not spark"],
     "the engine's power failures and faults": [
         *PYTEST, "tests/engine", "-m", "not slow and crash"
     ],
     "the engine": [*PYTEST, "tests/engine", "-m", "not slow and not crash"],
+    "all else": [
+        *PYTEST, "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES),
+        "-m", "not slow and not spark"
+    ],
     "the compiled form": ["scripts/test_compiled.py"],
 }  # fmt: skip
 # Also on two processors: much of a part's time is waiting, for the disk and for other processes.
-AT_ONCE = 3
+AT_ONCE = 4
 
 
 def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import quire
 from demo import flights, reconcile, store, worker
 
-ROWS = 1_500
+ROWS = 600
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +40,12 @@ def _message(row: dict[str, Any]) -> bytes:
     return json.dumps(fields).encode()
 
 
-@pytest.fixture
-def folder(tmp_path: Path, want: reconcile.Frames) -> Path:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, want: reconcile.Frames) -> Path:
     """The folder of a demo that went right."""
     alerts = messages(want["notices"])
-    with quire.open(str(tmp_path / "store")) as opened:
+    folder = tmp_path_factory.mktemp("finished")
+    with quire.open(str(folder / "store")) as opened:
         store.create_queues(opened)
         with opened.transaction() as transaction:
             transaction.put_many("departures", flights.encode(flights.load(ROWS)))
@@ -53,7 +55,13 @@ def folder(tmp_path: Path, want: reconcile.Frames) -> Path:
         with opened.transaction() as transaction:
             transaction.get_many("alerts", len(alerts))
             transaction.put_many("notices", [worker.notice(alert) for alert in alerts])
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, finished: Path) -> Path:
+    """A copy of it, for a test to spoil."""
+    return shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
 
 
 def reconcile_again(folder: Path) -> subprocess.CompletedProcess[str]:
