@@ -30,6 +30,8 @@ from quire.arguments import (
     check_ranges,
     check_replace,
     check_seconds,
+    check_state_key,
+    check_state_name,
     check_switch,
     check_transaction_id,
     check_type,
@@ -47,6 +49,7 @@ from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.two_phase import TwoPhase
+from quire.engine.commits.value_changes import drop_state
 from quire.engine.commits.volatile import Volatile
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
@@ -54,7 +57,7 @@ from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of, position_at
 from quire.engine.reading.lease import Leases
-from quire.engine.records.catalog import TYPES
+from quire.engine.records.catalog import PREPARED_STATE, STATE, TYPES
 from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
@@ -363,14 +366,15 @@ class EmbeddedStore(SingleCalls):
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: queues, subscriptions, aliases.
 
-        `type`: these only. Raises InvalidArgument.
+        `type`: these only; "state", the values that transactions set, is told only where it is
+        asked for. Raises InvalidArgument.
         """
         state = self._state()
         if check_type(type) is not None and type not in TYPES:
             raise InvalidArgument(f"type {type!r}: give one of {', '.join(TYPES)}, or None")
         return [
             CatalogItem(name, key, entry.version, dict(entry.body))
-            for name in (TYPES if type is None else [type])
+            for name in (_LISTED if type is None else [type])
             for described in (state.durable, state.temporary)
             for key, entry in sorted(described.catalog[name].items())
         ]
@@ -640,6 +644,26 @@ class EmbeddedStore(SingleCalls):
         ledger = self._state().ledger
         return {key: ledger[key] for key in check_keys(keys) if key in ledger}
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        """A value of a state, as it is committed; None: there is none."""
+        return self._state().values.value(check_state_name(name), check_state_key(key))
+
+    def state_items(self, name: str) -> dict[str, bytes]:
+        """All values of a state, by key in their order, as they are between two commits."""
+        return self._state().values.items(check_state_name(name))
+
+    def state_names(self) -> list[str]:
+        """The names of all states that have a value, in their order."""
+        return self._state().values.names()
+
+    def drop_state(self, name: str) -> int:
+        """Delete all values of a state; how many they were."""
+        state, context = self._state(), self._context
+        most_bytes = context.journal.max_group_bytes // 2
+        dropped = drop_state(state, context.sequencer, check_state_name(name), most_bytes)
+        context.committer.after_commit()
+        return dropped
+
     # Leases
 
     def lease_many(
@@ -763,6 +787,8 @@ def _admission(journal: Journal, sequencer: Sequencer, kept_back: KeptBack) -> C
 
     return admit
 
+
+_LISTED: Final = [name for name in TYPES if name not in (STATE, PREPARED_STATE)]
 
 _open_stores: Final[weakref.WeakSet[EmbeddedStore]] = weakref.WeakSet()
 

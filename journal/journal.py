@@ -278,7 +278,7 @@ class Journal:
             end = GROUP_HEADER_BYTES + length
             buffer[GROUP_HEADER_BYTES:end] = first
         else:
-            buffer, end = self._collect(records)
+            buffer, end, count = self._collect(records)
         group_bytes = (end + self._round) & ~self._round
         buffer[end:group_bytes] = self._zeros[: group_bytes - end]
         offset = self._offset
@@ -341,8 +341,11 @@ class Journal:
         self.unsynced_bytes = 0
         self.after_sync()
 
-    def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int]:
-        """A buffer with the records behind the place of the group's header, and where they end."""
+    def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int, int]:
+        """A buffer with the records behind the place of the group's header.
+
+        Also where they end, and how many they are.
+        """
         end = GROUP_HEADER_BYTES
         for record in records:
             end += padded_bytes(record)
@@ -351,6 +354,7 @@ class Journal:
         else:
             buffer = self._buffer
         position = GROUP_HEADER_BYTES
+        count = len(records)
         for record in records:
             start = next_position = position
             for piece in record if isinstance(record, tuple) else (record,):
@@ -359,11 +363,11 @@ class Journal:
                 buffer[position:next_position] = piece
             length = next_position - start
             if length < RECORD_HEADER_BYTES or _record_length(buffer, start)[0] != length:
-                raise _no_record(length)
+                count += _count_records(buffer, start, next_position) - 1
             position = (next_position + 7) & -8
             if position != next_position:
                 buffer[next_position:position] = self._zeros[: position - next_position]
-        return buffer, end
+        return buffer, end, count
 
     def prepare_next(self) -> bool:
         """Make the next segment ready ahead (in the background); whether one was made.
@@ -631,6 +635,19 @@ class Journal:
 
 def _nothing() -> None:
     """No hook."""
+
+
+def _count_records(buffer: memoryview, start: int, end: int) -> int:
+    """How many records come as one. Raises InvalidArgument for what is none."""
+    count, at = 0, start
+    while at < end:
+        length = _record_length(buffer, at)[0] if end - at >= RECORD_HEADER_BYTES else 0
+        if length < RECORD_HEADER_BYTES or (at + length != end and length & 7):
+            raise _no_record(end - start)
+        count, at = count + 1, at + length
+    if at != end or not count:
+        raise _no_record(end - start)
+    return count
 
 
 def _no_record(length: int) -> InvalidArgument:

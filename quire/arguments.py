@@ -22,8 +22,11 @@ from quire.limits import (
     MAX_MESSAGE_ID,
     MAX_REASON_BYTES,
     MAX_REQUEST_ID_BYTES,
+    MAX_STATE_KEY_BYTES,
+    MAX_STATE_VALUE_BYTES,
     MAX_XID_BYTES,
     MIN_CAPACITY_BYTES,
+    STATE_ENTRY_BYTES,
 )
 from quire.properties import DEFAULT, NAME, Properties, check_properties
 from quire.retry import Retry, check_retry
@@ -132,6 +135,54 @@ def check_version(version: object) -> int:
     if not is_int(version) or not 0 <= version < 1 << 63:
         raise InvalidArgument(f"ledger version {version!r:.100}: give an int from 0 to 2**63 - 1")
     return version
+
+
+def check_state_name(name: object) -> str:
+    """The name of a state."""
+    return check_name(name, "state")
+
+
+def check_state_key(key: object) -> str:
+    """The key of one of a state's values."""
+    if isinstance(key, str) and key.isprintable() and 0 < len(key.encode()) <= MAX_STATE_KEY_BYTES:
+        return key
+    raise InvalidArgument(
+        f"state key {key!r:.100}: give a printable string of 1 to {MAX_STATE_KEY_BYTES} bytes in "
+        "UTF-8"
+    )
+
+
+def check_state_value(value: object) -> bytes | None:
+    """A value of a state; None: there is to be none."""
+    if value is None:
+        return None
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise InvalidArgument(f"state value {value!r:.100}: give bytes, or None to delete it")
+    found = bytes(value)
+    if len(found) > MAX_STATE_VALUE_BYTES:
+        raise InvalidArgument(
+            f"a state value of {len(found)} bytes: at most {MAX_STATE_VALUE_BYTES}; put more under "
+            "several keys, or as messages"
+        )
+    return found
+
+
+def state_bytes(name: str, key: str, value: bytes | None) -> int:
+    """What a key that is set takes in the journal, at most: two bytes of a key may need one more.
+
+    A value is there in base64.
+    """
+    text_bytes = 0 if value is None else (len(value) + 2) // 3 * 4
+    return STATE_ENTRY_BYTES + len(name) + 2 * len(key.encode()) + text_bytes
+
+
+def check_state_bytes(size: int, most: int) -> None:
+    """What a transaction sets of states, as the journal has it."""
+    if size > most:
+        raise InvalidArgument(
+            f"what the transaction sets of states takes {size} bytes: at most {most}; set it in "
+            "several transactions"
+        )
 
 
 # Times, in seconds

@@ -133,6 +133,32 @@ def _catalog(options: argparse.Namespace) -> None:
     _print_table(rows)
 
 
+def _state(options: argparse.Namespace) -> None:
+    """The names of the state with how much they hold, or the values of one name."""
+    from quire.limits import PAYLOAD_START_BYTES
+
+    def look(store: Any) -> dict[str, dict[str, bytes]]:
+        names = store.state_names() if options.name is None else [options.name]
+        return {name: store.state_items(name) for name in names}
+
+    found = _look(options, look)
+    if options.json:
+        for name, items in found.items():
+            for key, value in items.items():
+                print(json.dumps({"name": name, "key": key, **_bytes_json("value", value)}))
+        return
+    if options.name is None:
+        rows = [("NAME", "KEYS", "BYTES")]
+        for name, items in found.items():
+            size = sum(len(key.encode()) + len(value) for key, value in items.items())
+            rows.append((name, str(len(items)), str(size)))
+    else:
+        rows = [("KEY", "BYTES", "VALUE")]
+        for key, value in found[options.name].items():
+            rows.append((key, str(len(value)), repr(value[:PAYLOAD_START_BYTES])[1:]))
+    _print_table(rows)
+
+
 def _create_queue(options: argparse.Namespace) -> None:
     from quire.arguments import check_queue
     from quire.opening import open as open_store
@@ -477,11 +503,15 @@ def _message_json(message: Any) -> dict[str, Any]:
         **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
         "attributes": dict(message.attributes),
     }
-    payload = shown.pop("payload")
+    return shown | _bytes_json("payload", shown.pop("payload"))
+
+
+def _bytes_json(name: str, value: bytes) -> dict[str, str]:
+    """As text, where it is UTF-8; else in base64, under a name that says so."""
     try:
-        return {**shown, "payload": payload.decode()}
+        return {name: value.decode()}
     except UnicodeDecodeError:
-        return {**shown, "payload_base64": base64.b64encode(payload).decode()}
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def _size(text: str) -> int:
@@ -570,6 +600,7 @@ def _add_store_commands(commands: _Commands) -> None:
         ("queues", _queues, "list the queues with their subscriptions"),
         ("catalog", _catalog, "list what is defined: queues, subscriptions, aliases"),
         ("aliases", _aliases, "list the aliases of queues"),
+        ("state", _state, "list the values that transactions have set, by name and key"),
         (
             "transactions",
             _transactions,
@@ -579,6 +610,8 @@ def _add_store_commands(commands: _Commands) -> None:
     ):
         sub = commands.add(name, run, help=text)
         sub.add_argument("--json", action="store_true", help="as JSON")
+        if run is _state:
+            sub.add_argument("name", nargs="?", metavar="NAME", help="the values of this one")
         if run is _transactions:
             sub.add_argument("id", nargs="?", type=int, metavar="ID", help="all of this one")
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from quire import dump_items as items
 from quire.dump_items import INDIRECT, OPEN, PREPARE
+from quire.limits import FIELD_START_CHARACTERS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DETAIL: Final = "    "
@@ -116,7 +117,7 @@ def _record(item: items.JournalRecord) -> Iterator[str]:
     words.append(count(item.bytes, "byte"))
     yield ", ".join(words)
     for change in item.changes:
-        fields = (f", {name} {value!r}" for name, value in (change.body or {}).items())
+        fields = (f", {name} {_brief(value)}" for name, value in (change.body or {}).items())
         verb = "delete" if change.body is None else "put"
         yield f"{_DETAIL}{verb} {change.type} #{change.key}{''.join(fields)}"
     for part in item.parts:
@@ -132,6 +133,12 @@ def _record(item: items.JournalRecord) -> Iterator[str]:
     for request in item.requests:
         where = queue_name(request.queue_id, request.queue)
         yield f"{_DETAIL}{where}: message {request.index} has request id {request.request_id!r}"
+
+
+def _brief(value: object) -> str:
+    """A field of an entry; a long one, as a state's value is, is cut off."""
+    text, most = repr(value), FIELD_START_CHARACTERS
+    return text if len(text) <= most else f"{text[:most]}... ({count(len(text), 'character')})"
 
 
 def _part(part: items.Part) -> str:

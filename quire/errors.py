@@ -7,16 +7,18 @@
     ├── QueueInUse                        transactions hold the queue, or another reader its subscription
     ├── QueueDisabled                     the queue is stopped for puts, or for gets
     ├── QueueFull                         the queue's capacity does not admit the messages
+    ├── StateFull                         the limit on a name's, or on all, key-values does not admit it
     ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
     ├── SubscriptionExists                a subscription of that name is there already
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
     │   ├── TransactionNotFound (KeyError)      no transaction of that id or xid
     │   ├── XidExists                     a transaction is prepared under that xid already
-    │   ├── KeyHeld                       a prepared transaction holds the ledger key; try again later
+    │   ├── KeyHeld                       a prepared transaction holds the key; try again later
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
     │   ├── TransactionAborted            it was rolled back because somebody demanded it
     │   ├── AlreadyCommitted              the ledger holds this key with this or a later version
+    │   ├── StateConflict                 a value of the state that it has read was changed meanwhile
     │   ├── InputChanged                  a repeated micro-batch is not the one that is committed
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
@@ -46,7 +48,7 @@ What a call that raised an error leaves behind:
   what is prepared).
   CommitUnfinished comes after a commit that stands.
 * A transaction is open as before, and can be tried again or rolled back. It has been rolled back
-  after AlreadyCommitted, TransactionTimeout and TransactionAborted; after DiskFull, where its
+  after AlreadyCommitted, StateConflict, TransactionTimeout and TransactionAborted; after DiskFull, where its
   messages were on their way to a file; in a joined store also after ConnectionLost.
   `transaction.state` tells.
 """
@@ -94,6 +96,10 @@ class QueueFull(QuireError):
     has_remedy = False  # the queue says what to do then (see `QueueOptions.overflow`)
 
 
+class StateFull(QuireError):
+    """The limits on the bytes and keys of a name, or of the whole state, do not admit the value."""
+
+
 class SubscriptionNotFound(QuireError, KeyError):
     """No subscription of that name on the queue."""
 
@@ -119,7 +125,11 @@ class XidExists(TransactionError):
 
 
 class KeyHeld(TransactionError):
-    """A prepared transaction holds the ledger key: try again when it is decided."""
+    """A prepared transaction holds the key, of the ledger or of a state: try again later."""
+
+
+class StateConflict(TransactionError):
+    """Another transaction has changed a value of the state that this one has read: begin again."""
 
 
 class TransactionTimeout(TransactionError, TimeoutError):

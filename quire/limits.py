@@ -117,6 +117,17 @@ MAX_REQUESTS = 100_000
 MAX_REQUEST_ID_BYTES = 200
 MAX_REQUESTS_BYTES = 1 << 20  # in the record of one transaction; half of what a record can have
 
+# State: values by name and key that transactions set. All of it is in memory, some 600 bytes a key
+# besides its bytes, and in every checkpoint.
+MAX_STATE_KEYS = 100_000  # of all names together
+MAX_STATE_KEY_BYTES = 1024
+MAX_STATE_VALUE_BYTES = 1 << 20  # larger ones belong in a message, or in a file
+STATE_ENTRY_BYTES = 64  # what a key counts besides its own bytes and those of its value
+MAX_STATE_NAME_BYTES = 16 << 20  # of one name; they come in one answer of the owner
+MAX_STATE_BYTES = 32 << 20  # of all names: written again by each checkpoint
+MAX_STATE_CHANGE_BYTES = 4 << 20  # that one transaction sets, as the journal has it
+STATE_DROP_BYTES = 64  # of a key that is dropped, in the journal, at most
+
 # --- transactions ---
 
 # Up to this, a transaction's blocks travel inside its journal record. Measured with direct writes:
@@ -174,6 +185,7 @@ assert BUFFER_STEP_BYTES < DEFAULT_WRITE_BUFFER_BYTES
 assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
 assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
+assert MAX_STATE_VALUE_BYTES * 2 < MAX_STATE_CHANGE_BYTES < MAX_STATE_NAME_BYTES < MAX_STATE_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---
@@ -218,6 +230,7 @@ CHECKPOINT_INTERVAL_BYTES = 16
 CHECKPOINT_ATTEMPTS_BYTES = 24
 CHECKPOINT_DIRECTORY_BYTES = 32
 CHECKPOINT_REQUEST_BYTES = 17  # and its id
+CHECKPOINT_STATE_BYTES = 96  # of a key's entry, besides name, key and value
 # How much journal may come before it is counted anew: counting takes some microseconds a queue. A
 # byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
 SPARE_STEP_BYTES = 64 << 10
@@ -338,6 +351,7 @@ assert DEFAULT_LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 
 # --- showing ---
 
+FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
 DUMP_SEARCH_BYTES = 4 << 20  # of a data file, that a dump looks through at once
 MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for

@@ -513,6 +513,29 @@ class Store(Protocol):
         Raises InvalidArgument.
         """
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        """A value of a state (see `Transaction.set_state`), as it is committed; None: none is.
+
+        Raises InvalidArgument.
+        """
+
+    def state_items(self, name: str) -> dict[str, bytes]:
+        """All values of a state, in the order of their keys, as they are between two commits.
+
+        Empty where there is none. Raises InvalidArgument.
+        """
+
+    def state_names(self) -> list[str]:
+        """The names of all states that have a value, in their order."""
+
+    def drop_state(self, name: str) -> int:
+        """Delete all values of a state; how many they were.
+
+        With one commit; with several where they are too many for one record of the journal: that is
+        a million keys, fewer with smaller segments. Raises KeyHeld where a prepared transaction
+        sets one of them, InvalidArgument.
+        """
+
     # Leases
 
     def lease(

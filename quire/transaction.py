@@ -233,6 +233,30 @@ class Transaction(Protocol):
         and what `get` raises.
         """
 
+    # State
+
+    def get_state(self, name: str, key: str) -> bytes | None:
+        """A value of a state; None: there is none.
+
+        As this transaction has set it, else as it was committed when this transaction read it
+        first. If another one changes it after that, the commit raises StateConflict, unless this
+        transaction has done nothing but read states: so what it writes is made of what is there.
+        `name`: as for a queue. `key`: printable, 1 to 1,024 bytes in UTF-8. Raises InvalidArgument.
+        """
+
+    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+        """Set a value of a state when this transaction commits; None: delete it.
+
+        Where it was not read before, the value of the last commit holds. `value`: up to 1 MiB. All
+        that a transaction sets may take 4 MiB (a value counts four thirds), or a quarter of the
+        journal's segments where that is less. A name may have 16 MiB, all names 32 MiB and 100,000
+        keys; a key counts its bytes, those of its value, and 64.
+
+        Raises InvalidArgument, and StateFull where that would be more, with what open transactions
+        set; then it sets what it did before. In a joined store StateFull is raised by the commit or
+        the prepare, which leaves the transaction open.
+        """
+
     # Ending
 
     def record(self, key: str, version: int) -> None:
@@ -251,9 +275,10 @@ class Transaction(Protocol):
         store's option `commit_timeout`. Once it is prepared this is the decision.
 
         Raises QueueFull, DiskFull, KeyHeld and StoreCorrupt (it stays open, but where its messages
-        were lost on their way to a file: try again or roll back), AlreadyCommitted (it is rolled
-        back), StoreFailed (in doubt: reopen the store), and in a joined store OutcomeUnknown (in
-        doubt: the owner was lost before it answered, and no entry of the ledger tells).
+        were lost on their way to a file: try again or roll back), AlreadyCommitted and
+        StateConflict (it is rolled back), StoreFailed (in doubt: reopen the store), and in a joined
+        store OutcomeUnknown (in doubt: the owner was lost before it answered, and no entry of the
+        ledger tells).
         """
 
     def rollback(self) -> None:

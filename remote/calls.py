@@ -25,6 +25,8 @@ from quire.arguments import (
     check_replace,
     check_seconds,
     check_source,
+    check_state_key,
+    check_state_name,
     check_switch,
     check_transaction_id,
     check_type,
@@ -35,7 +37,7 @@ from quire.message import Messages
 from quire.starts import Start, check_starts, check_time
 from quire.store import Store
 
-from .delivery import Answer, messages_answers
+from .delivery import Answer, messages_answers, value_answer
 from .protocol import Header
 from .results import info_json, infos_json, rows_json
 
@@ -46,6 +48,11 @@ CLAIM: Final = "claim"
 SUBSCRIBING: Final = (SUBSCRIBE, CLAIM)  # what a client may hold by that ends with it
 SUBSCRIBE_ARGUMENTS: Final = frozenset({"subscription", "starts", "exclusive", "durable"})
 BROWSE_ARGUMENTS: Final = frozenset({"source", "start", "max_messages"})
+GET_STATE: Final = "get_state"  # whose answers have bodies
+STATE_ITEMS: Final = "state_items"
+STATE_ARGUMENTS: Final = {
+    GET_STATE: frozenset({"name", "key"}), STATE_ITEMS: frozenset({"name"})
+}  # fmt: skip
 SCHEDULED_ARGUMENTS: Final = frozenset({"source", "max_messages"})
 
 
@@ -192,6 +199,10 @@ CALLS: Final[Mapping[str, Call]] = {
     "release": _call(
         "lease_id", lambda store, a: store.release(check_lease_id(a["lease_id"])), changes=True
     ),
+    "state_names": _call("", lambda store, a: store.state_names()),
+    "drop_state": _call(
+        "name", lambda store, a: store.drop_state(check_state_name(a["name"])), changes=True
+    ),
     "sync": _call("", lambda store, a: store.sync(), changes=True),
     "failed": _call("", lambda store, a: store.failed),
     "status": _call("", lambda store, a: store.status()),
@@ -211,6 +222,10 @@ def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
         _check_arguments(op, arguments, SCHEDULED_ARGUMENTS)
         source, most = check_source(arguments["source"]), arguments["max_messages"]
         yield from messages_answers(store.scheduled(source, check_max_messages(most)))
+        return
+    if op in STATE_ARGUMENTS:
+        _check_arguments(op, arguments, STATE_ARGUMENTS[op])
+        yield _state(store, arguments)
         return
     call = CALLS.get(op)
     if call is None:
@@ -265,6 +280,16 @@ def _browse(store: Store, arguments: Header) -> Messages:
         check_first(arguments["start"]),
         check_max_messages(arguments["max_messages"]),
     )
+
+
+def _state(store: Store, arguments: Header) -> Answer:
+    """One value of a state, or all: which keys there are, and behind each other their values."""
+    name = check_state_name(arguments["name"])
+    if "key" in arguments:
+        return value_answer(store.get_state(name, check_state_key(arguments["key"])))
+    items = store.state_items(name)
+    lengths = [[key, len(value)] for key, value in items.items()]
+    return {"keys": lengths}, (b"".join(items.values()),)
 
 
 def _check_arguments(op: str, given: Header, expected: frozenset[str]) -> None:

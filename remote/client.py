@@ -36,6 +36,8 @@ from quire.arguments import (
     check_replace,
     check_seconds,
     check_source,
+    check_state_key,
+    check_state_name,
     check_switch,
     check_transaction_id,
     check_type,
@@ -61,12 +63,21 @@ from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 
 from .awaiting import Awaiting
-from .calls import BROWSE, CALLS, CLAIM, SCHEDULED, SUBSCRIBE, SUBSCRIBING
+from .calls import (
+    BROWSE,
+    CALLS,
+    CLAIM,
+    GET_STATE,
+    SCHEDULED,
+    STATE_ITEMS,
+    SUBSCRIBE,
+    SUBSCRIBING,
+)
 from .channel import Channel, StreamEnded
 from .connection import Connection
 from .deciding import decide
-from .delivery import read_messages
-from .protocol import Decision, Frame, Header
+from .delivery import read_messages, read_value
+from .protocol import Decision, Frame, Header, field
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
 
@@ -381,6 +392,29 @@ class RemoteStore(SingleCalls):
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         found = read(dict, self._call("ledger_many", keys=check_keys(keys)))
         return {key: read(int, version) for key, version in found.items()}
+
+    def get_state(self, name: str, key: str) -> bytes | None:
+        return read_value(
+            self._frames(GET_STATE, name=check_state_name(name), key=check_state_key(key))[-1]
+        )
+
+    def state_items(self, name: str) -> dict[str, bytes]:
+        frame = self._frames(STATE_ITEMS, name=check_state_name(name))[-1]
+        lengths = field(frame.header, "keys", list)
+        data = memoryview(b"".join(frame.bodies))
+        if sum(length for _, length in lengths) != len(data):
+            raise RemoteError("the owner's answer has other values than keys")
+        found, at = {}, 0
+        for key, length in lengths:
+            found[read(str, key)] = bytes(data[at : at + length])
+            at += length
+        return found
+
+    def state_names(self) -> list[str]:
+        return read_list(str, self._call("state_names"))
+
+    def drop_state(self, name: str) -> int:
+        return read(int, self._call("drop_state", name=check_state_name(name)))
 
     def lease_many(
         self,

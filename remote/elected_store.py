@@ -277,6 +277,18 @@ class ElectedStore(SingleCalls):
         given = check_keys(keys)
         return self._look(lambda store: store.ledger_many(given))
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        return self._look(lambda store: store.get_state(name, key))
+
+    def state_items(self, name: str) -> dict[str, bytes]:
+        return self._look(lambda store: store.state_items(name))
+
+    def state_names(self) -> list[str]:
+        return self._look(lambda store: store.state_names())
+
+    def drop_state(self, name: str) -> int:
+        return self._call(lambda store: store.drop_state(name))
+
     # Leases
 
     def lease_many(

@@ -216,6 +216,18 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
         self._entries = {**self._entries, entry[0]: entry[1]}
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        try:
+            return self._inner.get_state(name, key)
+        except _ENDED as error:
+            self._end(error)
+
+    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+        try:
+            self._inner.set_state(name, key, value)
+        except _ENDED as error:
+            self._end(error)
+
     # Ending
 
     def commit(self, timeout: float | None = None) -> None:

@@ -12,6 +12,8 @@ RT3. A put with a request id is asked of the owner at once, after all that was p
     the owner knows whether it is one that is repeated.
 RT4. The owner keeps what a queue has refused that says what to do then, and takes it by the commit,
     which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
+RT5. What is set of states waits at the client and travels with the commit or the prepare. A value
+    that is read is asked of the owner, which notes that this transaction has read it.
 
 | state | how |
 |---|---|
@@ -46,9 +48,14 @@ from quire.arguments import (
     check_reason,
     check_request_id,
     check_source,
+    check_state_bytes,
+    check_state_key,
+    check_state_name,
+    check_state_value,
     check_timeout,
     check_version,
     check_xid,
+    state_bytes,
 )
 from quire.documented import documented_by
 from quire.errors import (
@@ -58,6 +65,7 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionState
+from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.message import Message, Messages, check_message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds
 from quire.retry import Retry
@@ -67,7 +75,7 @@ from quire.transaction import Payloads, Transaction
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
-from .delivery import read_message, read_messages, read_short_message
+from .delivery import read_message, read_messages, read_short_message, read_value
 from .limits import TELL_BYTES
 from .protocol import (
     CALL,
@@ -141,6 +149,8 @@ class RemoteTransaction(TransactionCalls):
         self._puts = PutBuffer()
         self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
         self._records: list[tuple[str, int]] = []
+        self._values: dict[tuple[str, str], bytes | None] = {}  # of states, that it sets
+        self._value_bytes = 0
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
 
@@ -349,6 +359,27 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._records.append(entry)
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        where = check_state_name(name), check_state_key(key)
+        with self._lock:
+            self._check_open()
+            if where in self._values:
+                return self._values[where]
+            answer = self._request("read_state", {"name": name, "key": key})
+            return read_value(answer[-1])
+
+    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+        where = check_state_name(name), check_state_key(key)
+        checked = check_state_value(value)
+        with self._lock:
+            self._check_open()
+            more = state_bytes(*where, checked)
+            if where in self._values:
+                more -= state_bytes(*where, self._values[where])
+            check_state_bytes(self._value_bytes + more, MAX_STATE_CHANGE_BYTES)
+            self._values[where] = checked
+            self._value_bytes += more
+
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         check_xid(xid)
         check_preparable(self._durable)
@@ -381,7 +412,8 @@ class RemoteTransaction(TransactionCalls):
                     self._check_open()  # it is not
                 return
             self._check_open()
-            if self._channel is None and self._puts.is_empty and not self._records:
+            more = self._records or self._values
+            if self._channel is None and self._puts.is_empty and not more:
                 self._state = _COMMITTED
                 return
             header = self._ended_by(self._commit, wait, "a commit", "whether it took effect")
@@ -417,7 +449,7 @@ class RemoteTransaction(TransactionCalls):
 
     def _commit(self, wait: float | None) -> Header:
         """What the answer tells beside the first ids."""
-        if self._records:
+        if self._records or self._values:
             return self._last_call({"op": "commit", "wait": wait})
         channel = self._enter()
         parts = self._rest()
@@ -443,7 +475,11 @@ class RemoteTransaction(TransactionCalls):
         channel = self._enter()
         parts = self._rest()
         call = {**request, "txn": self._number, "puts": self._puts.count, "records": self._records}
-        answer = channel.exchange([*parts, *encode_call(CALL, call)])
+        values, bodies = self._values, []
+        if values:
+            call["values"] = [[n, k, None if v is None else len(v)] for (n, k), v in values.items()]
+            bodies = [b"".join(v for v in values.values() if v)]
+        answer = channel.exchange([*parts, *encode_call(CALL, call, bodies)])
         if answer[4] != RESULT:
             raise channel.unexpected()
         return decode_call(answer).header

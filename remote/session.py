@@ -36,9 +36,12 @@ from quire.arguments import (
     check_reason,
     check_request_id,
     check_source,
+    check_state_key,
+    check_state_name,
     check_timeout,
     check_version,
     check_xid,
+    is_int,
 )
 from quire.errors import (
     QueueFull,
@@ -57,7 +60,7 @@ from quire.transaction import Transaction
 
 from .awaited import Awaited
 from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
-from .delivery import Answer, message_answer, messages_answers, short_message
+from .delivery import Answer, message_answer, messages_answers, short_message, value_answer
 from .failures import describe_error, error_from_elsewhere
 from .limits import HEAVY_BYTES, HELD_BYTES
 from .placing import Placing
@@ -187,6 +190,7 @@ class Session:
             "reject": self._reject,
             "read_to": self._read_to,
             "seek": self._seek,
+            "read_state": self._read_state,
             "puts": self._puts,
             "commit": self._commit_with_records,
             "prepare": self._prepare,
@@ -479,6 +483,10 @@ class Session:
                 transaction.seek(source, to, timeout=seconds)
         yield {}, ()
 
+    def _read_state(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        name = check_state_name(frame.header.get("name"))
+        yield value_answer(transaction.get_state(name, check_state_key(frame.header.get("key"))))
+
     def _puts(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         """The client asks whether its puts are taken."""
         self._take_held(check_timeout(frame.header.get("wait", 0.0)))
@@ -495,7 +503,25 @@ class Session:
             if not isinstance(entry, list) or len(entry) != 2:
                 raise RemoteError("a ledger entry is a key and a version")
             transaction.record(check_key(entry[0]), check_version(entry[1]))
+        self._set_values(transaction, frame)
         return seconds
+
+    def _set_values(self, transaction: Transaction, frame: Frame) -> None:
+        """What the client sets of states: the lengths of the values, and they themselves."""
+        if "values" not in frame.header:
+            return
+        data, at = memoryview(b"".join(frame.bodies)), 0
+        for entry in field(frame.header, "values", list):
+            if not isinstance(entry, list) or len(entry) != 3:
+                raise RemoteError("what is set of a state is a name, a key and a length")
+            name, key, length = entry
+            if length is None:
+                transaction.set_state(name, key, None)
+                continue
+            if not is_int(length) or not 0 <= length <= len(data) - at:
+                raise RemoteError("a value of a state is cut off")
+            transaction.set_state(name, key, data[at : at + length])
+            at += length
 
     def _prepare(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
         xid = check_xid(frame.header.get("xid"))

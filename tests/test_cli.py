@@ -110,6 +110,25 @@ def test_the_catalog_is_listed(quire: Terminal) -> None:
     assert entry["body"] == {"queue_id": 2, "name": "a", "start": 0}
 
 
+def test_the_state_is_listed(quire: Terminal) -> None:
+    """Its names, and the values of one; as JSON all of it, what is no UTF-8 in base64."""
+    with open_store(quire.path) as store, store.transaction() as txn:
+        txn.set_state("sold", "apples", b"2")
+        txn.set_state("sold", "raw", b"\xff" * 50)
+        txn.set_state("other", "k", b"")
+    assert [line.split() for line in quire("state").splitlines()] == [
+        ["NAME", "KEYS", "BYTES"], ["other", "1", "1"], ["sold", "2", "60"],
+    ]  # fmt: skip
+    lines = quire("state", "sold").splitlines()
+    assert lines[1].split() == ["apples", "1", "'2'"]
+    assert lines[2].split()[2] == repr("?" * 40).replace("?", r"\xff")
+    said = [json.loads(line) for line in quire("state", "--json").splitlines()]
+    assert said[:2] == [
+        {"name": "other", "key": "k", "value": ""}, {"name": "sold", "key": "apples", "value": "2"},
+    ]  # fmt: skip
+    assert said[2]["value_base64"].startswith("////")
+
+
 def test_queues_are_listed(quire: Terminal) -> None:
     """A table, or JSON with everything."""
     quire("put", "t", "x")

@@ -21,7 +21,7 @@ from itertools import islice
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
+from quire.engine.records.catalog import PREPARED_STATE, QUEUE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.errors import DiskFull
@@ -100,7 +100,8 @@ class KeptBack:
             name_bytes = _json_bytes(queue.name)
             longest = max(longest, name_bytes)
             total += name_bytes + _bytes_of(queue)
-        counted = QUEUE, SUBSCRIPTION
+        total += state.durable.values.saved_bytes
+        counted = QUEUE, SUBSCRIPTION, STATE, PREPARED_STATE
         entries = list(state.durable.catalog.items())
         total += MAX_CATALOG_ENTRY_BYTES * sum(len(e) for n, e in entries if n not in counted)
         files = len(state.durable.ltds) + places.removable

@@ -22,6 +22,7 @@ from quire.engine.records.catalog import (
     QUEUE,
     SUBSCRIPTION,
     add_queue,
+    index_state,
     name_aliases,
     queue_config,
     subscription_form,
@@ -237,6 +238,7 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
     for body in document.get("prepared", ()):
         record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
         fold.prepare(record, checkpoint.path, counted=True)
+    index_state(state)
     for counter in _COUNTERS:
         setattr(state, counter, int(document[counter]))
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -40,6 +41,7 @@ from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from .adoptions import Adoptions
 from .commit import Commit, Moves, MovingCommit
 from .sequencer import Sequencer
+from .value_changes import CommitWithValues, ValueChanges
 from .volatile import MixedCommit, Volatile, VolatileCommit
 from .written import Written
 
@@ -51,7 +53,16 @@ class Committing(Protocol):
 
     id: int
     durable: bool  # when its commit returns
-    change: Commit | MixedCommit | VolatileCommit | None  # what the journal was asked to hold
+    # What the journal was asked to hold.
+    change: Commit | MixedCommit | VolatileCommit | CommitWithValues | None
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """What few transactions do: they move subscriptions, and set and read states."""
+
+    moves: Moves | None = None
+    values: ValueChanges | None = None
 
 
 class Committer:
@@ -91,13 +102,14 @@ class Committer:
         passed: Sequence[Read],
         entries: Sequence[Entry],
         light: bool,
-        moves: Moves | None = None,
+        more: More | None = None,
     ) -> None:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
+        moves = None if more is None else more.moves
         if state.volatile and self.volatile.concerns(written, reads, moves):
-            self._commit_mixed(transaction, written, reads, entries, moves)
+            self._commit_mixed(transaction, written, reads, entries, more or More())
             if not light:
                 self.leave_unused(transaction.id, written)
             self.after_commit()
@@ -107,7 +119,7 @@ class Committer:
             and not state.strategy.locks_queues
             and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
         ):
-            self._commit(transaction, written, reads, entries, light)
+            self._commit(transaction, written, reads, entries, light, more)
             return
         released = reads
         if moves is not None:
@@ -115,7 +127,7 @@ class Committer:
         with ExitStack() as held:
             self.lock_all(written, held)
             held.enter_context(state.releasing(released))
-            self._commit(transaction, written, reads, entries, light, moves)
+            self._commit(transaction, written, reads, entries, light, more)
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -130,7 +142,7 @@ class Committer:
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         light: bool,
-        moves: Moves | None = None,
+        more: More | None = None,
     ) -> None:
         transaction_id = transaction.id
         reserved: list[Queue] = []
@@ -148,8 +160,8 @@ class Committer:
                 self.reserve(groups, reserved)
                 extents = self.place(groups, self.inline_limit)
                 packed = pack(transaction_id, groups, reads, entries)
-            if moves is not None:
-                self._submit_moving(transaction, packed, reads, entries, moves)
+            if more is not None:
+                self._submit_more(transaction, packed, reads, entries, more)
             else:
                 transaction.change = change = Commit(
                     self._state, self._reader, transaction_id, packed, reads, entries,
@@ -164,20 +176,26 @@ class Committer:
             self.leave_unused(transaction.id, written)
         self.after_commit()
 
-    def _submit_moving(
+    def _submit_more(
         self,
         transaction: Committing,
         packed: Packed[Queue],
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
-        moves: Moves,
+        more: More,
     ) -> None:
-        """Step 4 of a transaction that moves subscriptions."""
-        change = MovingCommit(
-            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable
-        )
-        change.moves = moves
-        transaction.change = change
+        """Step 4 of a transaction that moves subscriptions, or has to do with states."""
+        own = (
+            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
+        )  # fmt: skip
+        moves = more.moves
+        if moves is None:
+            transaction.change = change = _with_values(Commit(*own), more.values)
+            self.sequencer.submit(change)
+            return
+        moving = MovingCommit(*own)
+        moving.moves = moves
+        transaction.change = change = _with_values(moving, more.values)
         self.sequencer.submit_alone(change, (pack_sought(transaction.id, moves.seeks),))
 
     def _commit_mixed(
@@ -186,14 +204,14 @@ class Committer:
         written: Collection[Written],
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
-        moves: Moves | None,
+        more: More,
     ) -> None:
         """The same where volatile queues are concerned, perhaps no others (see `volatile`)."""
-        own = self._state.volatile
+        own, moves = self._state.volatile, more.moves
         journaled = [part for part in written if not part.queue.is_volatile]
         recorded = [read for read in reads if read[0] not in own]
         sought, own_moves = (None, None) if moves is None else moves.split(own)
-        if not (journaled or recorded or entries or sought):
+        if not (journaled or recorded or entries or sought or more.values):
             self._commit_volatile(transaction, written, reads, moves)
             return
         released = [*recorded, *(() if sought is None else sought.passed())]
@@ -211,7 +229,8 @@ class Committer:
                 self.reserve([*groups, *blocks], reserved)
                 extents = self.place(groups, self.inline_limit)
                 packed = pack(transaction.id, groups, recorded, entries)
-                self._submit_mixed(transaction, packed, recorded, entries, sought, beside)
+                own_more = More(sought, more.values)
+                self._submit_mixed(transaction, packed, recorded, entries, own_more, beside)
             except BaseException:
                 if transaction.change is None or not transaction.change.applied:
                     self.undo(reserved, extents)
@@ -224,25 +243,27 @@ class Committer:
         packed: Packed[Queue],
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
-        sought: Moves | None,
+        more: More,
         beside: VolatileCommit,
     ) -> None:
-        """Step 4 of a transaction of both. `sought`: the subscriptions of others that it moves."""
+        """Step 4 of a transaction of both. `more`: the subscriptions of others that it moves."""
         own = (
             self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
         )  # fmt: skip
-        commit = Commit(*own)
+        commit, sought = Commit(*own), more.moves
         if sought is None and beside.moves is None:
-            transaction.change = change = MixedCommit(commit, beside, self.volatile)
+            mixed = MixedCommit(commit, beside, self.volatile)
+            transaction.change = change = _with_values(mixed, more.values)
             self.sequencer.submit(change)
             return
-        more: tuple[bytes, ...] = ()
+        records: tuple[bytes, ...] = ()
         if sought is not None:
             commit = moving = MovingCommit(*own)
             moving.moves = sought
-            more = (pack_sought(transaction.id, sought.seeks),)
-        transaction.change = change = MixedCommit(commit, beside, self.volatile)
-        self.sequencer.submit_alone(change, more, self.volatile.applying)
+            records = (pack_sought(transaction.id, sought.seeks),)
+        mixed = MixedCommit(commit, beside, self.volatile)
+        transaction.change = change = _with_values(mixed, more.values)
+        self.sequencer.submit_alone(change, records, self.volatile.applying)
 
     def _commit_volatile(
         self,
@@ -414,6 +435,13 @@ class Committer:
                 queue.space.unreserve()
         if extents and not self.failed:
             self._places.abandon(extents)
+
+
+def _with_values(
+    commit: Commit | MixedCommit, values: ValueChanges | None
+) -> Commit | MixedCommit | CommitWithValues:
+    """The commit, and what its transaction has to do with states."""
+    return commit if values is None else CommitWithValues(commit, values)
 
 
 def _all_known(taken: Sequence[Taken]) -> bool:

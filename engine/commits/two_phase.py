@@ -27,6 +27,7 @@ from quire.engine.records.prepared_record import (
 from quire.env import Env
 
 from .committer import Committer
+from .value_changes import ValueChanges, WithValues
 from .written import Written
 
 
@@ -94,9 +95,10 @@ class Decision:
     def apply(self, address: int) -> None:
         assert self._prepared is not None
         decision = DecisionRecord(self._xid, self._first_id, self._time_us, self._prepared.messages)
-        self._state.fold.decide(
-            decision, self._commit, address, "decision", self._prepared.transaction_id
-        )
+        with self._state.values.changing:
+            self._state.fold.decide(
+                decision, self._commit, address, "decision", self._prepared.transaction_id
+            )
 
 
 class Preparing(Participant, Protocol):
@@ -122,11 +124,12 @@ class TwoPhase:
         taken: Sequence[Taken],
         passed: Sequence[Read],
         entries: Sequence[Entry],
+        values: ValueChanges | None = None,
     ) -> None:
         """Make the transaction a prepared one; `transaction.prepared` tells whether it is.
 
-        Raises QueueFull, DiskFull, XidExists, KeyHeld, AlreadyCommitted with nothing changed,
-        StoreFailed.
+        `values`: what it has to do with states. Raises QueueFull, DiskFull, XidExists, KeyHeld,
+        AlreadyCommitted, StateConflict with nothing changed, StoreFailed.
         """
         committer = self._committer
         reads = [*(Read(*got[:4]) for got in taken), *passed]
@@ -135,7 +138,7 @@ class TwoPhase:
             with self._state.releasing(reads):
                 pass  # they can be, as far as can be told before the decision
             try:
-                self._prepare(transaction, xid, written, len(taken), reads, entries)
+                self._prepare(transaction, xid, written, len(taken), reads, entries, values)
             finally:
                 if transaction.prepared is not None and transaction.prepared.stands:
                     committer.leave_unused(transaction.id, written)
@@ -149,6 +152,7 @@ class TwoPhase:
         taken: int,
         reads: Sequence[Read],
         entries: Sequence[Entry],
+        values: ValueChanges | None,
     ) -> None:
         committer = self._committer
         pieces = committer.encode(written)
@@ -167,7 +171,8 @@ class TwoPhase:
                 entries,
             )
             transaction.prepared = Prepared(record, groups, transaction, transaction.id)
-            committer.sequencer.submit(Prepare(self._state, transaction.id, transaction.prepared))
+            change = Prepare(self._state, transaction.id, transaction.prepared)
+            committer.sequencer.submit(change if values is None else WithValues(change, values))
         except BaseException:
             if transaction.prepared is None or not transaction.prepared.stands:
                 transaction.prepared = None

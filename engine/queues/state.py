@@ -26,6 +26,7 @@ from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
 from .queue import ALL_ON, Queue, Reading, Switches, Taken
+from .state_values import StateValues
 from .subscription import Subscription
 
 
@@ -48,6 +49,7 @@ class State:
         self.queues = durable.queues
         self.names = durable.names
         self.ledger = durable.ledger
+        self.values = StateValues(durable)
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
         # What is defined, but not durably. Its queues are among the others.

@@ -18,6 +18,8 @@ from quire.limits import (
     MAX_CATALOG_ENTRY_BYTES,
     MAX_QUEUE_ENTRY_BYTES,
     MAX_QUEUES,
+    MAX_STATE_CHANGE_BYTES,
+    MAX_STATE_KEYS,
     MAX_SUBSCRIPTIONS,
 )
 from quire.properties import read_properties
@@ -32,6 +34,8 @@ from .durable_state import (
     QueueConfig,
     SubscriptionForm,
 )
+from .format import NO_ENTRY
+from .key_values import held_in
 
 Body = Mapping[str, Any]
 
@@ -40,6 +44,8 @@ SUBSCRIPTION: Final = "subscription"
 ALIAS: Final = "alias"
 STORE: Final = "store"
 STORE_NUMBER: Final = 1  # of the one entry of its type
+STATE: Final = "state"
+PREPARED_STATE: Final = "prepared_state"
 
 
 class CatalogChange(NamedTuple):
@@ -254,6 +260,54 @@ def _delete_store(state: DurableState[Q], key: int) -> None:
     """All is on, as it is without an entry."""
 
 
+def _put_state(
+    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+) -> None:
+    known = state.catalog[STATE].get(key)
+    state.values.put(key, None if known is None else known.body, body)
+
+
+def _delete_state(state: DurableState[Q], key: int) -> None:
+    if key != NO_ENTRY:
+        state.values.delete(state.catalog[STATE][key].body)
+
+
+def _put_prepared_state(
+    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+) -> None:
+    if body["xid"] not in state.prepared:
+        raise ValueError(f"holds a state for {body['xid']!r}, which is not prepared")
+    state.values.hold(key, body)
+
+
+def _delete_prepared_state(state: DurableState[Q], key: int) -> None:
+    state.values.let_go(state.catalog[PREPARED_STATE][key].body)
+
+
+def decide_state(
+    state: DurableState[Q], effects: Effects[Q], xid: str, where: str, *, commit: bool
+) -> None:
+    """A prepared transaction is decided: what it sets of a state is set, or let go of."""
+    number = state.values.held.get(xid)
+    if number is None:
+        return
+    held = held_in(state.catalog[PREPARED_STATE][number].body)
+    change(state, effects, CatalogChange(PREPARED_STATE, number, None), where)
+    for one in held if commit else ():
+        body = None
+        if one.value is not None:
+            body = {"name": one.name, "key": one.key, "value": one.value}
+        change(state, effects, CatalogChange(STATE, one.number, body), where)
+
+
+def index_state(state: DurableState[Q]) -> None:
+    """A checkpoint's catalog is there: where its state is found is known again."""
+    for key, entry in state.catalog.get(STATE, {}).items():
+        state.values.put(key, None, entry.body)
+    for key, entry in state.catalog.get(PREPARED_STATE, {}).items():
+        state.values.hold(key, entry.body)
+
+
 TYPES: Final = {
     QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
@@ -261,4 +315,8 @@ TYPES: Final = {
     ),
     ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
     STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete_store),
+    STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
+    PREPARED_STATE: EntryType(
+        MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_prepared_state, _delete_prepared_state
+    ),
 }

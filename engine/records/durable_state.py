@@ -22,6 +22,7 @@ from quire.properties import DEFAULT, Properties
 from . import format
 from .attempts import Attempts
 from .commit_record import Part, ReadRow
+from .key_values import KeyValues
 from .packed_records import PackedRecords
 from .prepared_record import PrepareRecord
 from .requests import Requests
@@ -328,7 +329,7 @@ class DurableState(Generic[Q]):
 
     __slots__ = (
         "catalog", "last_time_us", "ledger", "ltds", "names", "next_id", "next_queue_id",
-        "next_subscription_id", "prepared", "queues",
+        "next_subscription_id", "prepared", "queues", "values",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -338,6 +339,7 @@ class DurableState(Generic[Q]):
         self.names: dict[str, Q] = {}  # aliases too
         self.ledger: dict[str, int] = {}
         self.prepared: dict[str, PrepareRecord] = {}  # undecided ones, by xid
+        self.values = KeyValues()  # of the entries of type "state"
         self.ltds: dict[int, str] = {}  # held files of large transactions; the queue of each
         self.next_id = 1  # of the next message
         self.last_time_us = 0

@@ -18,7 +18,7 @@ from typing import Final, Generic
 from quire.errors import StoreVersion
 
 from . import catalog, format
-from .catalog import CatalogChange, add_queue, change
+from .catalog import CatalogChange, add_queue, change, decide_state
 from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
 from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
 from .handout_record import HandOut, unpack_handout
@@ -203,6 +203,8 @@ class Fold(Generic[Q]):
                 transaction_id=transaction_id, prepared=True,
             )  # fmt: skip
         del state.prepared[decision.xid]
+        if state.values.held:
+            decide_state(state, self._effects, decision.xid, where, commit=commit)
         state.last_time_us = max(state.last_time_us, decision.time_us)
         self._effects.ended(record, groups, decision.first_id if commit else None)
         if not commit:

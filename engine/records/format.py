@@ -21,7 +21,10 @@ transaction id, 0 for the others)
                            missing), durable (true if it is missing), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
                            and queues are numbered together. "store", number 1: puts, gets (booleans),
-                           while the store is stopped for either
+                           while the store is stopped for either. "state": name, key, value (base64), of a
+                           transaction whose COMMIT is the record before it; number 0 is deleted where
+                           there was none. "prepared_state": xid, sets (rows: number, name, key, value or
+                           null), of a transaction whose PREPARE is the record before it
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
     11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
@@ -170,6 +173,9 @@ SOUGHT: Final = 11
 COMMIT_ONCE: Final = 16
 PREPARE_ONCE: Final = 17
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
+
+NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
+NUMBER_DIGITS: Final = 20  # in which it is written, filled up with blanks
 
 INLINE: Final = 0
 DATA: Final = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES, WholeRecord
+from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES, WholeRecord, padded_bytes
 
 from . import format
 
@@ -22,7 +22,9 @@ def relieves(record: WholeRecord, moves: bool = False) -> bool:
     head = record[0] if isinstance(record, tuple) else record
     if len(head) < RECORD_HEADER_BYTES:
         return False  # of a definition that was refused before it had one
-    _, kind, _, _ = RECORD_HEADER.unpack_from(head)
+    length, kind, _, _ = RECORD_HEADER.unpack_from(head)
+    if padded_bytes(record) - length >= RECORD_HEADER_BYTES:
+        return False  # a state is set beside it
     if kind == format.COMMIT:
         _, _, parts, reads, _, _ = format.COMMIT_HEADER.unpack_from(head, RECORD_HEADER_BYTES)
         return bool(reads or moves) and not parts

@@ -49,11 +49,16 @@ from quire.arguments import (
     check_preparable,
     check_reason,
     check_request_id,
+    check_state_key,
+    check_state_name,
+    check_state_value,
     check_timeout,
     check_version,
     check_xid,
 )
 from quire.engine.commits.commit import Commit, Moves, check_kept
+from quire.engine.commits.committer import More
+from quire.engine.commits.value_changes import CommitWithValues
 from quire.engine.commits.volatile import MixedCommit, VolatileCommit
 from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
@@ -66,6 +71,7 @@ from quire.errors import (
     InvalidArgument,
     QueueFull,
     QuireError,
+    StateConflict,
     StoreClosed,
     StoreFailed,
     TransactionAborted,
@@ -75,7 +81,12 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.info import TransactionInfo, TransactionState
-from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES, ROOM_TRIES
+from quire.limits import (
+    MAX_PAYLOAD_BYTES,
+    MAX_STATE_CHANGE_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
+    ROOM_TRIES,
+)
 from quire.message import (
     Delivered,
     Fields,
@@ -95,6 +106,7 @@ from quire.writebuffer import WriteBuffer
 
 from .context import Context
 from .gets import Gets, message_of
+from .own_values import OwnValues
 from .puts import Puts
 
 _OPEN: Final = TransactionState.OPEN
@@ -108,8 +120,8 @@ class EmbeddedTransaction(TransactionCalls):
 
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_waits_for", "change", "deadline", "durable", "id", "opened_us",
-        "owner", "prepared", "put_timeout",
+        "_shall_end", "_state", "_values", "_waits_for", "change", "deadline", "durable", "id",
+        "opened_us", "owner", "prepared", "put_timeout",
     )  # fmt: skip
 
     def __init__(
@@ -137,11 +149,12 @@ class EmbeddedTransaction(TransactionCalls):
         self._puts: Puts | None = None
         self._gets: Gets | None = None
         self._entries: dict[str, int] | None = None
+        self._values: OwnValues | None = None
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
         # What the journal was asked to hold.
-        self.change: Commit | MixedCommit | VolatileCommit | None = None
+        self.change: Commit | MixedCommit | VolatileCommit | CommitWithValues | None = None
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
         registry.open[transaction_id] = ref(self)
 
@@ -404,6 +417,23 @@ class EmbeddedTransaction(TransactionCalls):
                 self._entries = {}
             self._entries[key] = version
 
+    def get_state(self, name: str, key: str) -> bytes | None:
+        """A value of a state, as this transaction sets it or as it was when it was read first."""
+        check_state_name(name)
+        check_state_key(key)
+        with self._lock:
+            self._check_open()
+            return self._own_values().get(name, key)
+
+    def set_state(self, name: str, key: str, value: Bytes | None) -> None:
+        """Set a value of a state when this transaction commits; None: delete it."""
+        check_state_name(name)
+        check_state_key(key)
+        checked = check_state_value(value)
+        with self._lock:
+            self._check_open()
+            self._own_values().set(name, key, checked)
+
     # Ending
 
     def commit(self, timeout: float | None = None) -> None:
@@ -412,8 +442,8 @@ class EmbeddedTransaction(TransactionCalls):
         `timeout`: seconds to wait when a queue has no room for the commit's record (paragraph
         0062); by default the store's `commit_timeout`. Raises QueueFull, DiskFull, KeyHeld (the
         transaction stays open: try again or roll back), StoreCorrupt (likewise: what it has got
-        cannot be released for damage), AlreadyCommitted (rolled back), StoreFailed (in doubt:
-        reopen the store).
+        cannot be released for damage), AlreadyCommitted, StateConflict (rolled back), StoreFailed
+        (in doubt: reopen the store).
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
@@ -428,7 +458,7 @@ class EmbeddedTransaction(TransactionCalls):
                     self._commit()
                 except QueueFull as full:
                     self._with_room(full, self._commit, self._seconds(timeout))
-            except AlreadyCommitted:
+            except (AlreadyCommitted, StateConflict):
                 self._undo()
                 raise
             except StoreFailed:
@@ -468,8 +498,9 @@ class EmbeddedTransaction(TransactionCalls):
         What can fail fails here; `commit` and `rollback`, or the store's `commit_prepared` and
         `rollback_prepared` with the xid, also after a crash, decide it. Until then nothing of it is
         visible, and nothing ends it. `timeout`: as for `commit`. Raises QueueFull, DiskFull,
-        XidExists, KeyHeld, StoreCorrupt (the transaction stays open), AlreadyCommitted (rolled
-        back), StoreFailed (in doubt: reopen the store, and look at `recover`), InvalidArgument.
+        XidExists, KeyHeld, StoreCorrupt (the transaction stays open), AlreadyCommitted,
+        StateConflict (rolled back), StoreFailed (in doubt: reopen the store, and look at
+        `recover`), InvalidArgument.
         """
         check_xid(xid)
         check_preparable(self.durable)
@@ -487,7 +518,7 @@ class EmbeddedTransaction(TransactionCalls):
                     action()
                 except QueueFull as full:
                     self._with_room(full, action, self._seconds(timeout))
-            except AlreadyCommitted:
+            except (AlreadyCommitted, StateConflict):
                 self._undo()
                 raise
             except BaseException:
@@ -686,11 +717,29 @@ class EmbeddedTransaction(TransactionCalls):
             entries = self._entry_records()
         if puts is not None and puts.found and self.durable:
             self._context.sequencer.sync()  # what was found may have been committed without
-        if gets is not None and gets.seeks:
-            moves = Moves(self._context.state, *gets.moves())
-            self._context.committer.commit(self, written, taken, passed, entries, light, moves)
+        if self._values is not None or (gets is not None and gets.seeks):
+            more = self._more(has_changes=bool(written or taken or passed or entries))
+            if more is not None:
+                self._context.committer.commit(self, written, taken, passed, entries, light, more)
         elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
+
+    def _more(self, *, has_changes: bool) -> More | None:
+        """What few transactions do; None: this one has only read states, which commits nothing."""
+        gets, own = self._gets, self._values
+        moves = None
+        if gets is not None and gets.seeks:
+            moves = Moves(self._context.state, *gets.moves())
+        if own is None or not (has_changes or moves is not None or own.sets_any):
+            return None if moves is None else More(moves)
+        return More(moves, own.changes(self.id))
+
+    def _own_values(self) -> OwnValues:
+        if self._values is None:
+            context = self._context
+            most = min(MAX_STATE_CHANGE_BYTES, context.journal.max_group_bytes // 4)
+            self._values = OwnValues(context.state, most)
+        return self._values
 
     def _prepare(self, xid: str) -> None:
         puts, gets = self._puts, self._gets
@@ -705,6 +754,7 @@ class EmbeddedTransaction(TransactionCalls):
             () if gets is None else gets.to_read(),
             () if gets is None else gets.passed(),
             self._entry_records(),
+            None if self._values is None else self._values.changes(self.id, xid),
         )
 
     def _refuse_volatile(self) -> None:
@@ -845,6 +895,8 @@ class EmbeddedTransaction(TransactionCalls):
             if gets.seeks:
                 gets.let_go()
         self._context.registry.open.pop(self.id, None)
+        if self._values is not None:
+            self._values.end()
         queue = self._waits_for
         if queue is not None:  # another thread is in a get of this transaction
             with queue.lock:

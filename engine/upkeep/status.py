@@ -80,5 +80,6 @@ def status(
         },
         "leases": len(leases),
         "ledger_entries": len(context.state.ledger),
+        "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
     }

@@ -111,6 +111,8 @@ class AsyncTransaction:
     read_to_many = in_thread(Transaction.read_to_many)
     seek = in_thread(Transaction.seek)
     record = in_thread(Transaction.record)
+    get_state = in_thread(Transaction.get_state)
+    set_state = in_thread(Transaction.set_state)
 
     async def commit(self, timeout: float | None = None) -> None:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)

@@ -13,7 +13,14 @@ import pytest
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.remote import RemoteStore
-from quire.remote.calls import BROWSE_ARGUMENTS, CALLS, CLAIM, SUBSCRIBE, SUBSCRIBE_ARGUMENTS
+from quire.remote.calls import (
+    BROWSE_ARGUMENTS,
+    CALLS,
+    CLAIM,
+    STATE_ARGUMENTS,
+    SUBSCRIBE,
+    SUBSCRIBE_ARGUMENTS,
+)
 from quire.remote.failures import ERROR_CLASSES
 from quire.remote.protocol import (
     ADD,
@@ -82,6 +89,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "limit": [1, 100],
     "owner": [None, "the importer"],
     "records": [[], [["k", 1]], [["k", 9]]],
+    "values": [[], [["q", "k", 0]], [["q", "k", 1], ["w", "k", None]]],
     "changes": [{}, {"text": "t"}, {"priority": True}, {"gets": True, "capacity": 1 << 20}],
     "message_id": [1, 2, 7],
     "reason": ["", "bad"],
@@ -99,12 +107,14 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "puts": [],
     "reject": ["queue", "message_id", "reason", "delay"],
     "get_scheduled": ["source", "message_id"],
-    "commit": ["records", "wait"],
-    "prepare": ["records", "xid", "wait"],
+    "commit": ["records", "values", "wait"],
+    "prepare": ["records", "values", "xid", "wait"],
+    "read_state": ["name", "key"],
 }
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
     "browse": sorted(BROWSE_ARGUMENTS),
+    **{name: sorted(arguments) for name, arguments in STATE_ARGUMENTS.items()},
     SUBSCRIBE: sorted(SUBSCRIBE_ARGUMENTS),
     CLAIM: ["names"],
     **{decision.value: ["xid", "number"] for decision in Decision},

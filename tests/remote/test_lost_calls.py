@@ -29,6 +29,7 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "subscribe_many": lambda store: store.subscribe_many("a", {"q": 0, "r": "latest"}),
     "unsubscribe": lambda store: store.unsubscribe("q", "a"),
     "abort": lambda store: store.abort(1),
+    "drop_state": lambda store: store.drop_state("s"),
     "commit_prepared": lambda store: store.commit_prepared("x1"),
     "rollback_prepared": lambda store: store.rollback_prepared("x1"),
     "lease": lambda store: store.lease("q", 0, 0),
@@ -50,6 +51,9 @@ LOOKING: dict[str, Callable[[RemoteStore], object]] = {
     "recover": lambda store: store.recover(),
     "ledger": lambda store: store.ledger("k"),
     "browse": lambda store: store.browse("q"),
+    "get_state": lambda store: store.get_state("s", "k"),
+    "state_items": lambda store: store.state_items("s"),
+    "state_names": lambda store: store.state_names(),
     "status": lambda store: store.status(),
     "verify": lambda store: store.verify(),
 }

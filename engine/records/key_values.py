@@ -1,0 +1,141 @@
+"""State, as the fold has it: values by name and key, and those that prepared transactions hold.
+
+Each is an entry of the catalog; here stands where it is found, and how much they are.
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import Error, a2b_base64, b2a_base64
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from quire.limits import CHECKPOINT_STATE_BYTES, STATE_ENTRY_BYTES
+
+from .format import NO_ENTRY
+
+StateKey = tuple[str, str]  # name, key
+encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class Held(NamedTuple):
+    """What a prepared transaction sets: the entry's number, its name and key, and its value."""
+
+    number: int
+    name: str
+    key: str
+    value: str | None  # as an entry has it; None: it is deleted
+
+
+class KeyValues:
+    """See the module. Changed by the fold only (`catalog`)."""
+
+    __slots__ = (
+        "charges", "held", "held_charges", "holders", "keys", "next_number", "numbers",
+        "saved_bytes", "total",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, dict[str, int]] = {}  # of entries, by name and key
+        self.charges: dict[str, int] = {}  # bytes, by name
+        self.total = 0  # of them
+        self.keys = 0
+        self.saved_bytes = 0  # what the entries take in a checkpoint, at most
+        self.next_number = 1
+        self.held: dict[str, int] = {}  # numbers of the entries of what is prepared, by xid
+        self.holders: dict[StateKey, str] = {}  # the xid that holds a key
+        self.held_charges: dict[str, int] = {}  # bytes, by name
+
+    def put(self, number: int, before: Mapping[str, Any] | None, body: Mapping[str, Any]) -> None:
+        """An entry is put, in the stead of `before`. Raises KeyError, TypeError, ValueError."""
+        name, key = str(body["name"]), str(body["key"])
+        charge = charge_of(key, _bytes_of(body["value"]))
+        if number <= NO_ENTRY or self.numbers.get(name, {}).get(key, number) != number:
+            raise ValueError(f"sets key {key!r} of state {name!r} as entry {number}, not its own")
+        if before is not None:
+            if (before["name"], before["key"]) != (name, key):
+                raise ValueError(f"sets key {key!r} of state {name!r} as another one's entry")
+            self.delete(before)
+        self.numbers.setdefault(name, {})[key] = number
+        self.charges[name] = self.charges.get(name, 0) + charge
+        self.total += charge
+        self.keys += 1
+        self.saved_bytes += _saved_bytes(body)
+        self.next_number = max(self.next_number, number + 1)
+
+    def delete(self, body: Mapping[str, Any]) -> None:
+        """An entry goes."""
+        name, key = body["name"], body["key"]
+        del self.numbers[name][key]
+        charge = charge_of(key, _bytes_of(body["value"]))
+        self.charges[name] -= charge
+        self.total -= charge
+        self.keys -= 1
+        self.saved_bytes -= _saved_bytes(body)
+        if not self.numbers[name]:
+            del self.numbers[name], self.charges[name]
+
+    def hold(self, number: int, body: Mapping[str, Any]) -> None:
+        """A prepared transaction sets these. Raises KeyError, TypeError, ValueError."""
+        held, xid = held_in(body), str(body["xid"])
+        if xid in self.held or any((one.name, one.key) in self.holders for one in held):
+            raise ValueError(f"holds keys of a state for {xid!r} that are held already")
+        self.held[xid] = number
+        for one in held:
+            self.holders[one.name, one.key] = xid
+            self._charge(one, 1)
+            self.next_number = max(self.next_number, one.number + 1)
+        self.next_number = max(self.next_number, number + 1)
+        self.saved_bytes += _saved_bytes(body)
+
+    def let_go(self, body: Mapping[str, Any]) -> None:
+        """It is decided."""
+        del self.held[body["xid"]]
+        for one in held_in(body):
+            del self.holders[one.name, one.key]
+            self._charge(one, -1)
+        self.saved_bytes -= _saved_bytes(body)
+
+    def _charge(self, one: Held, sign: int) -> None:
+        if one.value is None:
+            return
+        charge = self.held_charges.get(one.name, 0)
+        charge += sign * charge_of(one.key, _bytes_of(one.value))
+        if charge:
+            self.held_charges[one.name] = charge
+        else:
+            self.held_charges.pop(one.name, None)
+
+
+def charge_of(key: str, value_bytes: int) -> int:
+    """What a key and its value count."""
+    return STATE_ENTRY_BYTES + len(key.encode()) + value_bytes
+
+
+def to_text(value: bytes) -> str:
+    """A value, as an entry has it."""
+    return b2a_base64(value, newline=False).decode()
+
+
+def to_value(text: str) -> bytes:
+    """The same back."""
+    return a2b_base64(text)
+
+
+def held_in(body: Mapping[str, Any]) -> list[Held]:
+    """What an entry of a prepared transaction lists. Raises KeyError, TypeError, ValueError."""
+    return [Held(int(n), str(name), str(key), value) for n, name, key, value in body["sets"]]
+
+
+def _bytes_of(text: object) -> int:
+    """How long a value is. Raises TypeError, ValueError for what is none."""
+    if not isinstance(text, str):
+        raise TypeError("a state's value is no text")
+    try:
+        return len(a2b_base64(text, strict_mode=True))
+    except Error as error:
+        raise ValueError(f"a state's value is not base64: {error}") from error
+
+
+def _saved_bytes(body: Mapping[str, Any]) -> int:
+    return CHECKPOINT_STATE_BYTES + len(encode(body).encode())

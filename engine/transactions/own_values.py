@@ -1,0 +1,79 @@
+"""What an open transaction has read of states, and what it sets (see `state_values`)."""
+
+from __future__ import annotations
+
+from quire.arguments import check_state_bytes
+from quire.engine.commits.value_changes import Setting, ValueChanges
+from quire.engine.queues.state import State
+from quire.engine.queues.state_values import Found
+from quire.engine.records.key_values import StateKey, charge_of, to_value
+
+
+class OwnValues:
+    """See the module. Used by one thread at a time."""
+
+    def __init__(self, state: State, most_bytes: int) -> None:
+        """`most_bytes`: of all that it sets, as the journal has it."""
+        self._state = state
+        self._values = state.values
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._reads: dict[StateKey, Found | None] = {}
+        self._sets: dict[StateKey, Setting] = {}
+        self._growth: dict[StateKey, tuple[int, int]] = {}  # bytes and keys more than there are
+        # The same by name, as far as there are more: what is reserved.
+        self._sums: dict[str, tuple[int, int]] = {}
+
+    def get(self, name: str, key: str) -> bytes | None:
+        """What it sets; else what was committed when it read this first."""
+        own = self._sets.get((name, key))
+        if own is not None:
+            return own.value
+        if (name, key) not in self._reads:
+            self._reads[name, key] = self._values.find(name, key)
+        found = self._reads[name, key]
+        return None if found is None else to_value(found.entry.body["value"])
+
+    def set(self, name: str, key: str, value: bytes | None) -> None:
+        """Raises StateFull, InvalidArgument; then it sets what it did before."""
+        where, one = (name, key), Setting(name, key, value)
+        before = self._sets.get(where)
+        size = self._bytes + one.record_bytes - (0 if before is None else before.record_bytes)
+        check_state_bytes(size, self._most_bytes)
+        bytes_more, keys_more = self._growth_of(one)
+        known_bytes, known_keys = self._growth.get(where, (0, 0))
+        sums = self._sums.get(name, (0, 0))
+        grown = sums[0] + bytes_more - known_bytes, sums[1] + keys_more - known_keys
+        self._values.reserve(
+            name, *(max(0, n) - max(0, b) for n, b in zip(grown, sums, strict=True))
+        )
+        self._growth[where] = bytes_more, keys_more
+        self._sums[name] = grown
+        self._bytes = size
+        self._sets[where] = one
+
+    def _growth_of(self, one: Setting) -> tuple[int, int]:
+        """How many bytes and keys more there are by it, or fewer."""
+        found = self._values.find(one.name, one.key)
+        before = after = 0
+        if found is not None:
+            before = charge_of(one.key, len(to_value(found.entry.body["value"])))
+        if one.value is not None:
+            after = charge_of(one.key, len(one.value))
+        return after - before, (after > 0) - (before > 0)
+
+    @property
+    def sets_any(self) -> bool:
+        """Whether there is anything to be committed."""
+        return bool(self._sets)
+
+    def changes(self, transaction_id: int, xid: str | None = None) -> ValueChanges:
+        """For the commit, or what is prepared."""
+        sets = list(self._sets.values())
+        return ValueChanges(self._state, transaction_id, self._reads, sets, xid)
+
+    def end(self) -> None:
+        """The transaction has ended; twice is once."""
+        sums, self._sums = self._sums, {}
+        for name, (size, keys) in sums.items():
+            self._values.reserve(name, -max(0, size), -max(0, keys))

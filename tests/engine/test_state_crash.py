@@ -1,0 +1,279 @@
+"""State: whole or not at all after any failure, folded alike by all, and told by those who look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from quire import dump
+from quire.dump_items import Finding, JournalRecord
+from quire.engine import EmbeddedStore as Store
+from quire.engine.commits.value_changes import WithValues
+from quire.engine.records import format
+from quire.engine.records.catalog import PREPARED_STATE, STATE
+from quire.engine.records.durable_state import DurableState
+from quire.engine.records.key_values import KeyValues
+from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
+from quire.journal import pack_record
+from quire.testing import SimEnv, enumerate_crashes
+from tests.engine.test_fold import folded
+from tests.engine.workload import PATH, new_machine, open_store
+
+Step = Callable[[Store], object]
+
+
+def count(store: Store, key: str = "n", durable: bool = True) -> None:
+    """A step: a message is got, another one put, and what is counted goes up."""
+    with store.transaction(durable=durable) as txn:
+        message = txn.get("in")
+        assert message is not None
+        seen = int(txn.get_state("step", key) or b"0")
+        txn.set_state("step", key, b"%d" % (seen + len(message.payload)))
+        txn.set_state("step", message.payload.decode(), None if key == "m" else b"seen")
+        txn.put("out", message.payload)
+
+
+def prepare(store: Store, xid: str) -> None:
+    """The same, undecided."""
+    with store.transaction() as txn:
+        txn.get("in")
+        txn.set_state("held", xid, b"held")
+        txn.set_state("step", "a", None)
+        txn.prepare(xid)
+
+
+def make(store: Store) -> None:
+    """Two queues."""
+    store.create_queues([{"name": name, "kind": "work"} for name in ("in", "out")])
+
+
+def fill(store: Store) -> None:
+    """Messages in one."""
+    with store.transaction() as txn:
+        txn.put_many("in", [b"a", b"bb", b"ccc", b"dddd", b"e", b"f", b"g" * 3, b"h" * 9])
+
+
+STEPS: list[Step] = [
+    make,
+    fill,
+    count,
+    lambda store: store.checkpoint(),
+    lambda store: count(store, "m"),
+    lambda store: prepare(store, "x1"),
+    count,
+    lambda store: store.checkpoint(),
+    lambda store: store.commit_prepared("x1"),
+    lambda store: prepare(store, "x2"),
+    lambda store: store.rollback_prepared("x2"),
+    lambda store: store.drop_state("held"),
+    lambda store: store.checkpoint(),
+    lambda store: count(store, "m"),
+]
+
+
+def view(store: Store) -> dict[str, Any]:
+    """What is to be seen of it."""
+    return {
+        "state": {name: store.state_items(name) for name in store.state_names()},
+        "queues": {info.name: store.browse(info.name).payloads() for info in store.queues()},
+        "prepared": [info.xid for info in store.recover()],
+        "sums": store.status()["state"],
+    }
+
+
+def kept(state: DurableState[Any]) -> dict[str, Any]:
+    """What the fold has of it, but for the next number, which those that are gone had too."""
+    index = {name: getattr(state.values, name) for name in KeyValues.__slots__}
+    del index["next_number"]
+    return {"state": state.catalog[STATE], "held": state.catalog[PREPARED_STATE], **index}
+
+
+def views() -> list[dict[str, Any]]:
+    """Before the first step, and after each."""
+    with open_store(new_machine(0)) as store:
+        seen = [view(store)]
+        for step in STEPS:
+            step(store)
+            seen.append(view(store))
+    assert seen[-1]["state"] == {"step": {"dddd": b"seen", "m": b"3", "n": b"5"}}
+    return seen
+
+
+def run(env: SimEnv, done: list[int]) -> None:
+    """All the steps."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    store = open_store(env)
+    for number, step in enumerate(STEPS):
+        step(store)
+        done.append(number)
+    store.close()
+
+
+@pytest.mark.promise(1, 2, 7)
+def test_promise_1_2_7_power_failure_at_every_call(seed: int, spread: int) -> None:
+    """What was acknowledged is there, with its messages; what was under way, whole or not."""
+    expected = views()
+
+    def check(env: SimEnv, done: list[int]) -> None:
+        if not env.exists("/disk"):
+            env.make_directory("/disk")
+        for _ in range(2):
+            with open_store(env) as store:
+                found = view(store)
+                assert found in expected[len(done) : len(done) + 2]
+                assert store.verify().ok
+            assert kept(folded(env, PATH)) == kept(store._context.state.durable)
+
+    assert enumerate_crashes(run, check, list, seed=seed, rounds=2, every=spread) > 30
+
+
+@pytest.mark.promise(11)
+def test_promise_11_an_error_at_every_write(seed: int, spread: int) -> None:
+    """The store refuses commits then; opened again, the step under way is whole or not there."""
+    expected = views()
+    sound = SimEnv(seed)
+    run(sound, [])
+    for number in range(1 + seed % spread, sound.calls.last_number + 1, 2 * spread):
+        env, done = SimEnv(seed), list[int]()
+        env.fail_at(number)
+        with suppress(OSError, StoreFailed):
+            run(env, done)
+        env = env.crash(seed=number)
+        if not env.exists("/disk"):
+            env.make_directory("/disk")
+        with open_store(env) as store:
+            assert view(store) in expected[len(done) : len(done) + 2]
+
+
+def test_one_that_breaks_the_pair_is_caught(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """A canary: with the state in a group of its own, a power failure comes in between."""
+
+    def apart(self: WithValues, change: Any, values: Any) -> None:
+        original(self, change, values)
+        monkeypatch.setattr(type(values), "behind", lambda self, record: record)
+
+    original = WithValues.__init__
+    monkeypatch.setattr(WithValues, "__init__", apart)
+    with pytest.raises(AssertionError, match=r"'m': b'2'.* in "):
+        test_promise_1_2_7_power_failure_at_every_call(seed, 1)
+
+
+def test_a_full_disk(seed: int) -> None:
+    """What sets a state is refused, and taken when there is room; reading alone goes on."""
+    env = new_machine(seed)
+    with open_store(env) as store:
+        make(store)
+        fill(store)
+        env.capacity_bytes = env.used_bytes()
+        refused = 0
+        for _ in range(100):
+            try:
+                with store.transaction() as txn:
+                    txn.set_state("step", "n", b"7" * 8000)
+            except DiskFull:
+                refused += 1
+        assert refused
+        assert store.get("in") is not None
+        assert store.drop_state("step") == 1
+        env.capacity_bytes = None
+        count(store)
+        assert store.state_items("step") == {"bb": b"seen", "n": b"2"}
+        assert store.verify().ok
+
+
+def test_keys_do_not_rewrite_each_other() -> None:
+    """A commit that changes one of many writes that one, also when it is one of a checkpoint's."""
+    env = new_machine(0)
+    with open_store(env, segment_bytes=4 << 20) as store:
+        with store.transaction() as txn:
+            for number in range(2000):
+                txn.set_state("step", f"key {number}", bytes(100))
+        store.checkpoint()
+        with store.transaction() as txn:
+            txn.set_state("step", "key 7", bytes(90))
+        records = [i for i in dump(PATH, env=env, journal=True) if isinstance(i, JournalRecord)]
+        assert [record.name for record in records[-2:]] == ["COMMIT", "CATALOG"]
+        assert sum(record.bytes for record in records[-2:]) < 300
+
+
+def test_within_one_group() -> None:
+    """Changes that are written together see each other in their order."""
+    with open_store(new_machine(0)) as store:
+        outcomes: list[str] = []
+
+        def change(value: bytes | None, *, reads: bool) -> Callable[[], None]:
+            txn = store.transaction()
+            if reads:
+                txn.get_state("s", "k")
+            txn.set_state("s", "k", value)
+
+            def commit() -> None:
+                try:
+                    txn.commit()
+                    outcomes.append("committed")
+                except StateConflict:
+                    outcomes.append("refused")
+
+            return commit
+
+        groups = store.status()["groups"]
+        store.together([
+            change(b"1", reads=True), change(b"2", reads=True), change(None, reads=False),
+            change(b"3", reads=False),
+        ])  # fmt: skip
+        assert store.status()["groups"] == groups + 1
+        assert sorted(outcomes) == ["committed"] * 3 + ["refused"]
+        assert store.state_items("s") == {"k": b"3"}
+        assert store.status()["state"]["keys"] == 1
+
+
+def test_those_who_look_are_told() -> None:
+    """The catalog lists it where it is asked for, a dump of the journal what was set."""
+    env = new_machine(0)
+    store = open_store(env)
+    make(store)
+    fill(store)
+    count(store)
+    prepare(store, "x1")
+    assert {item.type for item in store.catalog()} == {"queue"}
+    assert [item.body["key"] for item in store.catalog(STATE)] == ["n", "a"]
+    assert [item.body["xid"] for item in store.catalog(PREPARED_STATE)] == ["x1"]
+    store._lock.release()
+    items = list(dump(PATH, env=env.kill(), journal=True))
+    changes = [change for i in items if isinstance(i, JournalRecord) for change in i.changes]
+    assert [change.type for change in changes[2:]] == ["state", "state", "prepared_state"]
+    summary = list(dump(PATH, env=env.kill()))
+    assert not [item for item in summary if isinstance(item, Finding)]
+
+
+CONTRADICTIONS = {
+    "no value": b'[["state",1,{"name":"s","key":"k"}]]',
+    "no text": b'[["state",1,{"name":"s","key":"k","value":5}]]',
+    "no base64": b'[["state",1,{"name":"s","key":"k","value":"?"}]]',
+    "no number": b'[["state",0,{"name":"s","key":"k","value":""}]]',
+    "not there": b'[["state",9,null]]',
+    "another's": b'[["state",1,{"name":"s","key":"other","value":""}]]',
+    "there already": b'[["state",2,{"name":"s","key":"there","value":""}]]',
+    "not prepared": b'[["prepared_state",2,{"xid":"x","sets":[[3,"s","k",null]]}]]',
+}
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("what", CONTRADICTIONS)
+def test_a_contradiction_is_damage(what: str) -> None:
+    """A record that no release wrote is told with its place, by the recovery and by a dump."""
+    env = new_machine(0)
+    store = open_store(env)
+    with store.transaction() as txn:
+        txn.set_state("s", "there", b"")
+    store._opened.journal.write_group([pack_record(format.CATALOG, 0, CONTRADICTIONS[what])])
+    store._lock.release()
+    env = env.kill()
+    with pytest.raises(StoreCorrupt, match="record at LSN"):
+        open_store(env)
+    findings = [item for item in dump(PATH, env=env) if isinstance(item, Finding)]
+    assert [item.damage for item in findings] == [True]
