@@ -1,8 +1,8 @@
 """Batch reads: a snapshot of the queues' committed messages, resolved when the query is planned.
 
-YB1. A read from `earliest` is of what is in the queue when it is planned, and does not fail because
-    consumers take messages meanwhile, in whatever order. A read from a position is of all messages
-    from there, or an error.
+YB1. A read from `earliest`, or from a time, is of what is in the queue when it is planned, and does
+    not fail because consumers take messages meanwhile, in whatever order. A read from a position is
+    of all messages from there, or an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from . import connection, position_range
+from . import connection, input_queue, position_range
 from .first_line import first_line
 from .message_batch import read_partition
 from .options import ReadOptions
@@ -60,13 +60,16 @@ class BatchReader(DataSourceReader):
         whole: dict[str, tuple[int, int]] = {}
         there: dict[str, tuple[int, int]] = {}
         for name, queue in found.items():
-            begin = position_range.resolve(queue, options.starting)
-            end = position_range.resolve(queue, options.ending)
+            begin = position_range.resolve(store, queue, options.starting)
+            end = position_range.resolve(store, queue, options.ending)
             if options.fail_on_data_loss and end > queue.end_position:
                 raise position_range.lost(queue, begin, end, advice)
-            # A word means what is there, whatever consumers have taken and are taking.
-            by_word = position_range.is_word(name, options.starting)
-            (there if by_word or not options.fail_on_data_loss else whole)[name] = begin, end
+            if position_range.is_position(name, options.starting):
+                input_queue.check_order_of_positions(queue)
+                (whole if options.fail_on_data_loss else there)[name] = begin, end
+            elif begin < end:
+                # A word means what is there, whatever consumers have taken and are taking.
+                there[name] = begin, end
         created_us = {name: queue.created_us for name, queue in found.items()}
         lease = partial(
             position_range.lease, store, created_us=created_us, advice=advice, found=found

@@ -49,6 +49,9 @@ DEFAULT_TRIGGER_DELAY_SECONDS = 900.0
 FIRST_LOOK_MESSAGES = 1 << 10
 LOOK_GROWTH = 4
 
+# The last time by which a read may begin or end: dates go no further.
+LAST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+
 # Of a checkpoint's log: Spark begins with the last entry, and reads the one before it too.
 LOG_ENTRIES_NEEDED = 2
 # A source that has been stopped ends within moments; one that goes on so long is another reader.

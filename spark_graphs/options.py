@@ -19,6 +19,15 @@ Reads
                            say where a new subscription begins, an old one goes on where it stands;
                            positions hold for every new query. A restarted query always goes on
     endingOffsets          batch: the same, latest by default
+    startingTimestamp      begin with the first message committed then or later, in milliseconds
+                           since 1970, and as positions do: for every new query. It goes before
+                           startingOffsetsByTimestamp, and that before startingOffsets
+    startingOffsetsByTimestamp  the same by queue: {"queue": milliseconds}
+    startingOffsetsByTimestampStrategy  where no message is as new as that: error (the default), or
+                           latest: begin with the next one that comes
+    endingTimestamp        batch: end before the first message committed then or later, or behind
+                           all if there is none; before endingOffsetsByTimestamp, endingOffsets
+    endingOffsetsByTimestamp  batch: the same by queue
     maxMessagesPerTrigger  streams: the most messages of a micro-batch over all queues; also
                            under the name maxOffsetsPerTrigger
     maxBytesPerTrigger     streams: about the most bytes of a micro-batch over all queues, told by
@@ -54,6 +63,8 @@ from quire.arguments import check_name
 from quire.errors import InvalidArgument
 from quire.ltds import Codec, codec_named
 
+from . import by_time
+from .by_time import ByTime
 from .limits import DEFAULT_TRIGGER_DELAY_SECONDS
 
 EARLIEST = -2  # the numbers that Kafka's connector uses inside JSON offsets
@@ -80,6 +91,11 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "subscription": (Side.STREAM_READ,),
     "startingOffsets": _READS,
     "endingOffsets": (Side.BATCH,),
+    "startingTimestamp": _READS,
+    "startingOffsetsByTimestamp": _READS,
+    "startingOffsetsByTimestampStrategy": _READS,
+    "endingTimestamp": (Side.BATCH,),
+    "endingOffsetsByTimestamp": (Side.BATCH,),
     "maxMessagesPerTrigger": (Side.STREAM_READ,),
     "maxOffsetsPerTrigger": (Side.STREAM_READ,),
     "maxBytesPerTrigger": (Side.STREAM_READ,),
@@ -108,8 +124,8 @@ _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.
 _BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _BYTES.update({f"{unit}b": size for unit, size in _BYTES.items() if size > 1})
 
-Starts = int | Mapping[str, int]
-"""EARLIEST, LATEST, or a position (or one of these two) for each queue."""
+Starts = int | Mapping[str, int] | ByTime
+"""EARLIEST, LATEST, a position (or one of these two) for each queue, or times."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +162,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a source. Raises InvalidArgument with what to change."""
     options = _known(given, Side.STREAM_READ if streaming else Side.BATCH)
     path, queues = _path(options), _queues(options)
+    starting = _offsets(options, "startingOffsets", LATEST if streaming else EARLIEST, queues)
+    ending = _offsets(options, "endingOffsets", LATEST, queues)
+    from_time, to_time = by_time.starting(options, queues), by_time.ending(options, queues)
+    by_time.check_order(from_time, to_time)
     return ReadOptions(
         path=path,
         queues=queues,
         subscription=options.get("subscription"),
-        starting=_offsets(options, "startingOffsets", LATEST if streaming else EARLIEST, queues),
-        ending=_offsets(options, "endingOffsets", LATEST, queues),
+        starting=from_time or starting,
+        ending=to_time or ending,
         max_messages=_max_messages(options),
         min_partitions=_positive(options, "minPartitions"),
         fail_on_data_loss=_flag(options, "failOnDataLoss", True),

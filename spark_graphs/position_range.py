@@ -1,9 +1,9 @@
 """Ranges of positions: what of them is still in the store, pinned for as long as tasks read it.
 
 YR1. A range that is not there as a whole is never read as if it were: it raises PositionLost,
-    unless the reader has asked for what of it is there (with `failOnDataLoss=false`, or by the
-    word earliest in a batch read). That is found and pinned in one step, so that no consumer comes
-    between.
+    unless the reader has asked for what of it is there (with `failOnDataLoss=false`, or in a batch
+    read by the word earliest or a time). That is found and pinned in one step, so that no consumer
+    comes between.
 YR2. A range is one of the queue that it was planned for. If that was dropped and another made with
     its name, the range is not there: nothing of the other queue is read for it.
 """
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.info import Lease, QueueInfo
 
+from . import by_time
+from .by_time import ByTime
 from .limits import LEASE_SECONDS, LEASE_TRIES
 from .options import EARLIEST, LATEST, Starts
 
@@ -82,15 +84,27 @@ def missing(store: Store, queue: str) -> QueueNotFound:
     )
 
 
-def resolve(queue: QueueInfo, starts: Starts) -> int:
-    """The position that an option's earliest, latest or number means in the queue as it is."""
-    start = starts if isinstance(starts, int) else starts[queue.name]
+def start_of(store: Store, queue: QueueInfo, starts: Starts) -> int:
+    """What an option says of the queue: EARLIEST, LATEST, or a position; of a time, that of now.
+
+    Raises InvalidArgument where the queue has no message as new as that (by_time.py, YJ3).
+    """
+    if isinstance(starts, ByTime):
+        return by_time.position(store, queue, starts)
+    return starts if isinstance(starts, int) else starts[queue.name]
+
+
+def resolve(store: Store, queue: QueueInfo, starts: Starts) -> int:
+    """The position that an option's earliest, latest, number or time means in it as it is."""
+    start = start_of(store, queue, starts)
     return {EARLIEST: queue.first_position, LATEST: queue.end_position}.get(start, start)
 
 
-def is_word(queue: str, starts: Starts) -> bool:
-    """Whether an option says earliest or latest of the queue, and no number."""
-    return (starts if isinstance(starts, int) else starts[queue]) in (EARLIEST, LATEST)
+def is_position(queue: str, starts: Starts) -> bool:
+    """Whether an option gives a position of the queue; else it says earliest, latest, or a time."""
+    if isinstance(starts, (int, ByTime)):
+        return False
+    return starts[queue] not in (EARLIEST, LATEST)
 
 
 def lease(
@@ -162,7 +176,8 @@ def made_again(queue: str) -> PositionLost:
 
 def gone(queue: str) -> PositionLost:
     return PositionLost(
-        f"queue '{queue}', which this query has read by its pattern, is not there any more: "
+        f"queue '{queue}', which this query has read by its pattern, is not there any more, or "
+        "cannot be streamed any more, as it has priorities or times now: "
         "messages that the query has not read may be gone. Start it with a new checkpoint, or set "
         "the option failOnDataLoss to false to go on without the queue"
     )

@@ -1,7 +1,8 @@
 """Which queues a read is about: those that are named, or those that a pattern finds by now.
 
 YQ1. A pattern has to match a queue's whole name. A stream's pattern finds topics, since only they
-    have subscriptions; that of a batch read finds all queues. Volatile ones it does not find.
+    have subscriptions, without those that cannot be read by position (input_queue.py, YV1); that of
+    a batch read finds all queues. Volatile ones it does not find.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from quire.errors import QueueNotFound
 from quire.info import QueueInfo
 
 from . import position_range
+from .input_queue import has_order_of_positions
 from .options import ReadOptions
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ def queues_read(store: Store, options: ReadOptions, *, streaming: bool) -> list[
         return list(position_range.infos(store, options.queues).values())
     matches = re.compile(options.pattern).fullmatch
     found = [queue for queue in store.queues() if matches(queue.name) and not queue.volatile]
-    return [queue for queue in found if queue.kind == "topic" or not streaming]
+    if not streaming:
+        return found
+    return [queue for queue in found if queue.kind == "topic" and has_order_of_positions(queue)]
 
 
 def first_queues(store: Store, options: ReadOptions, *, streaming: bool) -> list[QueueInfo]:

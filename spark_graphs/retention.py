@@ -22,10 +22,10 @@ from quire.errors import InvalidArgument, PositionLost, QueueNotFound, Subscript
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 from quire.starts import Start
 
-from . import connection, position_range
+from . import connection, input_queue, position_range
 from .checkpoint_files import CheckpointFiles
 from .offsets import Offset, Positions
-from .options import EARLIEST, LATEST, ReadOptions, Starts
+from .options import EARLIEST, LATEST, ReadOptions
 from .queue_choice import first_queues, queues_read
 from .renewal import Renewal
 from .subscription_hold import hold
@@ -56,7 +56,8 @@ class Retention:
         # Asked first: made again after that, the queue is seen to be another one, never missed.
         found = {queue.name: queue for queue in first_queues(store, self._options, streaming=True)}
         self._hold(found)
-        starts = {name: self._start(name) for name in found}
+        starting = self._options.starting
+        starts = {name: position_range.start_of(store, q, starting) for name, q in found.items()}
         kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
             {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
@@ -169,7 +170,7 @@ class Retention:
                     raise position_range.made_again(name)
 
     def _subscription(self, queue: QueueInfo) -> str:
-        """The name of the query's subscription to a queue. Raises InvalidArgument (YT4)."""
+        """The name of the query's subscription to a queue. Raises InvalidArgument (YT4, YV1)."""
         if queue.kind == "work":
             raise InvalidArgument(
                 f"'{queue.name}' is a work queue, whose messages go to one consumer each: a stream "
@@ -182,11 +183,8 @@ class Retention:
                 "it is created if it is not there, and keeps messages until this query has read "
                 "them"
             )
+        input_queue.check_order_of_positions(queue)
         return self._options.subscription
-
-    def _start(self, queue: str) -> int:
-        starting: Starts = self._options.starting
-        return starting if isinstance(starting, int) else starting[queue]
 
     def _check_subscriptions(self, store: Store, gone: Mapping[str, int]) -> None:
         """A query that goes on without its subscription may have lost messages and not see it.
