@@ -95,6 +95,7 @@ from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.memory_env import MemoryEnv
 from quire.message import Messages
+from quire.message_id import PutId
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
@@ -570,7 +571,8 @@ class EmbeddedStore(SingleCalls):
             target = self._context.state.queue(queue)
             put = committer.put_volatile if target.is_volatile else committer.put
             try:
-                return put(target, payload, durable)
+                if not target.limits_expiry:
+                    return put(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -578,20 +580,20 @@ class EmbeddedStore(SingleCalls):
             try:
                 with self.transaction(durable=durable) as transaction:
                     message_id = transaction.put(queue, payload, **fields)
-                return int(message_id)
+                return PutId.of(int(message_id), message_id.expires_by)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """The same of a message alone, by a thread that must not wait for room."""
-        if len(payload) <= self._light_put_bytes:
-            committer, target = self._context.committer, self._state().queue(queue)
+        committer, target = self._context.committer, self._state().queue(queue)
+        if len(payload) <= self._light_put_bytes and not target.limits_expiry:
             put = committer.put_volatile if target.is_volatile else committer.put
             return put(target, payload, True)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
-        return int(message_id)
+        return PutId.of(int(message_id), message_id.expires_by)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.

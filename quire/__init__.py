@@ -75,7 +75,7 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.message import MESSAGE_SCHEMA, Message, Messages
-from quire.message_id import MessageId, MessageIds
+from quire.message_id import MessageId, MessageIds, PutId
 from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
 from quire.queue_types import QueueType, register_type
@@ -108,6 +108,7 @@ __all__ = [
     "Piece",
     "PositionLost",
     "PreparedInfo",
+    "PutId",
     "QueueChanges",
     "QueueDisabled",
     "QueueExists",

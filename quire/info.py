@@ -35,6 +35,7 @@ class QueueInfo:
     retry: dict[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None  # seconds
+    max_ttl: float | None = None  # seconds
     grouped: bool = False
     keep_expired: bool = False
     dead_letter: str | None = None

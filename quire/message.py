@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
@@ -25,6 +26,7 @@ from quire.limits import (
 
 if TYPE_CHECKING:
     from quire.block import Block
+    from quire.properties import Expiry
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -293,6 +295,15 @@ class Fields:
                 f"a put cannot set {unknown}: it may set {', '.join(known)}"
             ) from None
         return fields if fields.columns else None
+
+    @classmethod
+    def expiring(cls, given: Fields | None, expiry: Expiry) -> Fields:
+        """The same of a message that expires when its queue says, or sooner."""
+        own = None if given is None else given.expires_at
+        fields = cls() if given is None else copy(given)
+        fields.expires_at = expiry.unsaid if own is None else min(own, expiry.latest)
+        fields.columns |= 4
+        return fields
 
 
 def from_now(fields: Mapping[str, Any], now_us: Callable[[], int]) -> Mapping[str, Any]:

@@ -15,14 +15,19 @@ class Numbered(Protocol):
     def first_id(self) -> int:
         """Of the first of them; 0 before the commit."""
 
+    @property
+    def expires_by(self) -> int | None:
+        """See `MessageId`."""
+
 
 class KnownId:
     """In the stead of such a run: a message that was put before."""
 
-    __slots__ = ("first_id",)
+    __slots__ = ("expires_by", "first_id")
 
     def __init__(self, first_id: int) -> None:
         self.first_id = first_id
+        self.expires_by: int | None = None  # the message says
 
 
 class MessageId:
@@ -53,6 +58,16 @@ class MessageId:
         """Whether there is an id: its transaction has committed, or it was put before."""
         return self._written.first_id != 0
 
+    @property
+    def expires_by(self) -> int | None:
+        """By when the message expires at the latest, as its queue's `max_ttl` says.
+
+        In microseconds since the epoch, and the same for all that a transaction puts to a queue.
+        What was to expire later does so then. None: the queue has no `max_ttl`, or it was put
+        before. In a joined store it is known once its transaction has committed, or is prepared.
+        """
+        return self._written.expires_by
+
     def __int__(self) -> int:
         first = self._written.first_id
         if first == 0:
@@ -71,6 +86,24 @@ class MessageId:
 
     def __repr__(self) -> str:
         return f"MessageId({int(self) if self._written.first_id else 'not committed'})"
+
+
+class PutId(int):
+    """The id that a put in a transaction of its own returns, of a queue with `max_ttl`: an int.
+
+    `expires_by`: as of a `MessageId`.
+    """
+
+    expires_by: int
+
+    @classmethod
+    def of(cls, number: int, expires_by: int | None) -> int:
+        """The number itself, where nothing is to be told with it."""
+        if expires_by is None:
+            return number
+        told = cls(number)
+        told.expires_by = expires_by
+        return told
 
 
 class MessageIds(Sequence[MessageId]):

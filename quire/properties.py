@@ -67,6 +67,10 @@ class QueueOptions(TypedDict, total=False):
     `expires_at`. Off by default: they are kept and told, and nothing is done by them."""
     ttl: float | None
     """Seconds after its commit in which a message without `expires_at` expires, if times count."""
+    max_ttl: float | None
+    """Seconds that a message lives at most, from its put on, if times count: a put with a later
+    `expires_at` is cut to that, and one without gets it (or `ttl`, where that is less). The put is
+    told: `MessageId.expires_by`. It holds for what waits already, too."""
     grouped: bool
     """Whether messages of one `group_key` go to one reader at a time, in order."""
     keep_expired: bool
@@ -116,6 +120,13 @@ class QueueChanges(QueueOptions, total=False):
     """How many messages it may hold, as for `create_queue`."""
 
 
+class Expiry(NamedTuple):
+    """When messages expire, in microseconds since the epoch."""
+
+    unsaid: int  # those that say nothing of it
+    latest: int  # all others, at the latest
+
+
 class Properties(NamedTuple):
     """The properties of a queue. See `QueueOptions`."""
 
@@ -129,6 +140,7 @@ class Properties(NamedTuple):
     retry: Mapping[str, Any] | None = None
     timed: bool = False
     ttl: float | None = None
+    max_ttl: float | None = None
     grouped: bool = False
     keep_expired: bool = False
     dead_letter: str | None = None
@@ -187,7 +199,24 @@ class Properties(NamedTuple):
         """What says which message is next; empty: they are delivered in commit order."""
         if not (self.priority or self.timed or self.grouped):
             return ()
-        return self.priority, self.timed, self.ttl, self.default_priority, self.grouped
+        times = self.timed, self.ttl, self.max_ttl
+        return self.priority, *times, self.default_priority, self.grouped
+
+    @property
+    def limits_expiry(self) -> bool:
+        """Whether messages live no longer than `max_ttl`."""
+        return self.timed and self.max_ttl is not None
+
+    @property
+    def default_ttl(self) -> float | None:
+        """Seconds in which a message expires that says nothing of it, if times count."""
+        given = [seconds for seconds in (self.ttl, self.max_ttl) if seconds is not None]
+        return min(given, default=None)
+
+    def expiry(self, now_us: int) -> Expiry:
+        """What messages are granted that are put now, where `limits_expiry`."""
+        unsaid, latest = (now_us + int((s or 0.0) * 1e6) for s in (self.default_ttl, self.max_ttl))
+        return Expiry(unsaid, latest)
 
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
@@ -360,6 +389,7 @@ _CHECKS: Final = {
     "retry": check_retry,
     "timed": _flag,
     "ttl": _seconds,
+    "max_ttl": _seconds,
     "grouped": _flag,
     "keep_expired": _flag,
     "dead_letter": _queue,

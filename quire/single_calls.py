@@ -25,6 +25,7 @@ from quire.documented import documented_by
 from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
+from quire.message_id import PutId
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.starts import Start
 
@@ -91,7 +92,13 @@ class SingleCalls:
     ) -> list[int]:
         with self.transaction() as txn:
             ids = txn.put_many(queue, payloads, timeout=timeout)
-        return list(range(int(ids[0]), int(ids[0]) + len(ids))) if ids else []
+        if not ids:
+            return []
+        first, expires_by = int(ids[0]), ids[0].expires_by
+        numbers = range(first, first + len(ids))
+        if expires_by is None:
+            return list(numbers)
+        return [PutId.of(number, expires_by) for number in numbers]
 
     def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:
         with self.transaction(_lifetime(timeout)) as txn:

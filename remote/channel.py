@@ -15,6 +15,7 @@ from contextlib import suppress
 from quire.arguments import Bytes
 from quire.errors import RemoteError
 from quire.info import TransactionState
+from quire.message_id import PutId
 
 from .failures import raise_error
 from .incoming import Incoming
@@ -33,6 +34,7 @@ from .protocol import (
     check_size,
     decode_call,
     encode_call,
+    field,
     greeting,
     state_of,
 )
@@ -106,6 +108,9 @@ class Channel:
         length = 2 + len(queue) + len(payload)
         check_size(length)
         answer = self.exchange((PUT_HEAD.pack(length, PUT, len(queue)) + queue, payload))
+        if answer[4] == RESULT:
+            told = self._decode(answer).header
+            return PutId.of(field(told, "id", int), field(told, "expires_by", int))
         if answer[4] != ID or len(answer) != ID_FRAME.size:
             raise self.unexpected()
         number: int = ID_FRAME.unpack(answer)[2]

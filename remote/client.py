@@ -57,6 +57,7 @@ from quire.info import (
 )
 from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
+from quire.message_id import PutId
 from quire.properties import QueueChanges
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
@@ -332,7 +333,7 @@ class RemoteStore(SingleCalls):
                     else:
                         message_id = txn.put_alone(queue, payload, put)
                     txn.commit(timeout)
-                return int(message_id)
+                return PutId.of(int(message_id), message_id.expires_by)
             except AlreadyCommitted:  # another one was put with the request id, and is known now
                 continue
             except QueueNotFound:

@@ -35,9 +35,14 @@ class Placing:
         """Once the transaction has committed: see `protocol`."""
         return {queue: [self._id(queue), *self._adopted.get(queue, ())] for queue in self.first}
 
+    def limits(self) -> Header:
+        """By when the messages expire, of queues that say so (`MessageId.expires_by`)."""
+        found = {queue: ids.run.expires_by for queue, ids in self.first.items()}
+        return {queue: limit for queue, limit in found.items() if limit is not None}
+
     def short_answer(self) -> bytes | None:
         """The same as a COMMITTED frame; None where that cannot hold it."""
-        if self._adopted:
+        if self._adopted or self.limits():
             return None
         ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]
         return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED) + b"".join(ids)

@@ -52,11 +52,12 @@ def _now_us() -> int:
 class Run:
     """Messages put one after another into one queue, and their first id once there is one."""
 
-    __slots__ = ("count", "first_id")
+    __slots__ = ("count", "expires_by", "first_id")
 
     def __init__(self, count: int | None = 0) -> None:
         self.count = count  # None: a file's, before the commit
         self.first_id = 0
+        self.expires_by: int | None = None
 
 
 class AdoptedIds(MessageIds):
@@ -264,6 +265,14 @@ class PutBuffer:
                     run.count = counts.pop(0)
                 run.first_id = next_id
                 next_id += run.count
+
+    def limit(self, limits: Mapping[str, object]) -> None:
+        """By when the messages of these queues expire."""
+        for queue, expires_by in limits.items():
+            if type(expires_by) is not int:
+                raise RemoteError(f"the owner's answer tells no time for queue {queue!r:.100}")
+            for run in self._runs.get(queue, []):
+                run.expires_by = expires_by
 
     def _builder(self, queue: str) -> BlockBuilder:
         """The one to go on with."""

@@ -388,6 +388,7 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             request = {"op": "prepare", "xid": xid, "wait": wait}
             header = self._ended_by(self._last_call, request, f"prepare of {xid!r}", LISTED)
+            self._puts.limit(field(header, "limits", dict))
             self._prepared = xid, field(header, "number", int)
             self._state = _PREPARED
             self._store.prepared[self._prepared[1]] = self
@@ -420,6 +421,7 @@ class RemoteTransaction(TransactionCalls):
             self._state = _COMMITTED
             if header:
                 self._puts.settle(field(header, "placed", dict))
+                self._puts.limit(field(header, "limits", dict))
 
     def rollback(self) -> None:
         with self._lock:

@@ -54,6 +54,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.ltds import check_foreign
 from quire.message import Message
+from quire.message_id import PutId
 from quire.starts import check_start
 from quire.store import Store
 from quire.transaction import Transaction
@@ -243,6 +244,9 @@ class Session:
             if not full.has_remedy:
                 raise
             message_id = self._put_where_room_is_made(queue, payload)
+        if isinstance(message_id, PutId):
+            told: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
+            return b"".join(encode_call(RESULT, {**told, "state": self._state()}))
         return ID_FRAME.pack(8, ID, message_id)
 
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
@@ -251,7 +255,7 @@ class Session:
         try:
             with self._waiting(), transaction:
                 message_id = transaction.put(queue, payload)
-            return int(message_id)
+            return PutId.of(int(message_id), message_id.expires_by)
         finally:
             self._alone = None
             transaction.rollback()  # if it is open: this thread may not wait
@@ -372,7 +376,11 @@ class Session:
         self._when_there_is_room(transaction.commit, wait)
         placing = self._placing
         self._leave()
-        return placing.short_answer() or self._frames(iter([({"placed": placing.answer()}, ())]))
+        short = placing.short_answer()
+        if short is not None:
+            return short
+        told: Header = {"placed": placing.answer(), "limits": placing.limits()}
+        return self._frames(iter([(told, ())]))
 
     def _rollback(self, data: Bytes) -> Answers:
         transaction = self._transaction_of(ROLLBACK_FRAME.unpack(data)[2])
@@ -528,17 +536,18 @@ class Session:
         seconds = self._take_rest(transaction, frame)
         self._when_there_is_room(lambda timeout: transaction.prepare(xid, timeout), seconds)
         number = self._undecided.add(xid, transaction, self._placing)
+        limits = self._placing.limits()
         self._leave()
-        yield {"number": number}, ()
+        yield {"number": number, "limits": limits}, ()
 
     def _commit_with_records(
         self, transaction: ServedTransaction, frame: Frame
     ) -> Iterator[Answer]:
         seconds = self._take_rest(transaction, frame)
         self._when_there_is_room(transaction.commit, seconds)
-        placed = self._placing.answer()
+        told: Header = {"placed": self._placing.answer(), "limits": self._placing.limits()}
         self._leave()
-        yield {"placed": placed}, ()
+        yield told, ()
 
     # Inside
 

@@ -24,13 +24,16 @@ class Written:
     """A transaction's messages for one queue.
 
     `charge` and `count` are what the queue's space holds for it. A lone small message stands here
-    by itself, as `payload` and `fields`, until `fill` puts it into the write buffer. `placed` are
+    by itself, as `payload` and `fields`, until `fill` puts it into the write buffer. `expires_by`:
+    when the last of them expires, if their queue says so. `placed` are
     those that have left the buffer, in order; a file that this transaction was given (`adopt`) is
     not removed by a rollback. `unsynced`: a file was completed, and its name is not durable yet.
     """
 
-    __slots__ = ("_buffer", "_new_file", "_writer", "adopted", "charge", "count", "fields",
-                 "first_id", "held", "payload", "placed", "queue", "unsynced")  # fmt: skip
+    __slots__ = (
+        "_buffer", "_new_file", "_writer", "adopted", "charge", "count", "expires_by", "fields",
+        "first_id", "held", "payload", "placed", "queue", "unsynced",
+    )  # fmt: skip
 
     def __init__(
         self, queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
@@ -42,6 +45,7 @@ class Written:
         self.payload = payload
         self.fields = fields
         self.first_id = 0  # of its first message, once committed
+        self.expires_by: int | None = None
         self._buffer: QueueBuffer | None = None
 
     def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:

@@ -102,6 +102,7 @@ class Queue:
         self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self._switches = ALL_ON
+        self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
@@ -285,6 +286,7 @@ class Queue:
                 f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
                 "lets them in again"
             )
+        self.limits_expiry = properties.limits_expiry
         self.space.has_remedy = properties.has_remedy
         self.space.limit(
             config.capacity, config.max_messages, stopped, properties.max_message_bytes

@@ -101,9 +101,13 @@ class Columns:
             return
         if Column.DELIVER_AT in fixed:  # absent: far below zero
             self._due[at] = fixed[Column.DELIVER_AT][rows]
-        ttl = self._properties.ttl
+        ttl, max_ttl = self._properties.default_ttl, self._properties.max_ttl
         if ttl is not None:
-            self._expires[at] = block.times(part.time_us, part.start, part.stop) + int(ttl * 1e6)
+            times = block.times(part.time_us, part.start, part.stop)
+            self._expires[at] = times + int(ttl * 1e6)
         if Column.EXPIRES_AT in fixed:
             expires = fixed[Column.EXPIRES_AT][rows]
+            if max_ttl is not None:  # put before there was one, or in a file that was adopted
+                times = block.times(part.time_us, part.start, part.stop)
+                expires = np.minimum(expires, times + int(max_ttl * 1e6))
             self._expires[at] = np.where(expires == ABSENT_TIME, self._expires[at], expires)

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_name
-from quire.block import EncodedBlock, check_block
+from quire.block import EncodedBlock, check_block, run_of_block
 from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -35,6 +35,7 @@ from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.message_id import KnownId, MessageId, MessageIds
+from quire.properties import Expiry
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
 from .arrow_slices import largest_charge, measure, slices_of
@@ -45,7 +46,8 @@ class Puts:
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_charge", "_context", "_messages", "_request_bytes", "_transaction_id",
+        "_buffer", "_charge", "_context", "_expiries", "_messages", "_request_bytes",
+        "_transaction_id",
         "by_queue", "found", "is_light", "large", "lost", "requests",
     )  # fmt: skip
 
@@ -56,6 +58,7 @@ class Puts:
         self.found = False  # a put that was repeated
         self.requests: dict[tuple[int, str], MessageId] | None = None  # by queue and request id
         self._request_bytes = 0  # that they take in the record
+        self._expiries: dict[Queue, Expiry] | None = None  # of queues with `max_ttl`
         self._context = context
         self._transaction_id = transaction_id
         self.is_light = True  # nothing waits in the write buffer, or has left it
@@ -77,6 +80,8 @@ class Puts:
             try:
                 for written in self.by_queue.values():
                     written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
+                    if written.expires_by is not None:
+                        self._limit(written)
             except BaseException:  # an interrupt: some have their messages in the buffer
                 self.lost = True
                 raise
@@ -97,7 +102,13 @@ class Puts:
                 and self._messages + 1 < context.light_messages
                 and not context.write_buffers.full
             ):
+                expiry = None
+                if target.limits_expiry:
+                    expiry = self._expiry(target)
+                    fields = Fields.expiring(fields, expiry)
                 written = Written(target, charge, 1, content, fields)
+                if expiry is not None:
+                    written.expires_by = expiry.latest
                 self._open(written, charge, 1)
                 self._charge += charge
                 self._messages += 1
@@ -105,6 +116,8 @@ class Puts:
             self.fill()
         written = self._claim(queue, charge, 1)
         index = written.count - 1
+        if self._expiries and (expiry := self._expiries.get(written.queue)) is not None:
+            fields = Fields.expiring(fields, expiry)
         try:
             written.buffer.builder.append(content, fields, charge)
             self._note(written, charge, 1)
@@ -216,7 +229,10 @@ class Puts:
         written = self._claim(queue, charge, block.count, block.largest_charge)
         index = written.count - block.count
         try:
-            written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+            if written.expires_by is None:
+                written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+            else:  # the builder says when they expire
+                written.buffer.builder.add_run(run_of_block(check_block(encoded.data)))
             self._note(written, charge, block.count)
         except BaseException:
             self.lost = True
@@ -249,6 +265,21 @@ class Puts:
             context.adoptions.let_go(ltds_id)
             raise
         return MessageIds(written, written.count - info.count, info.count)
+
+    # Expiry
+
+    def _expiry(self, queue: Queue) -> Expiry:
+        """What the queue's messages are granted, from the first put of this transaction on."""
+        expiries = self._expiries = self._expiries or {}
+        if queue not in expiries:
+            now_us = self._context.env.now_us()
+            expiries[queue] = queue.config.properties.expiry(now_us)
+        return expiries[queue]
+
+    def _limit(self, written: Written) -> None:
+        """Messages that are put from now on expire when the queue says, or sooner."""
+        expiry = written.buffer.builder.expiry = self._expiry(written.queue)
+        written.expires_by = expiry.latest
 
     # Space (PU1)
 
@@ -287,6 +318,8 @@ class Puts:
         if written is None:
             written = Written(target, 0, 0, b"", None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
+            if target.limits_expiry:
+                self._limit(written)
             self._open(written, 0, 0)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")

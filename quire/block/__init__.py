@@ -3,7 +3,7 @@
 from .arrow_input import runs_of_shares
 from .block import Block
 from .builder import BlockBuilder
-from .encode import EncodedBlock
+from .encode import EncodedBlock, run_of_block
 from .given import check_block
 from .pack import Part, pack, slices_to_arrow, split
 from .single import encode_one, payload_of_one
@@ -17,6 +17,7 @@ __all__ = [
     "encode_one",
     "pack",
     "payload_of_one",
+    "run_of_block",
     "runs_of_shares",
     "slices_to_arrow",
     "split",

@@ -9,22 +9,27 @@ import numpy as np
 from quire.errors import InvalidArgument
 from quire.limits import MAX_PAYLOAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Fields, check_payload
+from quire.properties import Expiry
 
 from .arrow_input import runs_of_arrow
 from .columns import Headers
-from .encode import EncodedBlock, Run, encode_runs, run_of_rows
+from .encode import EncodedBlock, Run, encode_runs, expiring, run_of_rows
 from .single import encode_one
 
 
 class BlockBuilder:
     """Messages in put order. An add that raises `InvalidArgument` has changed nothing.
 
-    `payload_bytes` and `charge_bytes` are those of all messages so far.
+    `payload_bytes` and `charge_bytes` are those of all messages so far. `expiry`: when those expire
+    that are added together, if their queue limits that.
     """
 
-    __slots__ = ("_fields", "_payloads", "_runs", "charge_bytes", "count", "payload_bytes")
+    __slots__ = (
+        "_fields", "_payloads", "_runs", "charge_bytes", "count", "expiry", "payload_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.expiry: Expiry | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -136,6 +141,8 @@ class BlockBuilder:
             return
         self._close_rows()
         for run in runs:
+            if self.expiry is not None:
+                run = expiring(run, self.expiry)
             self._runs.append(run)
             if size is None or len(runs) > 1:
                 size = int(run.lengths.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import Fields
+from quire.properties import Expiry
 
+from .block import Block
 from .columns import Attributes, Buffer, Headers, Strings, join_headers, offsets_of
 from .format import (
     ABSENT_TIME,
@@ -85,6 +88,24 @@ def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> 
     """A run of messages that were added one by one."""
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     return Run(lengths, payloads, headers_of_rows(fields), region=False)
+
+
+def run_of_block(block: Block) -> Run:
+    """A run of the messages of a block."""
+    lengths = np.diff(block.offsets).astype(np.int64)
+    return Run(lengths, [block.payload], block.headers, region=True)
+
+
+def expiring(run: Run, expiry: Expiry) -> Run:
+    """The same messages, which expire when their queue says, or sooner."""
+    headers = copy(run.headers)
+    own = headers.fixed.get(Column.EXPIRES_AT)
+    if own is None:
+        expires = np.full(run.count, expiry.unsaid, np.int64)
+    else:
+        expires = np.where(own == ABSENT_TIME, expiry.unsaid, np.minimum(own, expiry.latest))
+    headers.fixed = {**headers.fixed, Column.EXPIRES_AT: expires.astype("<i8")}
+    return Run(run.lengths, run.pieces, headers, region=run.region)
 
 
 def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
