@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from quire.arguments import (
+    Bytes,
     check_changes,
     check_durable,
+    check_exist_ok,
     check_first,
     check_flag,
     check_gaps,
@@ -66,6 +68,7 @@ from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.room import Room, dropped
+from quire.engine.upkeep.schedules import Schedules
 from quire.engine.upkeep.started import StartedTypes
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.temporary import Temporary
@@ -88,6 +91,7 @@ from quire.info import (
     QueueInfo,
     QueueRecord,
     Report,
+    ScheduleInfo,
     SubscriptionInfo,
     TransactionInfo,
 )
@@ -97,6 +101,7 @@ from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.properties import QueueChanges
+from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
@@ -133,7 +138,10 @@ class EmbeddedStore(SingleCalls):
         )
         self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
         self._temporary = Temporary(opened.env, opened.state, self._definitions)
-        self._maintenance = Maintenance(context, self._checkpointer, self._leases, self._temporary)
+        self._schedules = Schedules(context, self._definitions)
+        self._maintenance = Maintenance(
+            context, self._checkpointer, self._leases, self._temporary, self._schedules
+        )
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
@@ -352,6 +360,41 @@ class EmbeddedStore(SingleCalls):
         if not changes:
             return dict(self._context.state.switches._asdict())
         return dict(self._definitions.switch(changes))
+
+    def create_schedule(
+        self,
+        name: str,
+        queue: str,
+        cron: str,
+        payload: Bytes = b"",
+        exist_ok: bool = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo:
+        """Put a message whenever a cron text says."""
+        self._state()
+        check_name(name, "schedule")
+        given = check_schedule({"queue": queue, "cron": cron, "payload": payload, **options})
+        info = self._schedules.create(name, given, check_exist_ok(exist_ok))
+        self._maintenance.soon()
+        return info
+
+    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+        """Change what a schedule does, or pause it."""
+        self._state()
+        given = check_schedule(changes)
+        info = self._schedules.alter(check_name(name, "schedule"), given)
+        self._maintenance.soon()
+        return info
+
+    def drop_schedule(self, name: str) -> None:
+        """Remove a schedule. Raises ScheduleNotFound."""
+        self._state()
+        self._schedules.drop(check_name(name, "schedule"))
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """All schedules, by name."""
+        self._state()
+        return self._schedules.infos()
 
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
@@ -703,7 +746,12 @@ class EmbeddedStore(SingleCalls):
         """Numbers on everything, as plain values."""
         self._state()
         return status(
-            self._context, self._checkpointer, self._maintenance, self._leases, self._kept_back
+            self._context,
+            self._checkpointer,
+            self._maintenance,
+            self._leases,
+            self._kept_back,
+            self._schedules,
         )
 
     def verify(self) -> Report:

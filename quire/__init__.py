@@ -47,6 +47,8 @@ from quire.errors import (
     QueueNotFound,
     QuireError,
     RemoteError,
+    ScheduleExists,
+    ScheduleNotFound,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -71,6 +73,7 @@ from quire.info import (
     QueueInfo,
     QueueRecord,
     Report,
+    ScheduleInfo,
     SubscriptionInfo,
     TransactionInfo,
 )
@@ -80,6 +83,7 @@ from quire.opening import connect, open, serve
 from quire.properties import QueueChanges, QueueOptions
 from quire.queue_types import QueueType, register_type
 from quire.retry import Retry
+from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start
 from quire.store import Store
 from quire.transaction import Transaction
@@ -123,6 +127,11 @@ __all__ = [
     "RemoteError",
     "Report",
     "Retry",
+    "ScheduleChanges",
+    "ScheduleExists",
+    "ScheduleInfo",
+    "ScheduleNotFound",
+    "ScheduleOptions",
     "Start",
     "Store",
     "StoreClosed",

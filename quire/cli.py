@@ -187,16 +187,22 @@ def _properties(given: Iterable[str]) -> dict[str, Any]:
     """From NAME=VALUE: a value is JSON, or else a text. Raises InvalidArgument."""
     from quire.arguments import check_changes
 
-    properties: dict[str, Any] = {}
+    return check_changes({name: _value(text) for name, text in _pairs(given)})
+
+
+def _pairs(given: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in priority=true")
-        try:
-            properties[name] = json.loads(value)
-        except ValueError:
-            properties[name] = value
-    return check_changes(properties)
+        yield name, value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _alter_queue(options: argparse.Namespace) -> None:
@@ -236,6 +242,57 @@ def _aliases(options: argparse.Namespace) -> None:
         print(json.dumps(aliases))
     else:
         _print_table([("ALIAS", "QUEUE"), *aliases.items()])
+
+
+def _schedules(options: argparse.Namespace) -> None:
+    schedules = _look(options, lambda store: store.schedules())
+    if options.json:
+        from dataclasses import asdict
+
+        print(json.dumps([asdict(info) for info in schedules]))
+        return
+    rows = [("SCHEDULE", "QUEUE", "CRON", "TIME ZONE", "LAST", "NEXT", "WAITS FOR")]
+    for info in schedules:
+        following = "paused" if info.paused else _moment(info.next_us)
+        last, waiting = _moment(info.last_us), info.waiting or "-"
+        row = info.name, info.queue, info.cron, info.timezone, last, following, waiting
+        rows.append(row)
+    _print_table(rows)
+
+
+def _moment(time_us: int | None) -> str:
+    """In UTC."""
+    from datetime import UTC, datetime
+
+    if time_us is None:
+        return "-"
+    return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _create_schedule(options: argparse.Namespace) -> None:
+    given = {"queue": options.queue, "cron": options.cron} | _changes_of_schedule(options.changes)
+    with _open(options) as store:
+        store.create_schedule(options.name, **given)
+
+
+def _alter_schedule(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.alter_schedule(options.name, **_changes_of_schedule(options.changes))
+
+
+def _changes_of_schedule(given: Iterable[str]) -> dict[str, Any]:
+    """From NAME=VALUE; the payload is a text. Raises InvalidArgument."""
+    from quire.schedules import check_schedule
+
+    changes = {name: _value(text) for name, text in _pairs(given)}
+    changes |= {name: os.fsencode(text) for name, text in _pairs(given) if name == "payload"}
+    check_schedule(changes)
+    return changes
+
+
+def _drop_schedule(options: argparse.Namespace) -> None:
+    with _open(options) as store:
+        store.drop_schedule(options.name)
 
 
 def _switch(options: argparse.Namespace) -> None:
@@ -598,9 +655,14 @@ def _add_store_commands(commands: _Commands) -> None:
     for name, run, text in (
         ("status", _status, "show the state of a store"),
         ("queues", _queues, "list the queues with their subscriptions"),
-        ("catalog", _catalog, "list what is defined: queues, subscriptions, aliases"),
+        ("catalog", _catalog, "list what is defined: queues, subscriptions, aliases, schedules"),
         ("aliases", _aliases, "list the aliases of queues"),
         ("state", _state, "list the values that transactions have set, by name and key"),
+        (
+            "schedules",
+            _schedules,
+            "list the schedules: when they were and are due",
+        ),
         (
             "transactions",
             _transactions,
@@ -641,6 +703,14 @@ def _add_queue_commands(commands: _Commands) -> None:
     sub = commands.add("create-alias", _create_alias, "name", "queue", help="name a queue twice")
     sub.add_argument("--replace", action="store_true", help="take it from another queue")
     commands.add("drop-alias", _drop_alias, "name", help="remove an alias; its queue stays")
+    text = "put a message whenever a cron text says"
+    sub = commands.add("create-schedule", _create_schedule, "name", "queue", "cron", help=text)
+    sub.add_argument(
+        "changes", nargs="*", metavar="NAME=VALUE", help="as payload=TEXT timezone=UTC"
+    )
+    sub = commands.add("alter-schedule", _alter_schedule, "name", help="change or pause a schedule")
+    sub.add_argument("changes", nargs="+", metavar="NAME=VALUE", help="as paused=true")
+    commands.add("drop-schedule", _drop_schedule, "name", help="remove a schedule")
     for name, to, text in (
         ("disable", False, "stop the whole store for puts, gets or both"),
         ("enable", True, "let puts, gets or both in again"),

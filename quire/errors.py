@@ -10,6 +10,8 @@
     ├── StateFull                         the limit on a name's, or on all, key-values does not admit it
     ├── SubscriptionNotFound (KeyError)   no subscription of that name on the queue
     ├── SubscriptionExists                a subscription of that name is there already
+    ├── ScheduleNotFound (KeyError)       no schedule of that name
+    ├── ScheduleExists                    a schedule of that name is there already
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
     │   ├── TransactionNotFound (KeyError)      no transaction of that id or xid
@@ -106,6 +108,14 @@ class SubscriptionNotFound(QuireError, KeyError):
 
 class SubscriptionExists(QuireError):
     """A subscription of that name is there already."""
+
+
+class ScheduleNotFound(QuireError, KeyError):
+    """No schedule of that name."""
+
+
+class ScheduleExists(QuireError):
+    """A schedule of that name is there already."""
 
 
 class TransactionError(QuireError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -60,10 +61,34 @@ class QueueInfo:
 class CatalogItem:
     """Something that is defined in the store."""
 
-    type: str  # "queue", "subscription", "alias" or "store"
+    type: str  # "queue", "subscription", "alias", "store" or "schedule"
     key: int  # its number; of one type no number comes twice
     version: int  # how often it was put
     body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """A schedule as it was when asked. Times in microseconds since the epoch."""
+
+    id: int  # its number in the catalog
+    name: str
+    queue: str
+    cron: str
+    timezone: str
+    missed: str  # "skip", "once" or "all": see `ScheduleOptions`
+    paused: bool
+    payload_base64: str
+    message: dict[str, Any]  # its fields, those that were given
+    created_us: int
+    last_us: int | None  # the last due time for which a message was put; None: none was
+    next_us: int | None  # the next due time; None: there is none, or it is paused
+    waiting: str | None  # what keeps a message that is due from being put; None: nothing
+
+    @property
+    def payload(self) -> bytes:
+        """Of the messages that it puts."""
+        return base64.b64decode(self.payload_base64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,14 @@ MAX_QUEUES = 100_000
 MAX_SUBSCRIPTIONS = 100_000
 MAX_ALIASES = 100_000  # of queues
 
+# Schedules, each in memory and noted by every checkpoint, with the message that it puts.
+MAX_SCHEDULES = 10_000
+MAX_SCHEDULE_ENTRY_BYTES = 16 << 10
+MAX_CRON_CHARACTERS = 200
+LATE_SECONDS = 60.0  # after which a due time is missed: that long a take-over may last
+MAX_MISSED = 1000  # of these, that a schedule puts
+PUT_AT_ONCE = 100  # messages of schedules, before the maintenance does something else
+
 # A queue's or a subscription's entry: a name takes up to 200 bytes, each of its numbers up to 20.
 MAX_CATALOG_ENTRY_BYTES = 1024
 
@@ -184,8 +192,8 @@ assert DEFAULT_LARGE_LIMIT_MESSAGES <= DEFAULT_WRITE_BUFFER_MESSAGES
 assert BUFFER_STEP_BYTES < DEFAULT_WRITE_BUFFER_BYTES
 assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
-assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
 assert MAX_STATE_VALUE_BYTES * 2 < MAX_STATE_CHANGE_BYTES < MAX_STATE_NAME_BYTES < MAX_STATE_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < MAX_SCHEDULE_ENTRY_BYTES < GROUP_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---

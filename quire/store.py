@@ -10,6 +10,7 @@ from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import QueueChanges, QueueOptions
+from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start, Time
 
 from .consumer import Consumer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         QueueInfo,
         QueueRecord,
         Report,
+        ScheduleInfo,
         SubscriptionInfo,
         TransactionInfo,
     )
@@ -109,8 +111,8 @@ class Store(Protocol):
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number.
 
-        Types are "queue", "subscription", "alias" (of a queue) and "store" (while it is stopped as
-        a whole). `type`: these only. Raises InvalidArgument.
+        Types are "queue", "subscription", "alias" (of a queue), "schedule" and "store" (while it is
+        stopped as a whole). `type`: these only. Raises InvalidArgument.
         """
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -185,12 +187,51 @@ class Store(Protocol):
         Raises InvalidArgument.
         """
 
+    def create_schedule(
+        self,
+        name: str,
+        queue: str,
+        cron: str,
+        payload: Bytes = b"",
+        exist_ok: bool = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo:
+        """Have a message put into a queue whenever a cron text says, durably; the schedule then.
+
+        `name`: as for queues. `cron`: minute, hour, day, month, day of the week, as
+        "30 2 * * MON-FRI", a second before them where that is wanted, or one of @hourly, @daily,
+        @weekly, @monthly, @yearly. `payload`: of each message. `options`: see `ScheduleOptions`;
+        all of it together up to 16 KiB. `exist_ok`: a schedule of the name that is there already,
+        and is as asked for, is fine.
+
+        The message and the note that it was put are one transaction of the store's owner: for each
+        due time there is one message, over crashes and changes of the owner, however clocks are
+        set. What cannot be put is tried again, and shown (`ScheduleInfo.waiting`). The schedule is
+        of the queue, and follows when that is renamed.
+
+        Raises QueueNotFound, ScheduleExists (which with `exist_ok` tells what differs),
+        InvalidArgument.
+        """
+
+    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+        """Change a schedule, durably; as it is then. What is not named stays; None: not set.
+
+        What is due while it is `paused` is not missed; with another `cron` or `timezone` due times
+        count from now on. Raises ScheduleNotFound, QueueNotFound, InvalidArgument.
+        """
+
+    def drop_schedule(self, name: str) -> None:
+        """Remove a schedule, durably; what it has put stays. Raises ScheduleNotFound."""
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """All schedules, by name, with the last and the next due time of each."""
+
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions, durably.
 
         Raises QueueNotFound, QueueInUse while open or prepared transactions have messages in it or
-        from it, while it has an alias or is the `dead_letter` of another; InvalidArgument for an
-        alias, StoreCorrupt if it cannot be told what it holds.
+        from it, while it has an alias or a schedule or is the `dead_letter` of another;
+        InvalidArgument for an alias, StoreCorrupt if it cannot be told what it holds.
         """
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:

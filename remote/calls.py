@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from quire.arguments import (
     check_changes,
+    check_exist_ok,
     check_first,
     check_flag,
     check_gaps,
@@ -34,6 +35,7 @@ from quire.arguments import (
 from quire.errors import InvalidArgument, RemoteError
 from quire.info import SubscriptionInfo
 from quire.message import Messages
+from quire.schedules import read_schedule
 from quire.starts import Start, check_starts, check_time
 from quire.store import Store
 
@@ -98,6 +100,8 @@ def _subscription(arguments: Header) -> str:
     return check_name(arguments["subscription"], "subscription")
 
 
+_NOTHING: Final = {"queue": None, "cron": None}  # which is refused
+
 CALLS: Final[Mapping[str, Call]] = {
     "create_queues": _call(
         "queues",
@@ -144,6 +148,30 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
         changes=True,
     ),
+    "create_schedule": _call(
+        "name schedule exist_ok",
+        lambda store, a: info_json(
+            store.create_schedule(
+                check_name(a["name"], "schedule"),
+                exist_ok=check_exist_ok(a["exist_ok"]),
+                **{**_NOTHING, **read_schedule(a["schedule"])},
+            )
+        ),
+        changes=True,
+    ),
+    "alter_schedule": _call(
+        "name schedule",
+        lambda store, a: info_json(
+            store.alter_schedule(check_name(a["name"], "schedule"), **read_schedule(a["schedule"]))
+        ),
+        changes=True,
+    ),
+    "drop_schedule": _call(
+        "name",
+        lambda store, a: store.drop_schedule(check_name(a["name"], "schedule")),
+        changes=True,
+    ),
+    "schedules": _call("", lambda store, a: infos_json(store.schedules())),
     "drop_queue": _call("name", lambda store, a: store.drop_queue(_queue(a, "name")), changes=True),
     "queues": _call(
         "names",

@@ -18,6 +18,7 @@ from quire.arguments import (
     Bytes,
     check_changes,
     check_durable,
+    check_exist_ok,
     check_first,
     check_flag,
     check_gaps,
@@ -52,6 +53,7 @@ from quire.info import (
     QueueInfo,
     QueueRecord,
     Report,
+    ScheduleInfo,
     SubscriptionInfo,
     TransactionInfo,
 )
@@ -59,6 +61,7 @@ from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.properties import QueueChanges
+from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
@@ -155,6 +158,35 @@ class RemoteStore(SingleCalls):
         infos = _one_for_each(asked, found)
         self._own_names.update(n for n, info in zip(asked, infos, strict=True) if info.name == n)
         return infos
+
+    def create_schedule(
+        self,
+        name: str,
+        queue: str,
+        cron: str,
+        payload: Bytes = b"",
+        exist_ok: bool = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo:
+        given = check_schedule({"queue": queue, "cron": cron, "payload": payload, **options})
+        answer = self._call(
+            "create_schedule",
+            name=check_name(name, "schedule"),
+            schedule=given,
+            exist_ok=check_exist_ok(exist_ok),
+        )
+        return read(ScheduleInfo, answer)
+
+    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+        given = check_schedule(changes)
+        answer = self._call("alter_schedule", name=check_name(name, "schedule"), schedule=given)
+        return read(ScheduleInfo, answer)
+
+    def drop_schedule(self, name: str) -> None:
+        self._call("drop_schedule", name=check_name(name, "schedule"))
+
+    def schedules(self) -> list[ScheduleInfo]:
+        return read_list(ScheduleInfo, self._call("schedules"))
 
     def drop_queue(self, name: str) -> None:
         self._forget(check_name(name, "queue"))

@@ -58,6 +58,7 @@ from quire.info import (
     QueueInfo,
     QueueRecord,
     Report,
+    ScheduleInfo,
     SubscriptionInfo,
     TransactionInfo,
 )
@@ -69,6 +70,7 @@ from quire.limits import (
 )
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
+from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
@@ -138,6 +140,28 @@ class ElectedStore(SingleCalls):
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return self._look(lambda store: store.catalog(type))
+
+    def create_schedule(
+        self,
+        name: str,
+        queue: str,
+        cron: str,
+        payload: Bytes = b"",
+        exist_ok: bool = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo:
+        return self._call(
+            lambda store: store.create_schedule(name, queue, cron, payload, exist_ok, **options)
+        )
+
+    def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+        return self._call(lambda store: store.alter_schedule(name, **changes))
+
+    def drop_schedule(self, name: str) -> None:
+        self._call(lambda store: store.drop_schedule(name))
+
+    def schedules(self) -> list[ScheduleInfo]:
+        return self._look(lambda store: store.schedules())
 
     def drop_queue(self, name: str) -> None:
         self._call(lambda store: store.drop_queue(name))

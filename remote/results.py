@@ -21,13 +21,23 @@ from quire.info import (
     QueueInfo,
     QueueRecord,
     Report,
+    ScheduleInfo,
     SubscriptionInfo,
     TransactionInfo,
 )
 
 from .limits import KINDS_OF_ROWS
 
-Info = QueueInfo | SubscriptionInfo | CatalogItem | PreparedInfo | TransactionInfo | Lease | Report
+Info = (
+    QueueInfo
+    | SubscriptionInfo
+    | CatalogItem
+    | ScheduleInfo
+    | PreparedInfo
+    | TransactionInfo
+    | Lease
+    | Report
+)
 T = TypeVar("T")
 
 _PLAIN: Final = frozenset({int, str, bool, type(None)})

@@ -343,6 +343,26 @@ def test_queues_and_subscriptions_are_removed(quire: Terminal) -> None:
     assert len(quire("queues").splitlines()) == 2
 
 
+def test_schedules_are_made_listed_changed_and_dropped(quire: Terminal) -> None:
+    """With what a put may give, as NAME=VALUE."""
+    made = "timezone=Europe/Berlin", "priority=3", 'attributes={"a": "b"}', "payload=x=y"
+    quire("create-schedule", "s", "w", "30 2 * * MON-FRI", *made)
+    [row] = quire("schedules").splitlines()[1:]
+    assert row.split()[:3] == ["s", "w", "30"]
+    assert "Europe/Berlin" in row
+    [shown] = json.loads(quire("schedules", "--json"))
+    assert (shown["payload_base64"], shown["message"]["priority"]) == ("eD15", 3)
+    quire("alter-schedule", "s", "paused=true", "cron=@daily")
+    assert quire("schedules").split()[-2:] == ["paused", "-"]
+    quire("alter-schedule", "s", "colour=red", status=1)
+    assert "colour" in quire.errors
+    quire("create-schedule", "s", "w", "@daily", status=1)
+    assert "ScheduleExists" in quire.errors
+    assert quire("catalog").count("schedule") == 1
+    quire("drop-schedule", "s")
+    assert json.loads(quire("schedules", "--json")) == []
+
+
 def test_queues_are_purged_renamed_and_moved_from(quire: Terminal) -> None:
     """And have aliases."""
     quire("put", "w", "0", "1", "2", "3", "4")

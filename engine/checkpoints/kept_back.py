@@ -17,11 +17,12 @@ import json
 import threading
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
+from typing import Any
 
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
-from quire.engine.records.catalog import PREPARED_STATE, QUEUE, STATE, SUBSCRIPTION
+from quire.engine.records.catalog import PREPARED_STATE, QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
 from quire.errors import DiskFull
@@ -104,6 +105,8 @@ class KeptBack:
         counted = QUEUE, SUBSCRIPTION, STATE, PREPARED_STATE
         entries = list(state.durable.catalog.items())
         total += MAX_CATALOG_ENTRY_BYTES * sum(len(e) for n, e in entries if n not in counted)
+        schedules = list(state.durable.catalog.get(SCHEDULE, {}).values())
+        total += sum(_json_bytes(entry.body) for entry in schedules)  # beside what is counted above
         files = len(state.durable.ltds) + places.removable
         total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         total += sum(m.space.fragments for m in places.managers) * CHECKPOINT_INTERVAL_BYTES
@@ -137,8 +140,8 @@ class KeptBack:
         return self._ledger_bytes
 
 
-def _json_bytes(text: str) -> int:
-    return len(json.dumps(text, ensure_ascii=False).encode())
+def _json_bytes(value: str | dict[str, Any]) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def _bytes_of(queue: Queue) -> int:

@@ -49,6 +49,7 @@ from quire.queue_types import type_named
 
 from .committer import Committer
 from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
+from .schedules import check_no_schedule
 
 
 class Definition:
@@ -241,6 +242,7 @@ class Definitions:
             queue = named_itself(state, name)
             check_no_dead_letters(state, name)
             check_no_alias(state, queue)
+            check_no_schedule(state, queue)
             with queue.lock:
                 _check_unused(queue)
                 queue.mark_dropped(True)

@@ -18,6 +18,8 @@ from quire.limits import (
     MAX_CATALOG_ENTRY_BYTES,
     MAX_QUEUE_ENTRY_BYTES,
     MAX_QUEUES,
+    MAX_SCHEDULE_ENTRY_BYTES,
+    MAX_SCHEDULES,
     MAX_STATE_CHANGE_BYTES,
     MAX_STATE_KEYS,
     MAX_SUBSCRIPTIONS,
@@ -43,9 +45,13 @@ QUEUE: Final = "queue"
 SUBSCRIPTION: Final = "subscription"
 ALIAS: Final = "alias"
 STORE: Final = "store"
+SCHEDULE: Final = "schedule"
 STORE_NUMBER: Final = 1  # of the one entry of its type
 STATE: Final = "state"
 PREPARED_STATE: Final = "prepared_state"
+RAN_KEY: Final = "quire.schedule:{}"
+"""The ledger key, with a schedule's number, whose version is the last due time that it was put for,
+in microseconds since the epoch."""
 
 
 class CatalogChange(NamedTuple):
@@ -203,6 +209,9 @@ def _delete_queue(state: DurableState[Q], key: int) -> None:
     aliases = state.catalog.get(ALIAS, {})
     for alias in [alias for alias, entry in aliases.items() if entry.body["queue_id"] == key]:
         state.names.pop(aliases.pop(alias).body["name"], None)
+    schedules = state.catalog.get(SCHEDULE, {})
+    for number in [n for n, entry in schedules.items() if entry.body["queue_id"] == key]:
+        del schedules[number]
     for subscription_id in queue.durable.subscriptions:
         state.catalog[SUBSCRIPTION].pop(subscription_id, None)
     queue.drop()
@@ -308,6 +317,18 @@ def index_state(state: DurableState[Q]) -> None:
         state.values.hold(key, entry.body)
 
 
+def _put_schedule(
+    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+) -> None:
+    if body["queue_id"] not in state.queues:
+        raise ValueError(f"schedule {body['name']!r} ({key}) is of no queue")
+    state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row, too
+
+
+def _delete_schedule(state: DurableState[Q], key: int) -> None:
+    """The ledger keeps what it has put: its entries are never removed. No number comes again."""
+
+
 TYPES: Final = {
     QUEUE: EntryType(MAX_QUEUES, MAX_QUEUE_ENTRY_BYTES, _put_queue, _delete_queue),
     SUBSCRIPTION: EntryType(
@@ -319,4 +340,5 @@ TYPES: Final = {
     PREPARED_STATE: EntryType(
         MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_prepared_state, _delete_prepared_state
     ),
+    SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete_schedule),
 }

@@ -25,6 +25,11 @@ transaction id, 0 for the others)
                            transaction whose COMMIT is the record before it; number 0 is deleted where
                            there was none. "prepared_state": xid, sets (rows: number, name, key, value or
                            null), of a transaction whose PREPARE is the record before it
+                           "schedule": name, queue_id, cron, timezone, missed, paused, payload (in base64),
+                           those fields of the message that are given (`quire.schedules`), created_us,
+                           since_us (only due times after it count); numbered with queues and aliases. The
+                           version of the ledger key "quire.schedule:" with its number is the last due time
+                           for which it has put a message; it stays when the entry goes
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
     11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids

@@ -36,6 +36,7 @@ from quire.limits import (
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
 from .retention import Retention
+from .schedules import Schedules
 from .temporary import Temporary
 
 
@@ -43,13 +44,19 @@ class Maintenance:
     """See the module."""
 
     def __init__(
-        self, context: Context, checkpointer: Checkpointer, leases: Leases, temporary: Temporary
+        self,
+        context: Context,
+        checkpointer: Checkpointer,
+        leases: Leases,
+        temporary: Temporary,
+        schedules: Schedules,
     ) -> None:
         self._env, self._journal = context.env, context.journal
         self._context = context
         self._checkpointer = checkpointer
         self._leases = leases
         self._temporary = temporary
+        self._schedules = schedules
         self._dead_letters = DeadLetters(context)
         self.retention = Retention(context)
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
@@ -139,6 +146,7 @@ class Maintenance:
         self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._schedules.put_due()
         self._temporary.end()
         self.retention.let_go()
         self._leases.expire()
@@ -178,6 +186,7 @@ class Maintenance:
             self._expire()
         self._context.delivery.bring_back()
         self._dead_letters.move_all()
+        self._schedules.put_due()
         self._temporary.end()
         self.retention.let_go()
 
@@ -217,7 +226,8 @@ class Maintenance:
             self.last_error = str(error)
             self._due = self._journal.end_lsn + self._pace_bytes
             return False
-        self.last_error = self._dead_letters.last_error or self.retention.last_error
+        doing = self._dead_letters, self.retention, self._schedules
+        self.last_error = next((part.last_error for part in doing if part.last_error), None)
         return True
 
     @property
@@ -228,12 +238,10 @@ class Maintenance:
     def _run(self) -> None:
         while not self._stopping:
             failed = self._journal.failed or self._context.sequencer.failure is not None
+            done = False
             try:
-                if (
-                    not failed
-                    and self._try()
-                    and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60
-                ):
+                done = not failed and self._try()
+                if done and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
                     sweep_fragments(self._context)
                     self._swept = self._env.monotonic()
             except Exception as error:  # noqa: BLE001 - shown by `status`; the rest must go on
@@ -242,7 +250,12 @@ class Maintenance:
                 self._last = None
                 return
             more = len(self._context.places.discarded)
-            self._wait(REMOVAL_PAUSE_SECONDS if more and not failed else INTERVAL_SECONDS)
+            self._wait(REMOVAL_PAUSE_SECONDS if more and not failed else self._pause(done))
+
+    def _pause(self, done: bool) -> float:
+        """Seconds until the next step, if nobody wakes the thread; `done`: nothing went wrong."""
+        left = (self._schedules.next_us - self._env.now_us()) / 1e6 if done else INTERVAL_SECONDS
+        return max(REMOVAL_PAUSE_SECONDS, min(left, INTERVAL_SECONDS))
 
     def _wait(self, seconds: float) -> None:
         """Until somebody wakes the thread, or for so long."""

@@ -13,6 +13,7 @@ from quire.form import compiled
 
 from .maintenance import Maintenance
 from .room import dropped
+from .schedules import Schedules
 
 
 def status(
@@ -21,6 +22,7 @@ def status(
     maintenance: Maintenance,
     leases: Leases,
     kept_back: KeptBack,
+    schedules: Schedules,
 ) -> dict[str, Any]:
     """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
     journal = context.journal.status()
@@ -78,6 +80,7 @@ def status(
             "journal_bytes": journal.kept_back_bytes,
             "checkpoint_bytes": kept_back.total_bytes,
         },
+        "schedules": [asdict(info) for info in schedules.infos()],
         "leases": len(leases),
         "ledger_entries": len(context.state.ledger),
         "state": context.state.values.sums(),

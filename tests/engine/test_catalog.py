@@ -109,7 +109,7 @@ def test_what_is_defined_is_listed(store: Store) -> None:
     queue.body["name"] = "changed"  # a copy
     assert store.queue("topic").name == store.catalog("queue")[0].body["name"]
     with pytest.raises(InvalidArgument, match="queue, subscription"):
-        store.catalog("schedule")
+        store.catalog("link")
     with pytest.raises(InvalidArgument):
         store.catalog(["queue"])  # type: ignore[arg-type]
 
@@ -165,7 +165,7 @@ def test_more_than_a_group_of_the_journal_takes_is_refused() -> None:
 
 
 LATER = {
-    "entry": pack_record(format.CATALOG, 0, b'[["schedule",1,{"every":60}]]'),
+    "entry": pack_record(format.CATALOG, 0, b'[["link",1,{"every":60}]]'),
     "kind": pack_record(99, 0, b"later"),
 }
 
@@ -180,13 +180,13 @@ def test_what_a_newer_release_wrote_is_refused(what: str) -> None:
     store._opened.journal.write_group([LATER[what]])
     store._lock.release()
     env = env.kill()
-    with pytest.raises(StoreVersion, match=r"schedule.*newer|kind 99.*newer"):
+    with pytest.raises(StoreVersion, match=r"link.*newer|kind 99.*newer"):
         open_store(env)
     items = list(dump(PATH, env=env, queue="topic"))
     assert [item.damage for item in items if isinstance(item, Finding)] == [False]
     if what == "entry":
         listed = [i for i in dump(PATH, env=env, journal=True) if isinstance(i, JournalRecord)]
-        assert listed[-1].changes[0].type == "schedule"
+        assert listed[-1].changes[0].type == "link"
 
 
 CONTRADICTIONS = {

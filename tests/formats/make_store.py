@@ -11,6 +11,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-names.tar.gz names
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
     python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
+    python tests/formats/make_store.py tests/formats/store-v3-schedules.tar.gz schedules
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -20,6 +21,7 @@ ledger; with `prepared` also transactions that are prepared, before and after th
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
+with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
@@ -33,6 +35,7 @@ from __future__ import annotations
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,25 @@ def fill_requests(store: Store) -> None:
     txn.prepare("once")
 
 
+def fill_schedules(store: Store) -> None:
+    """Schedules, one of which has put something, in the checkpoint and in the journal."""
+    store.create_queue("puts", kind="work")
+    every_second = "* * * * * *"
+    for name in ("sealed", "late"):
+        store.create_schedule(
+            name, "puts", every_second, b"\x00due", timezone="Europe/Berlin", missed="skip",
+            priority=3, attributes={"ü": ""},
+        )  # fmt: skip
+        while store.schedules()[0 if name == "late" else -1].last_us is None:
+            time.sleep(0.05)
+            store._maintenance.step()
+        store.alter_schedule(name, paused=True, cron="@yearly", sender="me")
+        store.create_schedule("gone", "puts", "@daily")
+        if name == "sealed":
+            store.checkpoint()
+        store.drop_schedule("gone")
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -213,6 +235,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_names(store)
         if kind == "requests":
             fill_requests(store)
+        if kind == "schedules":
+            fill_schedules(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

@@ -31,6 +31,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-names.tar.gz",
         "store-v4-full.tar.gz",
         "store-v5-requests.tar.gz",
+        "store-v3-schedules.tar.gz",
     }
 
 
@@ -67,6 +68,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["kept"] * ("topics" in archive.name)
         late += ["renamed"] * ("names" in archive.name)
         late += ["once"] * ("requests" in archive.name)
+        late += ["puts"] * ("schedules" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -225,3 +227,24 @@ def test_request_ids_of_a_released_format(tmp_path: Path) -> None:
                 assert store.put("once", b"", request_id="prepared") == by_payload["prepared"]
             assert len(store.browse("once")) == 6
             store.checkpoint()
+
+
+def test_schedules_of_the_archive(tmp_path: Path) -> None:
+    """They are as they were made and altered, and know what they have put."""
+    with tarfile.open(Path(__file__).parent / "store-v3-schedules.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        late, sealed = store.schedules()
+        assert (late.name, sealed.name) == ("late", "sealed")
+        first, second = store.get_many("puts")[:2]
+        assert (first.attributes["quire.schedule"], first.payload) == ("sealed", b"\x00due")
+        assert second.attributes["quire.due"] == str(late.last_us)
+        assert first.attributes["quire.due"] == str(sealed.last_us)
+        for info in (late, sealed):
+            assert (info.queue, info.cron, info.timezone) == ("puts", "@yearly", "Europe/Berlin")
+            assert (info.missed, info.paused, info.payload) == ("skip", True, b"\x00due")
+            assert info.message == {"priority": 3, "attributes": {"ü": ""}, "sender": "me"}
+            assert store.ledger(f"quire.schedule:{info.id}") == info.last_us
+        assert store.alter_schedule("late", paused=False).next_us is not None
+        store.drop_schedule("sealed")
+        assert store.create_schedule("new", "puts", "@daily").id > late.id

@@ -97,6 +97,8 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "old": ["q", "r"],
     "new": ["r", "q"],
     "replace": [False, True],
+    "exist_ok": [False, True],
+    "schedule": [{"queue": "w", "cron": "@daily"}, {"payload": "AA=="}, {"missed": "all"}],
     "gets": [None, True],
     "puts": [None, True],
 }

@@ -24,6 +24,9 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "create_alias": lambda store: store.create_alias("a", "q"),
     "drop_alias": lambda store: store.drop_alias("a"),
     "switch": lambda store: store.switch(puts=False),
+    "create_schedule": lambda store: store.create_schedule("s", "q", "@daily"),
+    "alter_schedule": lambda store: store.alter_schedule("s", paused=True),
+    "drop_schedule": lambda store: store.drop_schedule("s"),
     "drop_queue": lambda store: store.drop_queue("q"),
     "subscribe": lambda store: store.subscribe("q", "a"),
     "subscribe_many": lambda store: store.subscribe_many("a", {"q": 0, "r": "latest"}),
@@ -40,6 +43,7 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
 }
 LOOKING: dict[str, Callable[[RemoteStore], object]] = {
     "aliases": lambda store: store.aliases(),
+    "schedules": lambda store: store.schedules(),
     "queues": lambda store: store.queues(),
     "queues of names": lambda store: store.queues(["q", "r"]),
     "queue": lambda store: store.queue("q"),

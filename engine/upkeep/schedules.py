@@ -1,0 +1,225 @@
+"""Schedules put their messages: see `Store.create_schedule`.
+
+- SD1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
+  due time has one message at most, over crashes, restarts and other owners, however clocks are set.
+- SD2: what the store comes to more than `LATE_SECONDS` after it was due is missed: the schedule
+  says what becomes of it.
+- SD3: what cannot be put (a full queue, one that is stopped, a full disk) is tried again at the
+  maintenance's pace, shown (`ScheduleInfo.waiting`), and holds up no other schedule.
+- SD4: nothing is put for a schedule after its removal, or by what it was, once the call that
+  changes it has returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from quire.cron import DueTimes
+from quire.engine.commits.definitions import Definitions
+from quire.engine.commits.schedules import ScheduleEntries
+from quire.engine.records.catalog import RAN_KEY, SCHEDULE
+from quire.engine.records.durable_state import CatalogEntry
+from quire.engine.transactions.context import Context
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    QueueNotFound,
+    QuireError,
+    ScheduleNotFound,
+)
+from quire.info import ScheduleInfo
+from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, PUT_AT_ONCE
+from quire.moving import joined
+from quire.schedules import ALL, DUE, FIELDS, ONCE, message_of
+from quire.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
+
+_log: Final = logging.getLogger("quire.schedules")
+_LATE_US: Final = int(LATE_SECONDS * 1e6)
+
+
+class _Plan(NamedTuple):
+    """What is known of a schedule, as long as its entry has this version."""
+
+    version: int
+    times: DueTimes | None  # None: this process cannot tell them
+    next_us: int  # the next due time that is not put
+    waiting: str | None  # what keeps the message of that time from being put
+
+
+class Schedules:
+    """See the module. Thread-safe."""
+
+    def __init__(self, context: Context, definitions: Definitions) -> None:
+        self._context = context
+        self._env = context.env
+        self._catalog = context.state.durable.catalog
+        self._entries = ScheduleEntries(context.env, context.state, definitions.submit)
+        # Held while one is changed, or puts its messages (SD4). Whoever puts them does not wait for
+        # it: it may be the thread that changes one.
+        self._changing = threading.Lock()
+        self._plans: dict[int, _Plan] = {}
+        self._next_us = 0  # when there is something to do, or to look at
+        self._retry_at = 0.0  # what waits is tried again, by the monotonic clock
+        self.last_error: str | None = None
+
+    # Definitions
+
+    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> ScheduleInfo:
+        """Make one. Raises as `Store.create_schedule`."""
+        with self._changing:
+            self._entries.create(name, given, exist_ok)
+            return self._changed(name)
+
+    def alter(self, name: str, given: Mapping[str, Any]) -> ScheduleInfo:
+        """Change one. Raises as `Store.alter_schedule`."""
+        with self._changing:
+            self._entries.alter(name, given)
+            return self._changed(name)
+
+    def drop(self, name: str) -> None:
+        """Remove one. Raises ScheduleNotFound."""
+        with self._changing:
+            self._entries.drop(name)
+            self._next_us = 0
+
+    def _changed(self, name: str) -> ScheduleInfo:
+        self._next_us = 0
+        found = self._entries.find(name)
+        if found is None:
+            raise ScheduleNotFound(f"schedule {name!r} was dropped")
+        return self._info(*found, self._env.now_us())
+
+    def infos(self) -> list[ScheduleInfo]:
+        """All, by name."""
+        now_us = self._env.now_us()
+        return [self._info(number, entry, now_us) for number, entry in self._entries.all()]
+
+    def _info(self, number: int, entry: CatalogEntry, now_us: int) -> ScheduleInfo:
+        body, plan = entry.body, self._plans.get(number)
+        if plan is None or plan.version != entry.version:
+            plan = self._plan(number, entry)
+        queue = self._context.state.queues.get(body["queue_id"])
+        return ScheduleInfo(
+            id=number,
+            name=body["name"],
+            queue="" if queue is None else queue.name,
+            cron=body["cron"],
+            timezone=body["timezone"],
+            missed=body["missed"],
+            paused=body["paused"],
+            payload_base64=body["payload"],
+            message={name: body[name] for name in FIELDS if name in body},
+            created_us=body["created_us"],
+            last_us=self._context.state.ledger.get(RAN_KEY.format(number)),
+            next_us=None if plan.next_us == NEVER_US else plan.next_us,
+            waiting=plan.waiting,
+        )
+
+    # Putting
+
+    @property
+    def next_us(self) -> int:
+        """When there is something to do that is not waiting; `NEVER_US`: never, as it seems."""
+        return self._next_us if self._catalog.get(SCHEDULE) else NEVER_US
+
+    def put_due(self) -> None:
+        """Put what is due, as far as it can be put now."""
+        if not (self._plans or self._catalog.get(SCHEDULE)):
+            return
+        now_us = self._env.now_us()
+        waits = self.last_error is None or self._env.monotonic() < self._retry_at
+        if now_us < self._next_us and waits:
+            return
+        if not self._changing.acquire(blocking=False):
+            return  # somebody changes one; or this thread puts already, and is after its commit
+        try:
+            self._put_all(now_us)
+        finally:
+            self._changing.release()
+
+    def _put_all(self, now_us: int) -> None:
+        entries = dict(self._catalog.get(SCHEDULE, {}))
+        plans, error = {}, None
+        left = PUT_AT_ONCE
+        for number, entry in entries.items():
+            plan = self._plans.get(number)
+            if plan is None or plan.version != entry.version:
+                plan = self._plan(number, entry)
+            if plan.next_us <= now_us and left > 0:
+                plan, count = self._put(number, entry, plan, now_us, left)
+                left -= count
+            plans[number] = plan
+            if plan.waiting is not None:
+                error = f"schedule {entry.body['name']!r}: {plan.waiting}"
+        self._plans, self.last_error = plans, error
+        self._retry_at = self._env.monotonic() + INTERVAL_SECONDS
+        ready = (plan.next_us for plan in plans.values() if plan.waiting is None)
+        self._next_us = min(ready, default=NEVER_US)
+
+    def _plan(self, number: int, entry: CatalogEntry) -> _Plan:
+        """When it is due next, if that is to be put."""
+        body = entry.body
+        try:
+            times = DueTimes(body["cron"], body["timezone"])
+        except InvalidArgument as error:  # another time zone data base than where it was made
+            return _Plan(entry.version, None, NEVER_US, str(error))
+        next_us = None if body["paused"] else times.after(self._since_us(number, body))
+        return _Plan(entry.version, times, NEVER_US if next_us is None else next_us, None)
+
+    def _since_us(self, number: int, body: Mapping[str, Any]) -> int:
+        """What was due up to then is put, or does not count."""
+        ran_us = self._context.state.ledger.get(RAN_KEY.format(number), 0)
+        return max(int(body["since_us"]), ran_us)
+
+    def _put(
+        self, number: int, entry: CatalogEntry, plan: _Plan, now_us: int, most: int
+    ) -> tuple[_Plan, int]:
+        """What is due of one, so many messages at most: what is known then, how many it put."""
+        body, times = entry.body, plan.times
+        assert times is not None  # else nothing is due
+        due = self._due(body, times, self._since_us(number, body), now_us)
+        count = 0
+        for due_us in due[:most]:
+            try:
+                self._put_one(number, body, due_us)
+            except AlreadyCommitted:
+                continue
+            except QuireError as error:  # it waits (SD3)
+                if plan.waiting is None:
+                    _log.warning("schedule %r waits: %s", body["name"], error)
+                return plan._replace(next_us=due_us, waiting=str(error)), count
+            count += 1
+        last_us = due[:most][-1] if len(due) > most else now_us
+        next_us = times.after(max(last_us, self._since_us(number, body)))
+        next_us = NEVER_US if next_us is None else next_us
+        return plan._replace(next_us=next_us, waiting=None), count
+
+    def _due(
+        self, body: Mapping[str, Any], times: DueTimes, since_us: int, now_us: int
+    ) -> list[int]:
+        """The due times that are to be put now, in their order (SD2)."""
+        late_us = max(since_us, now_us - _LATE_US)
+        due = times.latest(late_us, now_us, MAX_MISSED)
+        if body["missed"] == ALL:
+            return [*times.latest(since_us, late_us, MAX_MISSED), *due]
+        if body["missed"] == ONCE and not due:
+            return times.latest(since_us, late_us, 1)
+        return due
+
+    def _put_one(self, number: int, body: Mapping[str, Any], due_us: int) -> None:
+        payload, fields = message_of(body)
+        own = {SCHEDULE_ATTRIBUTE: str(body["name"]), DUE: str(due_us)}
+        fields["attributes"] = joined(fields.get("attributes") or {}, own)
+        queue = self._context.state.queues[body["queue_id"]]
+        with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+            txn.put_timeout = 0.0
+            name = queue.name
+            txn.put(name, payload, **fields)
+            if queue.name != name:
+                raise QueueNotFound(f"queue {name!r} was just renamed")
+            txn.record(RAN_KEY.format(number), due_us)
+            txn.commit(timeout=0.0)
