@@ -23,7 +23,7 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.records.seek_record import Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.limits import PURGED_RUNS, RUNS_JOINED
+from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
 from quire.message import Delivered, Message, Messages
 from quire.retry import Retry
 
@@ -199,12 +199,14 @@ class Gets:
     def gone(
         self, queue: Queue, subscription: Subscription, most: int
     ) -> tuple[int, list[tuple[Message, str]]]:
-        """Take what is spent or expired: how many, at most `most`, and those that are to be kept.
+        """Take what is spent or expired: how many, and those that are to be kept.
 
-        With each of these, why nobody else gets it any more.
+        Of these `most` at once, and with each, why nobody else gets it any more.
         """
         self._is_counted = False
         with queue.lock:
+            if not (subscription.spent or queue.config.properties.keep_expired):
+                most = EXPIRED_AT_ONCE
             run = subscription.take_gone(most)
             if run is None:
                 return 0, []
@@ -214,7 +216,7 @@ class Gets:
         try:
             if is_expired and not queue.config.properties.keep_expired:
                 self._note(queue, subscription, start, end, None, 0)
-                return end - start, []
+                return end - start + self._expired(queue, subscription, most - end + start), []
             parts = self.deliver(queue, subscription, [(start, end, deliveries)])
         except BaseException:
             self.take_back(queue, subscription, [(start, end)])
@@ -225,6 +227,23 @@ class Gets:
         elif len(messages) != len(why):  # some were read past meanwhile: which is not known
             why = [TOO_OFTEN] * len(messages)
         return end - start, list(zip(messages, why, strict=True))
+
+    def _expired(self, queue: Queue, subscription: Subscription, most: int) -> int:
+        """Take more that has expired and is not kept: how many, at most so many."""
+        left = most
+        for _ in range(PURGED_RUNS - len(self.taken)):
+            with queue.lock:
+                run = None if subscription.spent or not left else subscription.take_gone(left)
+            if run is None:
+                break
+            start, end, _ = run
+            try:
+                self._note(queue, subscription, start, end, None, 0)
+            except BaseException:
+                self.take_back(queue, subscription, [(start, end)])
+                raise
+            left -= end - start
+        return most - left
 
     def waiting(
         self, queue: Queue, subscription: Subscription, most: int, end: int

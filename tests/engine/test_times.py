@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
@@ -90,6 +91,28 @@ def test_many_expire_by_few_commits(seed: int) -> None:
     assert env.calls.count("write", "*.log") - before < 40
     assert store.queue("q").used_bytes == 0
     store.close()
+
+
+def test_what_expires_among_others_goes_by_few_commits(seed: int) -> None:
+    """Though no two of them stand side by side; a topic has them go for each subscription."""
+    env = new_machine(seed)
+    with open_store(env) as store:
+        store.create_queue("q", timed=True)
+        for name in "ab":
+            store.subscribe("q", name)
+        times = [None, env.now_us() + 1_000_000] * 500
+        rows = pa.array(times, pa.timestamp("us", "UTC"))
+        payloads = [b"stays", b"goes"] * 500
+        store.put_many("q", pa.record_batch({"payload": payloads, "expires_at": rows}))
+        env.advance(2)
+        before = store.status()["commits"]
+        store._maintenance.step()
+        assert store.status()["commits"] - before < 6
+        assert [info.pending for info in store.subscriptions("q")] == [500, 500]
+        for name in "ab":
+            assert set(store.get_many(f"q/{name}").payloads()) == {b"stays"}
+        assert store.queue("q").messages == 0
+        assert store.verify().ok
 
 
 def work(env: SimEnv, seen: Seen) -> None:
