@@ -15,7 +15,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from quire.errors import InvalidArgument
-from quire.limits import MAX_CRON_CHARACTERS
+from quire.limits import FIRST_WINDOW_US, MAX_CRON_CHARACTERS, WIDER_WINDOW
 
 NICKNAMES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -26,8 +26,6 @@ NICKNAMES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_FIRST_WINDOW_US: Final = 60_000_000
-_WIDER: Final = 4  # times as wide is the next stretch of time that is looked through
 
 
 class DueTimes:
@@ -60,7 +58,7 @@ class DueTimes:
 
     def latest(self, start_us: int, end_us: int, most: int) -> list[int]:
         """Those after the start, up to the end: the last ones, so many at most."""
-        window_us = _FIRST_WINDOW_US
+        window_us = FIRST_WINDOW_US
         while True:
             begin_us = max(start_us, end_us - window_us)
             found: deque[int] = deque(maxlen=most)
@@ -70,7 +68,7 @@ class DueTimes:
                 found.append(due_us)
             if len(found) == most or begin_us == start_us:
                 return list(found)
-            window_us *= _WIDER
+            window_us *= WIDER_WINDOW
 
     def _from(self, time_us: int) -> Iterator[int]:
         """All of them after a time (CR2)."""

@@ -89,6 +89,9 @@ MAX_SCHEDULE_ENTRY_BYTES = 16 << 10
 MAX_CRON_CHARACTERS = 200
 LATE_SECONDS = 60.0  # after which a due time is missed: that long a take-over may last
 MAX_MISSED = 1000  # of these, that a schedule puts
+# Missed ones are looked for in the last minute, and then in so many times as long a time each.
+FIRST_WINDOW_US = 60_000_000
+WIDER_WINDOW = 4
 PUT_AT_ONCE = 100  # messages of schedules, before the maintenance does something else
 
 # A queue's or a subscription's entry: a name takes up to 200 bytes, each of its numbers up to 20.

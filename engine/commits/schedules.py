@@ -1,8 +1,8 @@
 """The entries of schedules in the catalog: making, changing and removing them, one call at a time.
 
-- SC1: a schedule is of a queue, not of its name: it follows when the queue is renamed, and while a
+- SCD1: a schedule is of a queue, not of its name: it follows when the queue is renamed, and while a
   queue has one it is not dropped.
-- SC2: due times count from the moment on when the schedule was made, went on after a pause, or got
+- SCD2: due times count from the moment on when the schedule was made, went on after a pause, or got
   another text or time zone: what would have been due before that is not missed.
 """
 

@@ -1,12 +1,12 @@
 """Schedules put their messages: see `Store.create_schedule`.
 
-- SD1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
+- SCH1: a message is put and its due time noted, in the ledger, by one ordinary transaction. So each
   due time has one message at most, over crashes, restarts and other owners, however clocks are set.
-- SD2: what the store comes to more than `LATE_SECONDS` after it was due is missed: the schedule
+- SCH2: what the store comes to more than `LATE_SECONDS` after it was due is missed: the schedule
   says what becomes of it.
-- SD3: what cannot be put (a full queue, one that is stopped, a full disk) is tried again at the
+- SCH3: what cannot be put (a full queue, one that is stopped, a full disk) is tried again at the
   maintenance's pace, shown (`ScheduleInfo.waiting`), and holds up no other schedule.
-- SD4: nothing is put for a schedule after its removal, or by what it was, once the call that
+- SCH4: nothing is put for a schedule after its removal, or by what it was, once the call that
   changes it has returned.
 """
 
@@ -58,7 +58,7 @@ class Schedules:
         self._env = context.env
         self._catalog = context.state.durable.catalog
         self._entries = ScheduleEntries(context.env, context.state, definitions.submit)
-        # Held while one is changed, or puts its messages (SD4). Whoever puts them does not wait for
+        # Held while one is changed, or puts its messages (SCH4). Who puts them does not wait for
         # it: it may be the thread that changes one.
         self._changing = threading.Lock()
         self._plans: dict[int, _Plan] = {}
@@ -188,7 +188,7 @@ class Schedules:
                 self._put_one(number, body, due_us)
             except AlreadyCommitted:
                 continue
-            except QuireError as error:  # it waits (SD3)
+            except QuireError as error:  # it waits (SCH3)
                 if plan.waiting is None:
                     _log.warning("schedule %r waits: %s", body["name"], error)
                 return plan._replace(next_us=due_us, waiting=str(error)), count
@@ -201,7 +201,7 @@ class Schedules:
     def _due(
         self, body: Mapping[str, Any], times: DueTimes, since_us: int, now_us: int
     ) -> list[int]:
-        """The due times that are to be put now, in their order (SD2)."""
+        """The due times that are to be put now, in their order (SCH2)."""
         late_us = max(since_us, now_us - _LATE_US)
         due = times.latest(late_us, now_us, MAX_MISSED)
         if body["missed"] == ALL:

@@ -75,7 +75,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         [*FROM_ZERO, 2],
         lambda store, bad: store.create_queues(["new", {"name": "b", "data_file": bad}]),
     ),
-    "catalog": (["schedule", 5, b"queue", True, ["queue"]], lambda store, bad: store.catalog(bad)),
+    "catalog": (["link", 5, b"queue", True, ["queue"]], lambda store, bad: store.catalog(bad)),
     "queues": (["ab", b"ab", 5, [5]], lambda store, bad: store.queues(bad)),
     "queues name": (NAMES, lambda store, bad: store.queues(["work", bad])),
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
