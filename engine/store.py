@@ -69,7 +69,7 @@ from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.room import Room, dropped
 from quire.engine.upkeep.schedules import Schedules
-from quire.engine.upkeep.started import StartedTypes
+from quire.engine.upkeep.started import StartedTypes, look_for_orders
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.temporary import Temporary
 from quire.engine.upkeep.verify import verify
@@ -150,6 +150,7 @@ class EmbeddedStore(SingleCalls):
         context.room = Room(context, self._definitions, self._maintenance.retention)
         self._types = StartedTypes()
         self._types.start(opened.state.queues.values())
+        look_for_orders(opened.state.queues.values())
         _open_stores.add(self)
         discard_unfinished(context)
         if background:
@@ -320,7 +321,10 @@ class EmbeddedStore(SingleCalls):
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably."""
         self._state().queue(name)
-        return self._info(self._definitions.alter(name, check_changes(changes)))
+        queue = self._definitions.alter(name, check_changes(changes))
+        if "order" in changes or "priority" in changes:
+            look_for_orders([queue])
+        return self._info(queue)
 
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         """Give a queue another name, online and durably. Raises QueueNotFound, QueueExists."""

@@ -17,6 +17,7 @@
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
 | know what a message carries, or have a value made of it | `Message`, `Messages`; `quire.codecs` |
 | keep messages in memory, or in a way of one's own | `QueueOptions.type`, `register_type` |
+| have messages in another order than that of commits | `QueueOptions.order`, `register_order` |
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
 | read a store's files in words | `dump` |
@@ -77,9 +78,11 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.message import MESSAGE_SCHEMA, Message, Messages
+from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA, Message, Messages
 from quire.message_id import MessageId, MessageIds, PutId
 from quire.opening import connect, open, serve
+from quire.order import AttributeOrder, Order, SequenceOrder
+from quire.order_code import OrderCode, register_order
 from quire.properties import QueueChanges, QueueOptions
 from quire.queue_types import QueueType, register_type
 from quire.retry import Retry
@@ -92,8 +95,10 @@ from quire.workers import WorkerInfo, Workers
 __version__ = "0.1.0"
 
 __all__ = [
+    "HEADER_SCHEMA",
     "MESSAGE_SCHEMA",
     "AlreadyCommitted",
+    "AttributeOrder",
     "CodecNotFound",
     "CommitUnfinished",
     "ConnectionLost",
@@ -107,6 +112,8 @@ __all__ = [
     "MessageId",
     "MessageIds",
     "Messages",
+    "Order",
+    "OrderCode",
     "OutcomeUnknown",
     "PayloadInvalid",
     "Piece",
@@ -132,6 +139,7 @@ __all__ = [
     "ScheduleInfo",
     "ScheduleNotFound",
     "ScheduleOptions",
+    "SequenceOrder",
     "Start",
     "Store",
     "StoreClosed",
@@ -160,6 +168,7 @@ __all__ = [
     "connect",
     "dump",
     "open",
+    "register_order",
     "register_type",
     "serve",
 ]

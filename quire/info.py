@@ -28,6 +28,7 @@ class QueueInfo:
     prepared: int = 0  # transactions that are prepared and not decided; T does not count them
     text: str = ""  # this and what follows: see `QueueOptions`
     properties: dict[str, Any] = field(default_factory=dict)
+    order: str | dict[str, Any] = "commit"
     priority: bool = False
     default_priority: int = 0
     puts: bool = True
@@ -113,9 +114,12 @@ class SubscriptionInfo:
     delivered: int  # messages in flight: got, their transactions not ended
     pending: int  # messages not read yet, those in flight included
     spent: int = 0  # of them, those that wait for the dead-letter queue to take them
-    delayed: int = 0  # of them, those that come later: rejected with a delay, or not due yet
+    # Of them, those that come later: rejected with a delay, not due yet, or waiting for one before
+    # them in their sequence.
+    delayed: int = 0
     exclusive: bool = False  # one transaction at a time has messages of it
     durable: bool = True  # else it ends with its client
+    gaps: int = 0  # messages handed out though one before them in their sequence was missing
 
 
 class TransactionState(Enum):

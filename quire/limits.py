@@ -324,6 +324,19 @@ POSITIONS = (1 << POSITION_BITS) - 1
 assert (MAX_PRIORITY + 1) << POSITION_BITS <= 1 << 63  # as an array holds them
 # Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
+# Of an order by texts, how many bytes of each count: what waits takes some 120 bytes then.
+ORDERED_TEXT_BYTES = 64
+ORDERED_AT_ONCE = 8192  # messages put in an order of many ranks together: some 5 ms of the lock
+# Of an order by sequences: how long a message waits for those before it, and how many of a sender.
+DEFAULT_SEQUENCE_SECONDS = 5.0
+DEFAULT_SEQUENCE_HELD = 1000
+MAX_SEQUENCE_HELD = 10_000
+MAX_SEQUENCE_NUMBER = (1 << 63) - 1
+# Of so many senders it is known which number is next, and of as many again that were heard before.
+SEQUENCE_SENDERS = 50_000
+# So many messages of a sender may follow one that was committed after them.
+SEQUENCE_STEP_BITS = 20
+assert DEFAULT_SEQUENCE_HELD <= MAX_SEQUENCE_HELD < 1 << SEQUENCE_STEP_BITS
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
 MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them

@@ -47,6 +47,11 @@ MESSAGE_SCHEMA = pa.schema(
 )
 """The columns of a batch of messages. Their queue is the schema's metadata `queue`."""
 
+HEADER_SCHEMA = pa.schema(
+    [field for field in MESSAGE_SCHEMA if field.name not in ("delivery_count", "payload")]
+)
+"""Those by which code may order them: see `quire.order_code`."""
+
 SETTABLE = (
     "priority",
     "group",
@@ -62,6 +67,9 @@ SETTABLE = (
 
 GROUP_KEY = "quire.group_key"
 """The attribute that holds a message's `group_key`."""
+
+MISSING = "quire.missing"
+"""The attribute that tells how many messages of a sender's sequence are missing before one."""
 
 NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
@@ -441,6 +449,15 @@ class Delivered(NamedTuple):
     time_us: int
     delivery_count: int
     failed_count: int | None = None  # how many of those failed; None: all but this one
+    missing: int | None = None  # messages of its sequence before it; -1: perhaps, None: none
+
+    def told(self, message: Message) -> Message:
+        """One of them, with the attribute that tells what is missing."""
+        if self.missing is None:
+            return message
+        missing = "unknown" if self.missing < 0 else str(self.missing)
+        *values, attributes, failed_count = message._astuple()
+        return Message(*[*values, {**attributes, MISSING: missing}, failed_count])
 
 
 class Messages(Sequence[Message]):
@@ -536,7 +553,7 @@ class Messages(Sequence[Message]):
         return parts
 
     def _message(self, part: Delivered, row: int) -> Message:
-        return part.block.message(
+        message = part.block.message(
             row,
             queue=self.queue,
             first_id=part.first_id,
@@ -544,3 +561,4 @@ class Messages(Sequence[Message]):
             delivery_count=part.delivery_count,
             failed_count=part.failed_count,
         )
+        return message if part.missing is None else part.told(message)

@@ -24,6 +24,7 @@ from quire.limits import (
     MAX_TTL_SECONDS,
     MIN_CAPACITY_BYTES,
 )
+from quire.order import COMMIT, PRIORITY, Order, by_sequence, check_order
 from quire.retry import Retry, check_retry
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
@@ -48,8 +49,13 @@ class QueueOptions(TypedDict, total=False):
     """What the queue is for, in words; up to 1 KiB in UTF-8."""
     properties: Mapping[str, str]
     """Free words by name, which Quire keeps and does not read; up to 100, 1 KiB together."""
+    order: Order
+    """In which order messages are handed out. "commit": as they were committed (the default).
+    "priority": of higher priority first. A mapping: by an attribute (`AttributeOrder`), or by the
+    sequence numbers that senders give (`SequenceOrder`). Else the name of a registered code
+    (`OrderCode`). What is equal comes in commit order; what is rolled back, at its place again."""
     priority: bool
-    """Whether messages are delivered by priority, higher first, and then in commit order."""
+    """The same as `order="priority"`; False: as "commit", if it was True."""
     default_priority: int
     """The priority of messages that are put without one (or with 0): 0 to 65535."""
     puts: bool
@@ -132,7 +138,8 @@ class Properties(NamedTuple):
 
     text: str = ""
     properties: Mapping[str, str] = NO_PROPERTIES
-    priority: bool = False
+    order: str | Mapping[str, Any] = COMMIT
+    priority: bool = False  # whether that is "priority"
     default_priority: int = 0
     puts: bool = True
     gets: bool = True
@@ -181,7 +188,13 @@ class Properties(NamedTuple):
             or self.retry is not None
             or self.dead_letter is not None
             or self.keeps
+            or by_sequence(self.order)
         )
+
+    @property
+    def is_clocked(self) -> bool:
+        """Whether messages become available, or are not any more, as time goes by."""
+        return self.timed or by_sequence(self.order)
 
     @property
     def keeps(self) -> bool:
@@ -197,10 +210,10 @@ class Properties(NamedTuple):
     @property
     def selected_by(self) -> tuple[object, ...]:
         """What says which message is next; empty: they are delivered in commit order."""
-        if not (self.priority or self.timed or self.grouped):
+        if self.order == COMMIT and not (self.timed or self.grouped):
             return ()
         times = self.timed, self.ttl, self.max_ttl
-        return self.priority, *times, self.default_priority, self.grouped
+        return self.order, *times, self.default_priority, self.grouped
 
     @property
     def limits_expiry(self) -> bool:
@@ -221,7 +234,17 @@ class Properties(NamedTuple):
     def to_body(self) -> dict[str, Any]:
         """For the catalog: those that differ from what they are by default, as JSON has them."""
         pairs = zip(self._fields, self, DEFAULT, strict=True)
-        return {name: value for name, value, usual in pairs if value != usual}
+        body = {name: value for name, value, usual in pairs if value != usual}
+        if self.priority:
+            del body["order"]  # which says the same
+        return body
+
+    def altered(self, changes: Mapping[str, Any]) -> Properties:
+        """With changes, as `check_properties` returns them."""
+        after = self._replace(**changes)
+        if after.order == PRIORITY and not after.priority:
+            return after._replace(order=COMMIT)
+        return after
 
 
 DEFAULT: Final = Properties()
@@ -246,7 +269,23 @@ def check_properties(given: Mapping[str, object]) -> dict[str, Any]:
                 f"{name!r:.100} is no property of a queue: there are {', '.join(_CHECKS)}"
             )
         checked[name] = check(name, value)
+    if "order" in checked:
+        is_first = checked["order"] == PRIORITY
+        if checked.setdefault("priority", is_first) != is_first:
+            raise InvalidArgument(
+                f"order {checked['order']!r:.100} and priority {checked['priority']!r} contradict "
+                "each other: give one of them"
+            )
+    elif checked.get("priority"):
+        checked["order"] = PRIORITY
     return checked
+
+
+def _order(name: str, value: object) -> str | dict[str, Any]:
+    order = check_order(name, value)
+    if isinstance(order, str) and not NAME.fullmatch(order):
+        raise InvalidArgument(f"{name} {value!r:.100}: give {COMMIT!r}, or another order's name")
+    return order
 
 
 def _text(name: str, value: object) -> str:
@@ -381,6 +420,7 @@ def _utf8_bytes(text: str) -> int:
 _CHECKS: Final = {
     "text": _text,
     "properties": _words,
+    "order": _order,
     "priority": _flag,
     "default_priority": _priority,
     "puts": _flag,

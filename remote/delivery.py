@@ -114,6 +114,7 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
             "queue": messages.queue,
             "delivery_count": group[0].delivery_count,
             "failed_count": group[0].failed_count,
+            "missing": group[0].missing,
             "more": number < len(answers),
         }
         yield header, (block.data,)
@@ -127,9 +128,12 @@ def read_messages(frames: Sequence[Frame]) -> Messages:
         failed = frame.header.get("failed_count")
         if failed is not None:
             failed = field(frame.header, "failed_count", int)
+        missing = frame.header.get("missing")
+        if missing is not None:
+            missing = field(frame.header, "missing", int)
         for body in frame.bodies:
             block = Block.parse(body, "messages from the owner")
-            slices.append(Delivered(block, 0, block.count, 0, 0, count, failed))
+            slices.append(Delivered(block, 0, block.count, 0, 0, count, failed, missing))
     return Messages(field(frames[-1].header, "queue", str), slices)
 
 

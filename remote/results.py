@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
-from typing import Final, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from quire.errors import RemoteError
 from quire.info import (
@@ -72,9 +72,8 @@ def read_list(kind: type[T], value: object) -> list[T]:
 def _reader(kind: Hashable) -> Callable[[object], object]:
     """What reads values of a type; made once, as there may be many of them."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is UnionType:  # int | None
-        some = _reader(inner[0])
-        return lambda value: None if value is None else some(value)
+    if origin is UnionType:  # int | None, str | dict[str, Any]
+        return _any_of(inner)
     if origin in (tuple, list):  # tuple[str, ...], list[Piece]
         each, several = _reader(inner[0]), cast(type, origin)
         return lambda value: several(map(each, _exactly(list, value)))
@@ -83,6 +82,16 @@ def _reader(kind: Hashable) -> Callable[[object], object]:
     if kind is float:
         return lambda value: float(value) if type(value) is int else _exactly(float, value)
     return partial(_exactly, cast(type, origin or kind))
+
+
+def _any_of(kinds: tuple[Any, ...]) -> Callable[[object], object]:
+    """What reads values of one of several types."""
+    first = _reader(kinds[0])
+    readers: dict[Any, Callable[[object], object]] = {}
+    for kind in kinds:
+        origin: Any = get_origin(kind)
+        readers[kind if origin is None else origin] = _reader(kind)
+    return lambda value: readers.get(type(value), first)(value)
 
 
 def _row_reader(kind: type) -> Callable[[object], object]:

@@ -44,6 +44,8 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES, TEMPORARY_IDS
+from quire.order import by_code
+from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
 from quire.queue_types import type_named
 
@@ -201,13 +203,15 @@ class Definitions:
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties}
-            altered_to = config.properties._replace(**properties)
+            altered_to = config.properties.altered(properties)
             target = state.names.get(altered_to.dead_letter or "")
             if target is queue:  # by its name or an alias
                 raise InvalidArgument(
                     f"queue {queue.name!r}: another one must be its dead-letter queue"
                 )
             _check_type_stays(queue.name, config.properties, altered_to)
+            if altered_to.order != config.properties.order:
+                _check_order(altered_to)
             temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
             _check_dead_letter(queue.name, altered_to, state.names, temporary)
             _check_keeping(queue.name, config.kind, altered_to)
@@ -431,7 +435,15 @@ def _is_volatile(queue: NewQueue) -> bool:
             "itself to be durable: leave persistent out, or give type='volatile'"
         )
     _check_requests(queue.name, properties, is_volatile=is_volatile)
+    _check_order(properties)
     return is_volatile
+
+
+def _check_order(properties: Properties) -> None:
+    """Raises InvalidArgument where its code is not known."""
+    order = properties.order
+    if isinstance(order, str) and by_code(order):
+        order_named(order)
 
 
 def _check_requests(name: str, properties: Properties, *, is_volatile: bool) -> None:

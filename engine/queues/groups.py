@@ -23,7 +23,9 @@ from typing import Final
 
 from quire.checksum import checksum
 from quire.intervals import IntervalSet
-from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, LANE_SLACK, POSITION_BITS, POSITIONS
+from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, LANE_SLACK, POSITIONS
+
+from .standing import code_of, int_bytes
 
 Buffer = bytes | bytearray | memoryview
 
@@ -33,9 +35,7 @@ def group_number(key: Buffer) -> int:
     return checksum(key) & GROUP_NUMBERS or 1
 
 
-def code_of(position: int, rank: int) -> int:
-    """Where a message stands in the queue's order: by rank, and then by position."""
-    return rank << POSITION_BITS | position
+_LONGEST: Final = (1 << 63) - 1  # what an array holds: longer codes are of many ranks
 
 
 class _Holder:
@@ -68,7 +68,11 @@ class _Group:
     def add(self, code: int) -> None:
         """It waits."""
         new = self.new
-        if new is None:
+        if code > _LONGEST:
+            if self.again is None:
+                self.again = []
+            heappush(self.again, code)
+        elif new is None:
             self.new = array("q", (code,))
         elif new[-1] < code:
             new.append(code)
@@ -114,7 +118,9 @@ class _Group:
     @property
     def memory_bytes(self) -> int:
         new = 0 if self.new is None else getsizeof(self.new)
-        again = 0 if self.again is None else getsizeof(self.again) + 48 * len(self.again)
+        again = 0
+        if self.again is not None:
+            again = getsizeof(self.again) + (8 + int_bytes(self.again)) * len(self.again)
         return getsizeof(self) + new + again
 
 

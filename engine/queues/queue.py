@@ -90,6 +90,7 @@ class Queue:
         self.is_volatile = config.is_volatile
         self.is_temporary = not config.properties.persistent
         self.stopped = ""  # why neither puts nor gets are possible, in words
+        self._stops: dict[str, str] = {}  # that, by what is missing
         self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
         self.lock = threading.Lock()
         self._arrived: Arrivals | None = None  # made by the first that waits
@@ -297,10 +298,14 @@ class Queue:
         self.dropped = dropped
         self._shut()
 
-    def stop(self, why: str) -> None:
-        """Nothing can be put or got from now on, for the reason; "": it can again."""
+    def stop(self, why: str, missing: str = "type") -> None:
+        """Nothing can be put or got from now on, for the reason; "": for this one it can again.
+
+        `missing`: what the reason is about.
+        """
         with self.lock:
-            self.stopped = why
+            self._stops[missing] = why
+            self.stopped = "; ".join([reason for reason in self._stops.values() if reason])
             self._limit()
             self._shut()
             self.wake_all()
@@ -647,6 +652,7 @@ class Queue:
                 delayed=subscription.delayed,
                 exclusive=subscription.exclusive,
                 durable=subscription.durable,
+                gaps=subscription.gaps,
             )
 
 

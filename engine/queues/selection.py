@@ -6,119 +6,53 @@ takes and never journaled: a restart makes it anew.
 
 - SL1: of what is available the lowest rank is taken, and within a rank the lowest position: what a
   rollback returns is back at its place.
-- SL2: every position below `known` that is not read is in exactly one of four: in a lane, in
-  flight, not looked at again (`unknown`), or read by a `read_to` and still in a lane, where it is
-  passed over when its turn comes.
+- SL2: every position below `known` that is not read is in exactly one of five: standing ready,
+  waiting for others of its sequence (SL7), in flight, not looked at again (`unknown`), or read by a
+  `read_to` and still standing there, where it is passed over when its turn comes.
 - SL4: of a queue whose times count, what is not due yet is `scheduled`, and what has expired is set
   aside (`expired`) until the maintenance has moved or dropped it; in flight it may be read still.
-  It may stand in a lane meanwhile: what is in flight is never taken once more.
-- SL5: of a queue whose messages are grouped, the lanes have what is of no group, and what `groups`
-  shows: they may have what it has shown before, too, which is passed over.
+  It may stand ready meanwhile: what is in flight is never taken once more.
+- SL5: of a queue whose messages are grouped, there stands what is of no group, and what `groups`
+  shows: what it has shown before may stand there, too, and is passed over.
 - SL6: what is taken before it is due is in flight, and still stands where it is scheduled, until it
   would be due: then it is passed over, and noted as due for when it is given back.
-- SL3: what is available takes 8 bytes a message, and some 40 where it was returned; what is in
-  flight some 150. All of them are counted (`memory_bytes`). What was read and still stands
-  somewhere is dropped before it is twice as much as all the rest.
+- SL7: in an order by sequences, what `sequences` has let through stands ready, with the rank that
+  that gives. What has waited long enough is let through once all that is there was looked at.
+- SL3: what is available takes 8 bytes a message by priority, some 60 by numbers, some 120 by texts,
+  and some 40 more where it was returned; what is in flight some 150. All of them are counted
+  (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
+  as all the rest.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Collection
-from heapq import heapify, heappop, heappush, nsmallest
-from typing import Any
+from collections.abc import Iterable
+from heapq import heapify, heappop, nsmallest
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sortedcontainers import SortedDict
 
 from quire.engine.records.attempts import Attempts
 from quire.intervals import IntervalSet
-from quire.limits import (
-    HEAPIFIED,
-    LANE_BYTES,
-    LANE_SLACK,
-    NEVER_US,
-    POSITION_BITS,
-    POSITIONS,
-    RETURNED_BYTES,
-    TAKEN_BYTES,
-    TIMED_BYTES,
-)
+from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TIMED_BYTES
+from quire.order import BUILT_IN, COMMIT, by_sequence
 
-from .groups import Groups, code_of
+from .groups import Groups
+from .sequences import Sequences
+from .standing import Keyed, Lanes, Ranks, Standing, code_of, held_between, push
 
 _Column = NDArray[np.int64] | None
-# Of messages that follow each other: rank, when they are due (0: at once), when they expire, and
-# the number of their group (0: none).
-Headers = tuple[NDArray[np.int64], _Column, _Column, _Column]
 
 
-class _Lane:
-    """The available positions of one rank, which ascend but for those that came back."""
+class Headers(NamedTuple):
+    """What messages that follow each other say, as far as their queue's properties ask."""
 
-    __slots__ = ("again", "head", "new")
-
-    def __init__(self) -> None:
-        self.new = array("q")
-        self.head = 0  # what is before it in `new` was taken
-        self.again: list[int] = []  # a heap
-
-    def __len__(self) -> int:
-        return len(self.new) - self.head + len(self.again)
-
-    def add(self, positions: NDArray[np.int64]) -> None:
-        """Ascending positions, which are not here yet."""
-        if self.new and positions[0] <= self.new[-1]:
-            self.again += positions.tolist()
-            heapify(self.again)
-        else:
-            self.new.frombytes(positions.tobytes())
-
-    def first(self) -> int:
-        """The lowest position; -1: there is none."""
-        new, head, again = self.new, self.head, self.again
-        if head < len(new) and not (again and again[0] < new[head]):
-            return new[head]
-        return again[0] if again else -1
-
-    def pop(self) -> None:
-        """Take the lowest position away."""
-        new, head, again = self.new, self.head, self.again
-        if head == len(new) or (again and again[0] < new[head]):
-            heappop(again)
-            return
-        self.head = head = head + 1
-        if head > LANE_SLACK and head > len(new) >> 1:
-            del new[:head]
-            self.head = 0
-
-    def positions(self) -> list[int]:
-        return [*self.new[self.head :], *self.again]
-
-    def drop(self, done: IntervalSet) -> None:
-        """Take away what is read."""
-        self.new = array("q", [p for p in self.new[self.head :] if not done.contains(p)])
-        self.head = 0
-        self.again = [p for p in self.again if not done.contains(p)]
-        heapify(self.again)
-
-
-def held_between(held: Collection[int], start: int, end: int) -> list[int]:
-    """Those of the positions, of a set or dict, that are in [start, end)."""
-    if end - start > len(held):
-        return [position for position in held if start <= position < end]
-    return [position for position in range(start, end) if position in held]
-
-
-def _push(heap: list[Any], items: list[Any]) -> None:
-    """Add many to a heap."""
-    if len(items) > HEAPIFIED:
-        heap += items
-        heapify(heap)
-    else:
-        for item in items:
-            heappush(heap, item)
+    ranks: Ranks  # in an order by sequences their links (see `sequences`)
+    due: _Column = None  # 0: at once
+    expires: _Column = None
+    groups: _Column = None  # the number of the group; 0: none
+    times: _Column = None  # of the commit
 
 
 class Selection:
@@ -127,30 +61,40 @@ class Selection:
     __slots__ = (
         "_early",
         "_expiring",
-        "_lanes",
         "_late",
         "_most",
         "_out",
         "_passed",
         "_scheduled",
+        "_standing",
         "expired",
         "groups",
         "known",
+        "sequences",
         "unknown",
     )
 
-    def __init__(self, returned: IntervalSet, known: int, away: IntervalSet | None = None) -> None:
+    def __init__(
+        self,
+        returned: IntervalSet,
+        known: int,
+        away: IntervalSet | None = None,
+        order: object = COMMIT,
+    ) -> None:
         """`returned`: what is available below `known`; what is behind that is looked at later.
 
-        `away`: messages are grouped, and these are in flight or come later.
+        `away`: messages are grouped, and these are in flight or come later. `order`: the queue's.
         """
         self.groups = None if away is None else Groups(away)
+        self.sequences: Sequences | None = None
+        if isinstance(order, dict) and by_sequence(order):
+            self.sequences = Sequences(order["wait"], order["most"])
         for start, end in away or ():
             returned.add(start, end)
         self.unknown = returned
         self.known = known
-        self._lanes: SortedDict[int, _Lane] = SortedDict()  # those that have something, by rank
-        self._out: dict[int, int] = {}  # the rank of what was taken from a lane
+        self._standing: Standing = Lanes() if order in BUILT_IN else Keyed()
+        self._out: dict[int, int] = {}  # the rank of what was taken from there
         # A heap: when, position, rank, group.
         self._scheduled: list[tuple[int, int, int, int]] = []
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
@@ -185,40 +129,53 @@ class Selection:
 
     def learn(self, start: int, found: Headers, done: IntervalSet, now_us: int) -> None:
         """What the messages from a position on say, as `next_unknown` gave it."""
-        ranks, due, expires, numbers = found
+        ranks, due, _, numbers, times = found
         end = start + len(ranks)
         positions = np.arange(start, end, dtype=np.int64)
         left = np.ones(len(ranks), bool)
         for lo, hi in done.intersection(start, end):
             left[lo - start : hi - start] = False
+            self._see(ranks[lo - start : hi - start])
         if numbers is not None:
             self._find_away(start, end, numbers, left)
-        if expires is not None:
-            over = left & (expires <= now_us)
-            for position in positions[over].tolist():
-                self.expired.add(position, position + 1)
-            left &= ~over
-            some = left & (expires != NEVER_US)
-            pairs = zip(expires[some].tolist(), positions[some].tolist(), strict=True)
-            _push(self._expiring, list(pairs))
+        groups = np.zeros(len(ranks), np.int64) if numbers is None else numbers
+        self._learn_ends(positions, found, left, now_us)
         if due is not None:
             some = left & (due > now_us)
-            groups = np.zeros_like(ranks) if numbers is None else numbers
             rows = zip(*(a[some].tolist() for a in (due, positions, ranks, groups)), strict=True)
-            _push(self._scheduled, list(rows))
+            push(self._scheduled, list(rows))
             left &= ~some
+        if times is not None:
+            columns = (positions, ranks, groups, times)
+            for row in zip(*(a[left].tolist() for a in columns), strict=True):
+                self._sequence(*row)
+            left[:] = False
         if numbers is not None:
             self._learn_groups(positions, ranks, numbers, left)
-        if not left.all():
-            positions, ranks = positions[left], ranks[left]
-        for rank in np.unique(ranks).tolist():
-            self._lane(rank).add(positions[ranks == rank])
+        self._standing.learn(positions[left], ranks[left])
         if start < self.known:
             self.unknown.remove(start, end)
         else:
             self.known = end
         if self._passed > self._most or len(self._expiring) > self._most:
             self._drop_read(done)
+
+    def _learn_ends(
+        self, positions: NDArray[np.int64], found: Headers, left: NDArray[np.bool_], now_us: int
+    ) -> None:
+        """What of it expires, and when; what has expired is not left."""
+        expires = found.expires
+        if expires is None:
+            return
+        over = left & (expires <= now_us)
+        for position in positions[over].tolist():
+            self.expired.add(position, position + 1)
+        some = left & ~over & (expires != NEVER_US)
+        push(
+            self._expiring, list(zip(expires[some].tolist(), positions[some].tolist(), strict=True))
+        )
+        if self.sequences is None:  # else it has its place in its sequence, where it is passed over
+            left &= ~over
 
     def _find_away(
         self, start: int, end: int, numbers: NDArray[np.int64], left: NDArray[np.bool_]
@@ -249,42 +206,58 @@ class Selection:
         left &= ~some
 
     def _open(self) -> bool:
-        """What the groups show goes to the lanes; whether there was anything."""
+        """What the groups show stands ready; whether there was anything."""
         groups = self.groups
         if groups is None or not groups.open:
             return False
         shown, groups.open = groups.open, []
         for code in shown:
-            position, rank = code & POSITIONS, code >> POSITION_BITS
-            lane = self._lane(rank)
-            if not lane.new or position > lane.new[-1]:
-                lane.new.append(position)
-            else:
-                heappush(lane.again, position)
+            self._standing.show(code & POSITIONS, code >> POSITION_BITS)
         return True
+
+    def _see(self, links: Ranks) -> None:
+        """Messages with these places in sequences are read."""
+        if self.sequences is not None:
+            for link in links.tolist():
+                self._let_through(self.sequences.see(link))
+
+    def _sequence(self, position: int, link: int, group: int, time_us: int) -> None:
+        """One of a sequence is there since then."""
+        assert self.sequences is not None
+        self._let_through(self.sequences.arrive(position, link, group, time_us))
+
+    def _let_through(self, rows: Iterable[tuple[int, int, int]]) -> bool:
+        """What waits no more for those before it; whether there was anything."""
+        is_any = False
+        for position, rank, group in rows:
+            is_any = True
+            self._stand(position, rank, group)
+        return is_any
 
     def _drop_read(self, done: IntervalSet) -> None:
         """Forget what is read, wherever it stands (SL3)."""
         if self.groups is not None:
             self.groups.drop(done)
             self._open()
-        for rank, lane in list(self._lanes.items()):
-            lane.drop(done)
-            if not lane:
-                del self._lanes[rank]
+        if self.sequences is not None:
+            self._let_through(self.sequences.drop(done))
+        self._standing.drop(done)
         self._scheduled = [row for row in self._scheduled if not done.contains(row[1])]
         self._expiring = [pair for pair in self._expiring if not done.contains(pair[1])]
         heapify(self._scheduled)
         heapify(self._expiring)
         self._passed = 0
-        held = len(self._scheduled) + len(self._expiring) + sum(map(len, self._lanes.values()))
+        held = len(self._scheduled) + len(self._expiring) + len(self._standing)
         held += 0 if self.groups is None else self.groups.waiting
         self._most = LANE_SLACK + 2 * held
 
     # Time
 
-    def advance(self, now_us: int, done: IntervalSet) -> bool:
-        """What is due is available, what has expired is not; whether anything became available."""
+    def advance(self, now_us: int, done: IntervalSet, end: int) -> bool:
+        """What is due is available, what has expired is not; whether anything became available.
+
+        `end`: of the queue.
+        """
         is_any = False
         while self._scheduled and self._scheduled[0][0] <= now_us:
             _, position, rank, number = heappop(self._scheduled)
@@ -294,7 +267,9 @@ class Selection:
                 self._early[position] = rank, number
                 continue
             is_any = True
-            self._arrive(position, rank, number)
+            self._arrive(position, rank, number, now_us)
+        if self.sequences is not None and not self.is_behind(end):  # else it may be there
+            is_any |= self._let_through(self.sequences.overdue(now_us))
         while self._expiring and self._expiring[0][0] <= now_us:
             _, position = heappop(self._expiring)
             if position in self._out:
@@ -303,13 +278,20 @@ class Selection:
                 self.expired.add(position, position + 1)
         return is_any
 
-    def _arrive(self, position: int, rank: int, number: int) -> None:
+    def _arrive(self, position: int, rank: int, number: int, now_us: int) -> None:
         """It is due."""
+        if self.sequences is not None:
+            self._sequence(position, rank, number, now_us)
+        else:
+            self._stand(position, rank, number)
+
+    def _stand(self, position: int, rank: int, number: int) -> None:
+        """It is ready to be taken, as soon as its group lets it."""
         if number and self.groups is not None:
             self.groups.arrive(code_of(position, rank), number)
             self._open()
         else:
-            self._add(position, rank)
+            self._standing.add(position, rank)
 
     def next_scheduled(self, done: IntervalSet, most: int) -> list[int]:
         """The positions of what is due next, in that order, up to `most` of them."""
@@ -334,7 +316,7 @@ class Selection:
             self._late.remove(position)
             self.expired.add(position, position + 1)
         elif popped is not None:
-            self._arrive(position, *popped)
+            self._arrive(position, *popped, 0)
 
     def take_expired(self, start: int, end: int) -> None:
         """[start, end) has expired, and is in flight now."""
@@ -344,28 +326,30 @@ class Selection:
 
     @property
     def next_due_us(self) -> int:
-        """When the next scheduled message is due; `NEVER_US`: there is none."""
-        return self._scheduled[0][0] if self._scheduled else NEVER_US
-
-    @property
-    def has_scheduled(self) -> bool:
-        """Whether there may be messages that are not due yet."""
-        return bool(self._scheduled)
+        """When the next message that comes later is due; `NEVER_US`: there is none."""
+        due_us = self._scheduled[0][0] if self._scheduled else NEVER_US
+        waits_until = None if self.sequences is None else self.sequences.next_due_us
+        return due_us if waits_until is None else min(due_us, waits_until)
 
     def scheduled(self, done: IntervalSet) -> int:
-        """How many messages are not due yet."""
-        if self._passed and self._scheduled:
+        """How many messages are not due yet, or wait for others before them."""
+        if self._passed and (self._scheduled or self.sequences is not None):
             self._drop_read(done)
-        return len(self._scheduled) - sum(popped is None for popped in self._early.values())
+        waiting = 0 if self.sequences is None else self.sequences.waiting
+        early = sum(popped is None for popped in self._early.values())
+        return len(self._scheduled) - early + waiting
 
-    def _add(self, position: int, rank: int) -> None:
-        heappush(self._lane(rank).again, position)
+    def missing(self, start: int, end: int) -> tuple[int, int | None]:
+        """What is missing before the first of [start, end), None: nothing; where others follow."""
+        gaps = {} if self.sequences is None else self.sequences.gaps
+        if start in gaps:
+            return start + 1, gaps[start]
+        return min(held_between(gaps, start, end), default=end), None
 
-    def _lane(self, rank: int) -> _Lane:
-        lane: _Lane | None = self._lanes.get(rank)
-        if lane is None:
-            lane = self._lanes[rank] = _Lane()
-        return lane
+    @property
+    def missed(self) -> int:
+        """How many messages were let through though something before them was missing."""
+        return 0 if self.sequences is None else self.sequences.missed
 
     # Taking and giving back
 
@@ -378,27 +362,26 @@ class Selection:
         """
         if self.groups is not None:
             return self._take_grouped(self.groups, limit, done, attempts, taker)
-        lanes, out, expired = self._lanes, self._out, self.expired
-        while lanes:
-            rank, lane = lanes.peekitem(0)
-            start = end = lane.first()
+        standing, out, expired = self._standing, self._out, self.expired
+        code = standing.first()
+        while code >= 0:
+            start = end = code & POSITIONS
             stop = attempts.equal(start, start + limit)
             while (
                 end < stop
-                and lane.first() == end
+                and code & POSITIONS == end
                 and end not in out
                 and not done.contains(end)
                 and not expired.contains(end)
             ):
-                lane.pop()
-                out[end] = rank
+                standing.pop()
+                out[end] = code >> POSITION_BITS
                 end += 1
-            if end == start:
-                lane.pop()  # somebody has read past it, or it has expired
-            if not lane:
-                del lanes[rank]
+                code = standing.first()
             if end > start:
                 return start, end
+            standing.pop()  # somebody has read past it, or it has expired
+            code = standing.first()
         return None
 
     def _take_grouped(
@@ -428,7 +411,7 @@ class Selection:
             self._out[position] = rank
             end += 1
             if not is_own:
-                self._pop(rank)
+                self._standing.pop()
             groups.take(position, taker)
         return (start, end) if end > start else None
 
@@ -437,23 +420,17 @@ class Selection:
 
     def _first_open(self, groups: Groups, done: IntervalSet) -> int:
         """The code of the first that everybody may take; -1: there is none."""
-        while self._lanes:
-            rank, lane = self._lanes.peekitem(0)
-            position = lane.first()
+        standing = self._standing
+        while (code := standing.first()) >= 0:
+            position = code & POSITIONS
             is_gone = self._is_gone(position, done)
-            if not is_gone and groups.is_open(position, rank):
-                return code_of(position, rank)
-            self._pop(rank)
+            if not is_gone and groups.is_open(position, code >> POSITION_BITS):
+                return code
+            standing.pop()
             if is_gone:
                 groups.pass_over(position)
                 self._open()
         return -1
-
-    def _pop(self, rank: int) -> None:
-        lane = self._lanes[rank]
-        lane.pop()
-        if not lane:
-            del self._lanes[rank]
 
     def give_back(self, start: int, end: int) -> None:
         """[start, end) is available again."""
@@ -476,7 +453,7 @@ class Selection:
             elif groups is not None and position in groups.held:
                 groups.let_go(position, code_of(position, rank))
             else:
-                self._add(position, rank)
+                self._standing.add(position, rank)
         self._open()
 
     def wait_for(self, start: int, end: int) -> None:
@@ -510,6 +487,8 @@ class Selection:
             late = held_between(self._late, start, end)
             self._late.difference_update(late)
             self._passed += len(late)
+        if self.sequences is not None and self.sequences.gaps:
+            self.sequences.forget(start, end)
         if self.groups is None:
             return False
         self.groups.away.remove(start, end)
@@ -520,7 +499,7 @@ class Selection:
     @property
     def has_any(self) -> bool:
         """Whether there may be something to take, of what is known."""
-        return bool(self._lanes)
+        return self._standing.first() >= 0
 
     def available(self, done: IntervalSet) -> IntervalSet:
         """All that is available below `known`."""
@@ -530,7 +509,8 @@ class Selection:
                 found.add(lo, hi)
         for start, end in () if self.groups is None else self.groups.away:
             found.remove(start, end)
-        standing = [position for lane in self._lanes.values() for position in lane.positions()]
+        standing = self._standing.positions()
+        standing += [] if self.sequences is None else self.sequences.positions()
         standing += [position for _, position, _, _ in self._scheduled]
         standing += [] if self.groups is None else self.groups.available()
         for position in sorted(standing):
@@ -543,13 +523,11 @@ class Selection:
     @property
     def memory_bytes(self) -> int:
         """What it takes (SL3)."""
-        again = sum(len(lane.again) for lane in self._lanes.values())
-        new = sum(len(lane.new) for lane in self._lanes.values())
         timed = len(self._scheduled) + len(self._expiring)
         return (
             TIMED_BYTES * timed
-            + LANE_BYTES * new
-            + RETURNED_BYTES * again
-            + TAKEN_BYTES * len(self._out)
+            + self._standing.memory_bytes
+            + self._standing.taken_bytes * len(self._out)
             + (0 if self.groups is None else self.groups.memory_bytes)
+            + (0 if self.sequences is None else self.sequences.memory_bytes)
         )

@@ -28,11 +28,13 @@ from quire.engine.records.attempts import Attempts
 from quire.engine.records.durable_state import DurableSubscription
 from quire.env import Env
 from quire.intervals import IntervalSet
+from quire.order import COMMIT
 from quire.properties import Properties
 from quire.retry import retry_seconds
 
 from .read_structure import ReadStructure
-from .selection import Selection, held_between
+from .selection import Selection
+from .standing import held_between
 
 NONE: Final = -1  # there is no next message
 BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply the next one
@@ -46,6 +48,8 @@ class Subscription:
     __slots__ = (
         "_env",
         "_is_grouped",
+        "_missed",
+        "_order",
         "_rule",
         "attempts",
         "cursor",
@@ -90,6 +94,8 @@ class Subscription:
         self.selection: Selection | None = None
         self._rule: tuple[object, ...] = ()  # what its selection was made by
         self._is_grouped = False
+        self._order: object = COMMIT
+        self._missed = 0  # what selections of before let through though something was missing
         self.most = 0  # deliveries of a message; 0: any number, and they are counted by rollbacks
         self.spent = IntervalSet()
         self.later: list[tuple[float, int, int]] = []  # a heap: when [start, end) is due
@@ -111,6 +117,11 @@ class Subscription:
             hi - lo for _, start, end in self.later for lo, hi in self.done.gaps(start, end)
         )
         return later + (0 if self.selection is None else self.selection.scheduled(self.done))
+
+    @property
+    def gaps(self) -> int:
+        """How many messages were handed out though something of their sequence was missing."""
+        return self._missed + (0 if self.selection is None else self.selection.missed)
 
     @property
     def position(self) -> int:
@@ -225,7 +236,7 @@ class Subscription:
         rule = properties.selected_by
         if rule != self._rule:  # what is known was looked at by another one
             self._select(False)
-            self._rule, self._is_grouped = rule, properties.grouped
+            self._rule, self._is_grouped, self._order = rule, properties.grouped, properties.order
         self._select(bool(rule))
         self.most = properties.max_deliveries or 0
         self.retry = properties.retry
@@ -245,11 +256,12 @@ class Subscription:
         if is_selected:
             if self.selection is None:
                 away = self._away() if self._is_grouped else None
-                self.selection = Selection(self.returned, self.cursor, away)
+                self.selection = Selection(self.returned, self.cursor, away, self._order)
                 self.returned = IntervalSet()
         elif self.selection is not None:
             self.returned = self.selection.available(self.done)
             self.cursor = self.selection.known
+            self._missed += self.selection.missed
             self.selection = None
 
     def _away(self) -> IntervalSet:

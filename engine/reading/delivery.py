@@ -10,7 +10,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, TransactionError
-from quire.limits import HANDOUT_RUNS, REASONS_KEPT
+from quire.limits import HANDOUT_RUNS, NEVER_US, REASONS_KEPT
 from quire.message import Delivered
 from quire.retry import Retry
 
@@ -98,10 +98,10 @@ class Delivery:
                     seconds = subscription.later[0][0] - now
                     self._delayed.add((queue, subscription))
             selection = subscription.selection
-            if selection is not None and queue.config.properties.timed:
+            if selection is not None and queue.config.properties.is_clocked:
                 now_us = self._env.now_us()
-                is_any |= selection.advance(now_us, subscription.done)
-                if selection.has_scheduled:
+                is_any |= selection.advance(now_us, subscription.done, queue.end_position)
+                if selection.next_due_us < NEVER_US:
                     seconds = min(seconds, (selection.next_due_us - now_us) / 1e6)
             if is_any:
                 queue.wake()
@@ -287,15 +287,17 @@ class Delivery:
         parts: list[Delivered] = []
         for start, end, deliveries in runs:
             while start < end:
-                stop, failed = end, None
+                stop, failed, missing = end, None, None
                 with queue.lock:
                     if subscription.most:
                         stop, failed = subscription.failed_run(start, end)
+                    if subscription.selection is not None:
+                        stop, missing = subscription.selection.missing(start, stop)
                     pointers = queue.deliverable(subscription, start, stop)
                 for pointer in pointers:
                     found = self.fetch(queue, pointer, deliveries)
-                    if failed is not None:
-                        found = [part._replace(failed_count=failed) for part in found]
+                    if failed is not None or missing is not None:
+                        found = [p._replace(failed_count=failed, missing=missing) for p in found]
                     parts += found
                 start = pointers[-1].end_position if pointers else stop
         return parts

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from quire.block.format import ABSENT_TIME, Column
@@ -15,26 +17,41 @@ from quire.engine.queues.groups import group_number
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.selection import Headers
+from quire.engine.queues.sequences import NO_SEQUENCE
+from quire.engine.queues.standing import Ranks
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
-from quire.errors import StoreCorrupt
-from quire.limits import GROUPED_AT_ONCE, INDEXED_AT_ONCE, MAX_PRIORITY, NEVER_US
+from quire.errors import InvalidArgument, StoreCorrupt
+from quire.limits import (
+    GROUPED_AT_ONCE,
+    INDEXED_AT_ONCE,
+    MAX_PRIORITY,
+    NEVER_US,
+    ORDERED_AT_ONCE,
+)
 from quire.message import GROUP_KEY, Delivered
+from quire.order import BUILT_IN, PRIORITY, by_code, by_sequence
+from quire.order_code import order_named
 from quire.properties import Properties
 
 from .block_reader import BlockMoved, BlockReader
+from .ranks import LAST, attribute_ranks, code_ranks, sequence_links
 
 
 def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscription) -> None:
-    """Look at all messages of the subscription that are not looked at yet."""
+    """Look at all messages of the subscription that are not looked at yet.
+
+    What a registered order raises stops the queue.
+    """
     with subscription.indexing:
-        while True:
+        while not queue.stopped:
             with queue.lock:
                 selection = subscription.selection
                 if selection is None or not selection.is_behind(queue.end_position):
                     return
                 properties = queue.config.properties
-                most = GROUPED_AT_ONCE if properties.grouped else INDEXED_AT_ONCE
+                most = INDEXED_AT_ONCE if properties.order in BUILT_IN else ORDERED_AT_ONCE
+                most = GROUPED_AT_ONCE if properties.grouped else most
                 found = selection.next_unknown(subscription.done, queue.end_position, most)
                 if found is None:
                     return
@@ -43,12 +60,20 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
             # As far as the pointers go; what is not there any more is read, and needs no rank.
             end = pointers[-1].end_position if pointers else found[1]
             columns = Columns(start, end, properties)
-            for pointer in pointers:
-                columns.read(reader, queue, pointer)
+            try:
+                for pointer in pointers:
+                    columns.read(reader, queue, pointer)
+            except Misordered as error:
+                queue.stop(f"queue {queue.name!r} is stopped: {error}", missing="order")
+                return
             with queue.lock:
                 if subscription.selection is selection:
                     found_there = columns.headers()
                     selection.learn(start, found_there, subscription.done, env.now_us())
+
+
+class Misordered(Exception):
+    """The code of a queue's order is missing, or failed."""
 
 
 class Columns:
@@ -57,24 +82,30 @@ class Columns:
     def __init__(self, start: int, end: int, properties: Properties) -> None:
         self._start = start
         self._properties = properties
-        self._priority = np.zeros(end - start, np.int64)
+        order, count = properties.order, end - start
+        self._ranks: Ranks
+        if order in BUILT_IN:
+            self._ranks = np.zeros(count, np.int64)
+        else:
+            self._ranks = np.full(count, NO_SEQUENCE if by_sequence(order) else LAST, object)
+        self._times = np.zeros(count, np.int64) if by_sequence(order) else None
         self._due = self._expires = self._groups = None
         if properties.grouped:
-            self._groups = np.zeros(end - start, np.int64)
+            self._groups = np.zeros(count, np.int64)
         if properties.timed:
-            self._due = np.zeros(end - start, np.int64)
-            self._expires = np.full(end - start, NEVER_US, np.int64)
+            self._due = np.zeros(count, np.int64)
+            self._expires = np.full(count, NEVER_US, np.int64)
 
     def headers(self) -> Headers:
         """For the selection."""
-        if not self._properties.priority:
-            return np.zeros_like(self._priority), self._due, self._expires, self._groups
-        ranks = self._priority
-        ranks[ranks == 0] = self._properties.default_priority
-        return MAX_PRIORITY - ranks, self._due, self._expires, self._groups
+        ranks = self._ranks
+        if self._properties.priority:
+            ranks[ranks == 0] = self._properties.default_priority
+            ranks = MAX_PRIORITY - ranks
+        return Headers(ranks, self._due, self._expires, self._groups, self._times)
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
-        """Of the messages that a pointer names (IX2)."""
+        """Of the messages that a pointer names (IX2). Raises Misordered."""
         start = pointer.ref.position + pointer.start
         try:
             for part in reader.deliver(pointer, 1):
@@ -91,8 +122,9 @@ class Columns:
         block, rows = part.block, slice(part.start, part.stop)
         fixed = block.headers.fixed
         at = slice(position - self._start, position - self._start + part.stop - part.start)
-        if Column.PRIORITY in fixed:
-            self._priority[at] = fixed[Column.PRIORITY][rows]
+        self._rank(part, at)
+        if self._times is not None:
+            self._times[at] = block.times(part.time_us, part.start, part.stop)
         attributes = block.headers.attributes
         if self._groups is not None and attributes is not None:
             for row, key in attributes.find(GROUP_KEY.encode(), part.start, part.stop):
@@ -111,3 +143,26 @@ class Columns:
                 times = block.times(part.time_us, part.start, part.stop)
                 expires = np.minimum(expires, times + int(max_ttl * 1e6))
             self._expires[at] = np.where(expires == ABSENT_TIME, self._expires[at], expires)
+
+    def _rank(self, part: Delivered, at: slice) -> None:
+        block, order = part.block, self._properties.order
+        if isinstance(order, Mapping):
+            if "sequence" in order:
+                name = order["sequence"]
+                self._ranks[at] = sequence_links(block, part.start, part.stop, name)
+            else:
+                name, numeric = order["attribute"], order["numeric"]
+                found = attribute_ranks(block, part.start, part.stop, name, numeric=numeric)
+                self._ranks[at] = found
+        elif by_code(order):
+            try:
+                self._ranks[at] = code_ranks(order_named(order), part)
+            except InvalidArgument as error:
+                raise Misordered(str(error)) from error
+            except Exception as error:  # of somebody else's code: it stops this queue only
+                raise Misordered(
+                    f"the code of its order {order!r} failed ({error!r}): mend it and open the "
+                    f"store again, or give another order, as with alter_queue(NAME, order='commit')"
+                ) from error
+        elif Column.PRIORITY in block.headers.fixed and order == PRIORITY:
+            self._ranks[at] = block.headers.fixed[Column.PRIORITY][part.start : part.stop]

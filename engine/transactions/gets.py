@@ -473,8 +473,9 @@ def message_of(queue: str, parts: list[Delivered]) -> Message | None:
     """The one message that was delivered, if it still is there."""
     if not parts:
         return None
-    block, start, _, first_id, time_us, deliveries, failed = parts[0]
-    return block.message(
+    part = parts[0]
+    block, start, _, first_id, time_us, deliveries, failed, _ = part
+    message = block.message(
         start,
         queue=queue,
         first_id=first_id,
@@ -482,3 +483,4 @@ def message_of(queue: str, parts: list[Delivered]) -> Message | None:
         delivery_count=deliveries,
         failed_count=failed,
     )
+    return part.told(message)

@@ -15,6 +15,8 @@ from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
 from quire.info import QueueInfo
 from quire.loggers import logger
+from quire.order import by_code
+from quire.order_code import order_named
 from quire.queue_types import BUILT_IN, QueueType, type_named
 
 _log = logger("quire.queue_types")
@@ -64,3 +66,15 @@ class StartedTypes:
         """The store is being closed."""
         for queue_id in list(self._started):
             self.stop(queue_id)
+
+
+def look_for_orders(queues: Iterable[Queue]) -> None:
+    """Stop those whose order is of a code that is not known; let others go on that missed one."""
+    for queue in queues:
+        order, why = queue.config.properties.order, ""
+        if isinstance(order, str) and by_code(order):
+            try:
+                order_named(order)
+            except InvalidArgument as error:
+                why = f"queue {queue.name!r} is stopped: {error}"
+        queue.stop(why, missing="order")

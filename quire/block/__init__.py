@@ -1,5 +1,6 @@
 """Blocks: runs of consecutive messages of one transaction in one queue, stored as columns."""
 
+from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
 from .block import Block
 from .builder import BlockBuilder
@@ -21,4 +22,5 @@ __all__ = [
     "runs_of_shares",
     "slices_to_arrow",
     "split",
+    "to_header_batch",
 ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from quire.limits import ARROW_CACHED_ROWS
-from quire.message import MESSAGE_SCHEMA
+from quire.message import HEADER_SCHEMA, MESSAGE_SCHEMA
 
 from .columns import Attributes, Buffer, Headers, Strings, base_zero
 from .format import ABSENT_TIME, Column
@@ -42,8 +42,24 @@ def to_record_batch(
 ) -> pa.RecordBatch:
     """A batch of the messages whose payloads lie in `payload` at `offsets`."""
     count = len(offsets) - 1
-    strings, fixed = headers.strings, headers.fixed
-    arrays = [
+    arrays = _header_arrays(headers, ids, times)
+    arrays.insert(-1, _count_column(delivery_count, count))
+    arrays.append(_binary(pa.binary(), None, offsets, payload, copy=copy))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
+
+
+def to_header_batch(
+    headers: Headers, ids: NDArray[np.int64], times: NDArray[np.int64]
+) -> pa.RecordBatch:
+    """A batch of `HEADER_SCHEMA`, with memory of its own."""
+    return pa.RecordBatch.from_arrays(_header_arrays(headers, ids, times), schema=HEADER_SCHEMA)
+
+
+def _header_arrays(
+    headers: Headers, ids: NDArray[np.int64], times: NDArray[np.int64]
+) -> list[pa.Array]:
+    strings, fixed, count = headers.strings, headers.fixed, len(ids)
+    return [
         _fixed(pa.int64(), ids),
         _small(fixed.get(Column.PRIORITY), count),
         _small(fixed.get(Column.GROUP), count),
@@ -54,11 +70,8 @@ def to_record_batch(
         _string(strings.get(Column.CONTENT_TYPE), count),
         _optional_time(fixed.get(Column.EXPIRES_AT), count),
         _optional_time(fixed.get(Column.DELIVER_AT), count),
-        _count_column(delivery_count, count),
         _map(headers.attributes, count),
-        _binary(pa.binary(), None, offsets, payload, copy=copy),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
 
 
 class _Constant:

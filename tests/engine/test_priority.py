@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.queues.selection import Selection
+from quire.engine.queues.selection import Headers, Selection
 from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
@@ -225,7 +225,7 @@ def test_memory_of_waiting_messages() -> None:
     selection = Selection(IntervalSet(), 0)
     ranks = np.random.default_rng(1).integers(0, 10, count)
     done, attempts = IntervalSet(), Attempts()
-    selection.learn(0, (ranks, None, None, None), done, 0)
+    selection.learn(0, Headers(ranks), done, 0)
     assert count * 8 <= selection.memory_bytes < count * 9
     taken = [selection.take(1, done, attempts) for _ in range(count)]
     assert selection.take(1, done, attempts) is None
@@ -247,7 +247,7 @@ def test_an_order_that_is_lost_is_caught(
 ) -> None:
     """A canary: a selection that takes the highest position of a rank first."""
     monkeypatch.setattr(
-        "quire.engine.queues.selection.heappush", lambda heap, position: heap.insert(0, position)
+        "quire.engine.queues.standing.heappush", lambda heap, position: heap.insert(0, position)
     )
     with pytest.raises(AssertionError):
         test_higher_priorities_come_first(seed, rng, "work")

@@ -26,6 +26,7 @@ SECOND = 1_000_000
 NAMES = ("a", "b")
 RETRY_SECONDS = 0.5
 RETRY = {"delay": RETRY_SECONDS, "growth": "constant"}
+BY_RANK = {"attribute": "rank", "numeric": True}
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Put:
     expires_at: int | None = None
     time: int = 0
     group_key: str | None = None
+    rank: str | None = None
 
 
 @dataclass
@@ -113,9 +115,14 @@ class Machine:
             return put.expires_at
         return None if ttl is None else put.time + int(ttl * 1e6)
 
-    def key(self, known: Known, put: Put) -> tuple[int, int]:
-        rank = put.priority or known.rules.get("default_priority", 0)
-        return -rank if known.rules.get("priority") else 0, known.order.index(put)
+    def key(self, known: Known, put: Put) -> tuple[float, int]:
+        order = known.rules.get("order")
+        rank = 0.0
+        if order == "priority":
+            rank = -put.priority or -known.rules.get("default_priority", 0)
+        elif order == BY_RANK:
+            rank = float("inf") if put.rank is None else float(put.rank)
+        return rank, known.order.index(put)
 
     def may_get(
         self, known: Known, reader: Reader, put: Put, times: tuple[int, int], *, surely: bool
@@ -154,9 +161,11 @@ class Machine:
             if self.rng.random() < 0.3:
                 put.expires_at = now + self.rng.randrange(1, 5 * SECOND)
             put.group_key = self.rng.choice([None, "a", "b", f"of its own {self.count}"])
+            put.rank = self.rng.choice([None, "-2.5", "7", "10"])
             self.group_of[put.payload] = put.group_key
             names = ("priority", "deliver_at", "expires_at", "group_key")
             fields = {n: getattr(put, n) for n in names}
+            fields["attributes"] = {} if put.rank is None else {"rank": put.rank}
             try:
                 txn.put(name, put.payload, **fields)
             except QueueDisabled:
@@ -382,7 +391,7 @@ class Machine:
     def alter(self) -> None:
         name = self.rng.choice(list(self.queues))
         changes: dict[str, Sequence[Any]] = {
-            "priority": [True, False],
+            "order": ["commit", "priority", BY_RANK],
             "default_priority": [0, 3],
             "timed": [True, True, False],
             "grouped": [True, True, False],

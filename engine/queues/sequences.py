@@ -1,0 +1,246 @@
+"""Sequences: messages of one sender wait for those that it has numbered before them.
+
+It stands between what a selection learns and what stands ready. What is let through gets a rank by
+which it comes behind what its sender has numbered before it, and else by its position; so it keeps
+its place whatever is rolled back, and groups and rollbacks need to know nothing of sequences.
+
+Source: "Message Queues Service" (document 004), section 4: an order by the sending, by numbers that
+clients give, and a buffer of messages that follow others which have not come yet.
+
+- SQ1: of a sender the next number is let through, and a lower one, which is late or comes again,
+  at its own position. Others wait. A sender of which nothing is known begins with 0 or 1.
+- SQ2: a message waits no longer than until it is due, and no more than so many of a sender wait.
+  What is let through then, in the order of the numbers, is a gap: `gaps` tells what is missing.
+- SQ3: which number is next is known as long as the selection, of the senders that were heard last.
+  Of others it is not known whether anything is missing before their first number: it waits.
+- SQ4: a sender is known by 60 bits of its name's checksum. Two that share them are one, of whose
+  numbers some come late.
+- SQ5: what waits takes some 60 bytes, a sender some 200.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from sys import getsizeof
+from typing import Any, Final
+
+from quire.intervals import IntervalSet
+from quire.limits import (
+    GROUP_NUMBERS,
+    LANE_SLACK,
+    POSITION_BITS,
+    POSITIONS,
+    SEQUENCE_SENDERS,
+    SEQUENCE_STEP_BITS,
+)
+
+from .standing import held_between, int_bytes
+
+SENDER_BITS: Final = 60
+DUE_BITS: Final = 64
+_DUES: Final = (1 << DUE_BITS) - 1
+_RANK_BITS: Final = POSITION_BITS + SEQUENCE_STEP_BITS + 1
+_RANKS: Final = (1 << _RANK_BITS) - 1
+UNKNOWN: Final = -1
+"""Missing before a message, where it is not known which number was next."""
+NO_SEQUENCE: Final = 0
+"""The link of a message without a number."""
+
+assert GROUP_NUMBERS >> SENDER_BITS == 0
+
+
+def link_of(number: int, sender: int) -> int:
+    """Where a message stands in its sender's sequence: its number, and whose it is."""
+    return (number + 1) << SENDER_BITS | sender
+
+
+class Sequences:
+    """See the module. The queue's lock covers it."""
+
+    __slots__ = ("_due", "_known", "_most", "_older", "_wait_us", "_waiting", "gaps", "missed")
+
+    def __init__(self, wait_seconds: float, most: int) -> None:
+        self._wait_us = int(wait_seconds * 1e6)
+        self._most = most
+        # By sender: the next number, and in the lowest bits the rank of the one before it.
+        self._known: dict[int, int] = {}
+        self._older: dict[int, int] = {}  # of senders that were not heard lately
+        # By sender, a heap: number, position, when it is due, group.
+        self._waiting: dict[int, list[int]] = {}
+        self._due: list[tuple[int, int]] = []  # a heap: when something of a sender is due
+        self.gaps: dict[int, int] = {}  # by position, how many numbers are missing before it
+        self.missed = 0  # gaps so far
+
+    # What comes
+
+    def arrive(
+        self, position: int, link: int, group: int, time_us: int
+    ) -> list[tuple[int, int, int]]:
+        """A message is there since then; what is let through by that: position, rank and group."""
+        if link == NO_SEQUENCE:
+            return [(position, position << SEQUENCE_STEP_BITS, group)]
+        number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
+        known = self._of(sender)
+        expected = known >> _RANK_BITS if known else 1
+        if number < expected and known:
+            return [(position, position << SEQUENCE_STEP_BITS, group)]
+        if number <= expected:
+            shown = [self._pass(position, sender, number, known & _RANKS, group)]
+            self._follow(sender, shown)
+            return shown
+        waiting = self._waiting.get(sender)
+        due = time_us + self._wait_us
+        if waiting is None:
+            waiting = self._waiting[sender] = []
+            self._call_at(due, sender)
+        code = (number << POSITION_BITS | position) << DUE_BITS | due
+        heappush(waiting, code << SENDER_BITS | group)
+        if len(waiting) <= self._most:
+            return []
+        return self._let_go(sender, 1)
+
+    def see(self, link: int) -> list[tuple[int, int, int]]:
+        """One is read already; what is let through by that."""
+        if link == NO_SEQUENCE:
+            return []
+        number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
+        known = self._of(sender)
+        shown: list[tuple[int, int, int]] = []
+        if number >= known >> _RANK_BITS:
+            self._know(sender, number + 1, known & _RANKS)
+            self._follow(sender, shown)
+        return shown
+
+    def overdue(self, now_us: int) -> list[tuple[int, int, int]]:
+        """What has waited long enough (SQ2)."""
+        shown: list[tuple[int, int, int]] = []
+        while self._due and self._due[0][0] <= now_us:
+            _, sender = heappop(self._due)
+            waiting = self._waiting.get(sender, [])
+            over = [code for code in waiting if _due_of(code) <= now_us]
+            if over:
+                last = max(over)
+                shown += self._let_go(sender, sum(code <= last for code in waiting))
+                waiting = self._waiting.get(sender, [])
+            if waiting:
+                heappush(self._due, (min(map(_due_of, waiting)), sender))
+        return shown
+
+    def _call_at(self, due: int, sender: int) -> None:
+        """Look at the sender then, at the latest."""
+        heappush(self._due, (due, sender))
+        if len(self._due) > LANE_SLACK + 2 * len(self._waiting):  # of most nothing waits any more
+            self._due = [
+                (min(map(_due_of, codes)), key) for key, codes in self._waiting.items() if codes
+            ]
+            self._due.append((due, sender))
+            heapify(self._due)
+
+    @property
+    def next_due_us(self) -> int | None:
+        """When there may be something overdue; None: nothing waits."""
+        return self._due[0][0] if self._waiting and self._due else None
+
+    # Letting through
+
+    def _pass(
+        self, position: int, sender: int, number: int, before: int, group: int
+    ) -> tuple[int, int, int]:
+        """Behind the rank of the one before it."""
+        rank = max(position << SEQUENCE_STEP_BITS, before + 1)
+        self._know(sender, number + 1, rank)
+        return position, rank, group
+
+    def _follow(self, sender: int, shown: list[tuple[int, int, int]]) -> None:
+        """Let those through that have waited for nothing else."""
+        waiting = self._waiting.get(sender)
+        while waiting:
+            known = self._of(sender)
+            number, position, group = _split(waiting[0])
+            if number > known >> _RANK_BITS:
+                return
+            heappop(waiting)
+            if number == known >> _RANK_BITS:
+                shown.append(self._pass(position, sender, number, known & _RANKS, group))
+            else:  # it comes again
+                shown.append((position, position << SEQUENCE_STEP_BITS, group))
+        if waiting is not None:
+            del self._waiting[sender]
+
+    def _let_go(self, sender: int, count: int) -> list[tuple[int, int, int]]:
+        """So many of the lowest numbers that wait, whatever is missing."""
+        shown: list[tuple[int, int, int]] = []
+        while len(shown) < count:
+            known = self._of(sender)
+            number, position, group = _split(heappop(self._waiting[sender]))
+            self.gaps[position] = number - (known >> _RANK_BITS) if known else UNKNOWN
+            self.missed += 1
+            shown.append(self._pass(position, sender, number, known & _RANKS, group))
+            self._follow(sender, shown)
+        return shown
+
+    # Who is known (SQ3)
+
+    def _of(self, sender: int) -> int:
+        known = self._known.get(sender)
+        return self._older.get(sender, 0) if known is None else known
+
+    def _know(self, sender: int, number: int, rank: int) -> None:
+        if len(self._known) >= SEQUENCE_SENDERS and sender not in self._known:
+            self._older, self._known = self._known, {}
+        self._older.pop(sender, None)
+        self._known[sender] = number << _RANK_BITS | rank
+
+    # All of it
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def positions(self) -> list[int]:
+        """Those of them."""
+        return [_split(code)[1] for codes in self._waiting.values() for code in codes]
+
+    def forget(self, start: int, end: int) -> None:
+        """[start, end) is read."""
+        for position in held_between(self.gaps, start, end):
+            del self.gaps[position]
+        if not self.gaps:
+            self.gaps = {}  # the space of many that there were
+
+    def drop(self, done: IntervalSet) -> list[tuple[int, int, int]]:
+        """What waits and was read meanwhile waits no more; what is let through by that."""
+        shown: list[tuple[int, int, int]] = []
+        for sender, waiting in list(self._waiting.items()):
+            read = [code for code in waiting if done.contains(_split(code)[1])]
+            if not read:
+                continue
+            left = [code for code in waiting if code not in set(read)]
+            heapify(left)
+            self._waiting[sender] = left
+            for code in read:
+                shown += self.see(link_of(_split(code)[0], sender))
+            if sender in self._waiting and not self._waiting[sender]:
+                del self._waiting[sender]
+        return shown
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes (SQ5)."""
+        tables: list[Any] = [self._known, self._older, self._waiting, self._due, self.gaps]
+        size = sum(map(getsizeof, tables))
+        size += (len(self._known) + len(self._older)) * (32 + int_bytes(list(self._known.values())))
+        for waiting in self._waiting.values():
+            size += getsizeof(waiting) + len(waiting) * int_bytes(waiting)
+        return size + 120 * len(self._due) + 32 * len(self.gaps)
+
+
+def _split(code: int) -> tuple[int, int, int]:
+    """Number, position and group."""
+    place = code >> DUE_BITS + SENDER_BITS
+    return place >> POSITION_BITS, place & POSITIONS, code & GROUP_NUMBERS
+
+
+def _due_of(code: int) -> int:
+    return code >> SENDER_BITS & _DUES
