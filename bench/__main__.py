@@ -28,7 +28,7 @@ BENCHMARKS = {
     "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
     "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
     "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
-    "waiting": "gets by priority, by time and in groups where up to a million messages wait",
+    "waiting": "gets in each order of a queue where up to a million messages wait",
     "base": "put and get in memory and durably, sizes and memory, beside a thesis",
     "never_reads": "durable puts beside a client that asks and never reads",
     "concurrency": "commits of 1 to 32 threads, and how many share a write",

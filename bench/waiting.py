@@ -1,4 +1,4 @@
-"""What a get costs where many messages wait: by priority, by time, in groups, in commit order.
+"""What a get costs where many messages wait: in each order that a queue may have.
 
 Each store holds so many messages of 100 bytes in one work queue, put as one batch. A get takes one
 of them in a transaction of its own; gets of the small and the large store take turns, and their
@@ -31,7 +31,11 @@ ORDERS: dict[str, dict[str, Any]] = {
     "by time": {"timed": True},
     "of ten groups": {"grouped": True},
     "of a group each": {"grouped": True},
+    "by a number": {"order": {"attribute": "key", "numeric": True}},
+    "by a text": {"order": {"attribute": "key"}},
+    "by sequences": {"order": {"sequence": "key"}},
 }
+SENDERS = 100
 GROUPS = {"of ten groups": 10, "of a group each": 1_000_000}
 FLAT, MEMORY_BYTES = 1.2, 200
 TURN = 5  # gets
@@ -87,6 +91,14 @@ def _fill(store: Store, count: int, order: str, seed: int) -> None:
         groups = np.arange(count) % GROUPS[order]
         pairs = [[(GROUP_KEY, f"customer {group}")] for group in groups.tolist()]
         columns["attributes"] = pa.array(pairs, pa.map_(pa.string(), pa.string()))
+    if "order" in ORDERS[order]:
+        keys = rng.permutation(count)
+        if order == "by sequences":
+            columns["sender"] = pa.array([f"sender {n % SENDERS}" for n in range(count)])
+            keys = np.arange(count) // SENDERS + 1
+        words = "a key of some forty characters, and %d" if order == "by a text" else "%d"
+        pairs = [[("key", words % key)] for key in keys.tolist()]
+        columns["attributes"] = pa.array(pairs, pa.map_(pa.string(), pa.string()))
     store.create_queue("q", kind="work", **ORDERS[order])
     with store.transaction() as txn:
         txn.put_many("q", pa.table(columns))
@@ -118,11 +130,12 @@ def _memory(store: Store) -> int:
 
 def _plot(times: dict[str, dict[int, Times]]) -> Plot:
     figure, (axes,) = drawing(1, "A get of one message, by how many wait")
-    for (order, by_count), colour in zip(times.items(), COLOURS, strict=False):
+    for number, (order, by_count) in enumerate(times.items()):
+        colour, style = COLOURS[number % len(COLOURS)], "o-" if number < len(COLOURS) else "s--"
         counts = list(by_count)
         assert all(low < high for low, high in pairwise(counts))
         p50 = [by_count[count].quantile(0.5) for count in counts]
-        axes.plot(counts, p50, "o-", color=colour, label=order)
+        axes.plot(counts, p50, style, color=colour, label=order)
     axes.set_xscale("log")
     axes.set_xlabel("messages that wait")
     axes.set_ylabel("processor time of a get with its commit, us, p50")

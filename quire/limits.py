@@ -322,8 +322,6 @@ GROUP_NUMBERS = (1 << 60) - 1  # the largest of those
 POSITION_BITS = 47  # of a place in a queue's order: its rank is above them
 POSITIONS = (1 << POSITION_BITS) - 1
 assert (MAX_PRIORITY + 1) << POSITION_BITS <= 1 << 63  # as an array holds them
-# Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
-LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 # Of an order by texts, how many bytes of each count: what waits takes some 120 bytes then.
 ORDERED_TEXT_BYTES = 64
 ORDERED_AT_ONCE = 8192  # messages put in an order of many ranks together: some 5 ms of the lock
@@ -337,6 +335,23 @@ SEQUENCE_SENDERS = 50_000
 # So many messages of a sender may follow one that was committed after them.
 SEQUENCE_STEP_BITS = 20
 assert DEFAULT_SEQUENCE_HELD <= MAX_SEQUENCE_HELD < 1 << SEQUENCE_STEP_BITS
+# Parts of the ints that stand for messages in an order: a rank in one by sequences, when one that
+# waits is due, whose it is.
+SEQUENCE_RANK_BITS = POSITION_BITS + SEQUENCE_STEP_BITS + 1
+SEQUENCE_RANKS = (1 << SEQUENCE_RANK_BITS) - 1
+DUE_BITS = 64
+DUES = (1 << DUE_BITS) - 1
+SENDER_BITS = 60
+assert GROUP_NUMBERS >> SENDER_BITS == 0
+# In an order by numbers: the sign of a 64-bit float; how far a whole number within 64 bits and the
+# float next to it may be apart; the rank of what is no number or text.
+SIGN = 1 << 63
+APART_BITS = 11
+MIDDLE = 1 << APART_BITS - 1
+LAST_RANK = 1 << 8 * ORDERED_TEXT_BYTES
+LONGEST_CODE = (1 << 63) - 1  # of a place in an order, as an array holds them
+# Of a position in a selection, measured: waiting, come back, in flight, with a time of its own.
+LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
 MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them

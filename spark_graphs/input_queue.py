@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from quire.errors import InvalidArgument
 from quire.info import QueueInfo
+from quire.order import COMMIT
 
 
 def has_order_of_positions(queue: QueueInfo) -> bool:
     """Whether the order of the positions is the queue's order (YV1)."""
-    return not (queue.priority or queue.timed)
+    return queue.order == COMMIT and not queue.timed
 
 
 def check_order_of_positions(queue: QueueInfo) -> None:
@@ -22,6 +23,11 @@ def check_order_of_positions(queue: QueueInfo) -> None:
         raise InvalidArgument(
             f"queue '{queue.name}' has priorities, and Spark reads by position: messages would "
             f"come in the order of their commits, whatever their priority. {_ADVICE}"
+        )
+    if queue.order != COMMIT:
+        raise InvalidArgument(
+            f"queue '{queue.name}' has the order {queue.order!r}, and Spark reads by position: "
+            f"messages would come in the order of their commits. {_ADVICE}"
         )
     if queue.timed:
         raise InvalidArgument(

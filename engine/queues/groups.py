@@ -23,7 +23,7 @@ from typing import Final
 
 from quire.checksum import checksum
 from quire.intervals import IntervalSet
-from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, LANE_SLACK, POSITIONS
+from quire.limits import GROUP_NUMBER_BYTES, GROUP_NUMBERS, LANE_SLACK, LONGEST_CODE, POSITIONS
 
 from .standing import code_of, int_bytes
 
@@ -33,9 +33,6 @@ Buffer = bytes | bytearray | memoryview
 def group_number(key: Buffer) -> int:
     """By which a group is known (OG3); never 0."""
     return checksum(key) & GROUP_NUMBERS or 1
-
-
-_LONGEST: Final = (1 << 63) - 1  # what an array holds: longer codes are of many ranks
 
 
 class _Holder:
@@ -68,7 +65,7 @@ class _Group:
     def add(self, code: int) -> None:
         """It waits."""
         new = self.new
-        if code > _LONGEST:
+        if code > LONGEST_CODE:
             if self.again is None:
                 self.again = []
             heappush(self.again, code)

@@ -26,27 +26,25 @@ from typing import Any, Final
 
 from quire.intervals import IntervalSet
 from quire.limits import (
+    DUE_BITS,
+    DUES,
     GROUP_NUMBERS,
     LANE_SLACK,
     POSITION_BITS,
     POSITIONS,
+    SENDER_BITS,
+    SEQUENCE_RANK_BITS,
+    SEQUENCE_RANKS,
     SEQUENCE_SENDERS,
     SEQUENCE_STEP_BITS,
 )
 
 from .standing import held_between, int_bytes
 
-SENDER_BITS: Final = 60
-DUE_BITS: Final = 64
-_DUES: Final = (1 << DUE_BITS) - 1
-_RANK_BITS: Final = POSITION_BITS + SEQUENCE_STEP_BITS + 1
-_RANKS: Final = (1 << _RANK_BITS) - 1
 UNKNOWN: Final = -1
 """Missing before a message, where it is not known which number was next."""
 NO_SEQUENCE: Final = 0
 """The link of a message without a number."""
-
-assert GROUP_NUMBERS >> SENDER_BITS == 0
 
 
 def link_of(number: int, sender: int) -> int:
@@ -81,11 +79,11 @@ class Sequences:
             return [(position, position << SEQUENCE_STEP_BITS, group)]
         number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
         known = self._of(sender)
-        expected = known >> _RANK_BITS if known else 1
+        expected = known >> SEQUENCE_RANK_BITS if known else 1
         if number < expected and known:
             return [(position, position << SEQUENCE_STEP_BITS, group)]
         if number <= expected:
-            shown = [self._pass(position, sender, number, known & _RANKS, group)]
+            shown = [self._pass(position, sender, number, known & SEQUENCE_RANKS, group)]
             self._follow(sender, shown)
             return shown
         waiting = self._waiting.get(sender)
@@ -106,8 +104,8 @@ class Sequences:
         number, sender = (link >> SENDER_BITS) - 1, link & GROUP_NUMBERS
         known = self._of(sender)
         shown: list[tuple[int, int, int]] = []
-        if number >= known >> _RANK_BITS:
-            self._know(sender, number + 1, known & _RANKS)
+        if number >= known >> SEQUENCE_RANK_BITS:
+            self._know(sender, number + 1, known & SEQUENCE_RANKS)
             self._follow(sender, shown)
         return shown
 
@@ -157,11 +155,11 @@ class Sequences:
         while waiting:
             known = self._of(sender)
             number, position, group = _split(waiting[0])
-            if number > known >> _RANK_BITS:
+            if number > known >> SEQUENCE_RANK_BITS:
                 return
             heappop(waiting)
-            if number == known >> _RANK_BITS:
-                shown.append(self._pass(position, sender, number, known & _RANKS, group))
+            if number == known >> SEQUENCE_RANK_BITS:
+                shown.append(self._pass(position, sender, number, known & SEQUENCE_RANKS, group))
             else:  # it comes again
                 shown.append((position, position << SEQUENCE_STEP_BITS, group))
         if waiting is not None:
@@ -173,9 +171,9 @@ class Sequences:
         while len(shown) < count:
             known = self._of(sender)
             number, position, group = _split(heappop(self._waiting[sender]))
-            self.gaps[position] = number - (known >> _RANK_BITS) if known else UNKNOWN
+            self.gaps[position] = number - (known >> SEQUENCE_RANK_BITS) if known else UNKNOWN
             self.missed += 1
-            shown.append(self._pass(position, sender, number, known & _RANKS, group))
+            shown.append(self._pass(position, sender, number, known & SEQUENCE_RANKS, group))
             self._follow(sender, shown)
         return shown
 
@@ -189,7 +187,7 @@ class Sequences:
         if len(self._known) >= SEQUENCE_SENDERS and sender not in self._known:
             self._older, self._known = self._known, {}
         self._older.pop(sender, None)
-        self._known[sender] = number << _RANK_BITS | rank
+        self._known[sender] = number << SEQUENCE_RANK_BITS | rank
 
     # All of it
 
@@ -243,4 +241,4 @@ def _split(code: int) -> tuple[int, int, int]:
 
 
 def _due_of(code: int) -> int:
-    return code >> SENDER_BITS & _DUES
+    return code >> SENDER_BITS & DUES

@@ -3,9 +3,9 @@
 Two forms, for few ranks (priorities) and for many (keys). Both show the code of what is next: its
 rank, and in the lowest bits its position.
 
-- SD1: what `first` shows is the lowest code of all that were added and not popped; one that was
+- SR1: what `first` shows is the lowest code of all that were added and not popped; one that was
   added twice is shown twice.
-- SD2: of few ranks a position takes 8 bytes, and some 40 where it was added before its turn; of
+- SR2: of few ranks a position takes 8 bytes, and some 40 where it was added before its turn; of
   many it takes what its code takes as an int, 48 bytes and more.
 """
 
@@ -85,7 +85,7 @@ class Standing(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes (SD2)."""
+        """What it takes (SR2)."""
 
     @property
     def taken_bytes(self) -> int:

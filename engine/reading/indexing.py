@@ -25,6 +25,7 @@ from quire.errors import InvalidArgument, StoreCorrupt
 from quire.limits import (
     GROUPED_AT_ONCE,
     INDEXED_AT_ONCE,
+    LAST_RANK,
     MAX_PRIORITY,
     NEVER_US,
     ORDERED_AT_ONCE,
@@ -35,7 +36,7 @@ from quire.order_code import order_named
 from quire.properties import Properties
 
 from .block_reader import BlockMoved, BlockReader
-from .ranks import LAST, attribute_ranks, code_ranks, sequence_links
+from .ranks import attribute_ranks, code_ranks, sequence_links
 
 
 def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscription) -> None:
@@ -87,7 +88,7 @@ class Columns:
         if order in BUILT_IN:
             self._ranks = np.zeros(count, np.int64)
         else:
-            self._ranks = np.full(count, NO_SEQUENCE if by_sequence(order) else LAST, object)
+            self._ranks = np.full(count, NO_SEQUENCE if by_sequence(order) else LAST_RANK, object)
         self._times = np.zeros(count, np.int64) if by_sequence(order) else None
         self._due = self._expires = self._groups = None
         if properties.grouped:

@@ -20,17 +20,17 @@ from quire.block.format import Column
 from quire.engine.queues.groups import group_number
 from quire.engine.queues.sequences import NO_SEQUENCE, link_of
 from quire.engine.queues.standing import Ranks
-from quire.limits import MAX_SEQUENCE_NUMBER, ORDERED_TEXT_BYTES
+from quire.limits import (
+    APART_BITS,
+    LAST_RANK,
+    MAX_SEQUENCE_NUMBER,
+    MIDDLE,
+    ORDERED_TEXT_BYTES,
+    SIGN,
+)
 from quire.message import Delivered
 from quire.order_code import OrderCode
 
-LAST: Final = 1 << 8 * ORDERED_TEXT_BYTES
-"""The rank of a message that has nothing to be ordered by."""
-
-_SIGN: Final = 1 << 63
-# A whole number and the float next to it differ by no more than half of this, within 2**63.
-_APART_BITS: Final = 11
-_MIDDLE: Final = 1 << _APART_BITS - 1
 _NOBODY: Final = group_number(b"")
 
 
@@ -42,16 +42,16 @@ def text_rank(text: bytes | memoryview) -> int:
 def number_rank(value: int | float | None) -> int:
     """Of a number (RK2)."""
     if value is None or value != value:
-        return LAST
+        return LAST_RANK
     try:
         near = float(value)
     except OverflowError:
         near = float("inf") if value > 0 else float("-inf")
     bits: int = struct.unpack("<Q", struct.pack("<d", near + 0.0))[0]  # no -0.0
-    apart = value - int(near) if isinstance(value, int) and abs(near) <= _SIGN else 0
-    apart = min(max(int(apart), -_MIDDLE), _MIDDLE - 1)
-    ordered = bits ^ _SIGN if bits < _SIGN else ~bits & (1 << 64) - 1
-    return ordered << _APART_BITS | apart + _MIDDLE
+    apart = value - int(near) if isinstance(value, int) and abs(near) <= SIGN else 0
+    apart = min(max(int(apart), -MIDDLE), MIDDLE - 1)
+    ordered = bits ^ SIGN if bits < SIGN else ~bits & (1 << 64) - 1
+    return ordered << APART_BITS | apart + MIDDLE
 
 
 def number_of(text: bytes) -> int | float | None:
@@ -66,7 +66,7 @@ def number_of(text: bytes) -> int | float | None:
 
 def attribute_ranks(block: Block, start: int, stop: int, name: str, *, numeric: bool) -> Ranks:
     """By the value of an attribute."""
-    ranks = np.full(stop - start, LAST, object)
+    ranks = np.full(stop - start, LAST_RANK, object)
     attributes = block.headers.attributes
     if attributes is not None:
         for row, value in attributes.find(name.encode(), start, stop):
@@ -109,7 +109,7 @@ def _keys(keys: Any, count: int) -> Sequence[float | None] | NDArray[Any]:
         raise ValueError(f"it gave keys of shape {found.shape}, not one for each of {count} rows")
     if found.dtype.kind == "M":
         whole = found.astype("M8[us]").astype(np.int64)
-        return [None if n == -_SIGN else n for n in whole.tolist()]
+        return [None if n == -SIGN else n for n in whole.tolist()]
     if found.dtype.kind == "O":
         rows: list[float | None] = found.tolist()
         if not all(row is None or isinstance(row, (int, float)) for row in rows):
@@ -129,16 +129,16 @@ def _ranks_of(keys: Sequence[float | None] | NDArray[Any]) -> Ranks:
         return ranks
     near = keys.astype(np.float64) + 0.0
     bits = near.view(np.uint64)
-    ordered = np.where(bits < np.uint64(_SIGN), bits ^ np.uint64(_SIGN), ~bits)
+    ordered = np.where(bits < np.uint64(SIGN), bits ^ np.uint64(SIGN), ~bits)
     apart = np.zeros(len(keys), np.int64)
     if keys.dtype.kind in "iu":
         whole = keys.astype(np.int64)
-        is_top = near >= float(_SIGN)  # no int64: the nearest float is one above all of them
+        is_top = near >= float(SIGN)  # no int64: the nearest float is one above all of them
         inside = np.where(is_top, 0.0, near).astype(np.int64)
-        apart = np.where(is_top, whole - np.int64(_SIGN - 1) - 1, whole - inside)
-        apart = np.clip(apart, -_MIDDLE, _MIDDLE - 1)
-    pairs = zip(ordered.tolist(), (apart + _MIDDLE).tolist(), strict=True)
+        apart = np.where(is_top, whole - np.int64(SIGN - 1) - 1, whole - inside)
+        apart = np.clip(apart, -MIDDLE, MIDDLE - 1)
+    pairs = zip(ordered.tolist(), (apart + MIDDLE).tolist(), strict=True)
     ranks = np.empty(len(keys), object)
-    ranks[:] = [high << _APART_BITS | low for high, low in pairs]
-    ranks[np.isnan(near)] = LAST
+    ranks[:] = [high << APART_BITS | low for high, low in pairs]
+    ranks[np.isnan(near)] = LAST_RANK
     return ranks

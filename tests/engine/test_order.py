@@ -23,10 +23,11 @@ from quire.engine.queues import sequences
 from quire.engine.queues.selection import Headers, Selection
 from quire.engine.queues.sequences import NO_SEQUENCE, Sequences, link_of
 from quire.engine.reading import indexing
-from quire.engine.reading.ranks import LAST, _ranks_of, number_rank, text_rank
+from quire.engine.reading.ranks import _ranks_of, number_rank, text_rank
 from quire.engine.records.attempts import Attempts
 from quire.errors import InvalidArgument, QueueDisabled, StoreCorrupt
 from quire.intervals import IntervalSet
+from quire.limits import LAST_RANK
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
@@ -82,20 +83,20 @@ def test_ranks_are_in_the_order_of_numbers(rng: random.Random) -> None:
     values = sorted({*whole, *floats, *(rng.gauss(0, 1e6) for _ in range(50))})
     ranks = [number_rank(value) for value in values]
     assert all(low < high for low, high in pairwise(ranks))
-    assert ranks[-1] < number_rank(float("nan")) == number_rank(None) == LAST
+    assert ranks[-1] < number_rank(float("nan")) == number_rank(None) == LAST_RANK
     assert number_rank(10**400) == ranks[-1]
     within = np.array([n for n in whole if -(2**63) <= n < 2**63])
     some = [float(n) for n in values if abs(n) < 2**62]
     for keys in (within, np.array(some), np.array([2**64 - 1, 5], np.uint64), np.array([True])):
         assert _ranks_of(keys).tolist() == [number_rank(key) for key in keys.tolist()]
-    assert _ranks_of(np.array([np.nan, 1.0])).tolist() == [LAST, number_rank(1)]
+    assert _ranks_of(np.array([np.nan, 1.0])).tolist() == [LAST_RANK, number_rank(1)]
 
 
 def test_ranks_are_in_the_order_of_texts(rng: random.Random) -> None:
     """By so many bytes of them; a missing one comes after all."""
     texts = [bytes(rng.choices(b"\x00ab\xff", k=rng.randrange(70))) for _ in range(300)]
     for text in (*texts, b"", b"\xff" * 100):
-        assert text_rank(text) == text_rank(memoryview(text)) < LAST
+        assert text_rank(text) == text_rank(memoryview(text)) < LAST_RANK
     by_rank = sorted(texts, key=text_rank)
     assert [text[:64].rstrip(b"\0") for text in by_rank] == sorted(
         text[:64].rstrip(b"\0") for text in texts

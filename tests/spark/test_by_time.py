@@ -217,6 +217,7 @@ def test_a_read_by_time_is_of_what_is_left(store: Any) -> None:
     ("properties", "reason"),
     [
         ({"priority": True}, "'p' has priorities, .* in the order of their commits, whatever"),
+        ({"order": {"sequence": "seq"}}, "'p' has the order .*sequence.* order of their commits"),
         ({"timed": True}, "'p' is timed, .* before they are due, and after they have expired"),
     ],
 )
