@@ -12,6 +12,7 @@
     python tests/formats/make_store.py tests/formats/store-v4-full.tar.gz full
     python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
     python tests/formats/make_store.py tests/formats/store-v3-schedules.tar.gz schedules
+    python tests/formats/make_store.py tests/formats/store-v5-policies.tar.gz policies
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -22,6 +23,8 @@ with `properties` queues have some, made and altered, and messages were handed o
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
+with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
+each in the checkpoint and in the journal;
 with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
@@ -39,6 +42,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from quire import QueueOptions, Retry, register_order
 from quire.engine import EmbeddedStore as Store
 from quire.errors import DiskFull
 from quire.ltds import LtdsWriter, new_id
@@ -202,6 +206,51 @@ def fill_schedules(store: Store) -> None:
         store.drop_schedule("gone")
 
 
+def fill_policies(store: Store) -> None:
+    """What queues do by themselves, and in which order: in the checkpoint and in the journal."""
+    register_order("golden", lambda headers: headers["group"].to_numpy())
+    retry: Retry = {"delay": 3600.0, "growth": "linear", "cap": 7200.0, "jitter": 0.5}
+    rules: dict[str, QueueOptions] = {
+        "coded": {"order": "golden"},
+        "dropping": {"overflow": "drop_oldest"},
+        "giving": {"overflow": "dead_letter", "dead_letter": "letters"},
+        "grouped": {"grouped": True, "dedup_count": 2, "ttl": 60.0},
+        "grown": {"overflow": "wait", "grow_to": 1 << 20, "max_message_bytes": 1 << 17},
+        "ordered": {"order": {"attribute": "due", "numeric": True}},
+        "retried": {"retry": retry, "max_deliveries": 3, "dead_letter": "letters"},
+        "sequenced": {"order": {"sequence": "seq", "wait": 3600.0, "most": 7}},
+    }
+    store.create_queue("letters", kind="work")
+    for name, options in rules.items():
+        most = 3 if name in ("dropping", "giving") else None
+        store.create_queue(name, kind="work", capacity=1 << 16, max_messages=most, **options)
+    store.create_queue("aged", keep_seconds=3600.0)
+    store.create_queue("kept", keep_messages=2)
+    store.subscribe("kept", "passing", durable=False)
+    store.create_alias("also", "grown")
+    for turn in range(2):
+        for number in range(4):
+            name = f"{turn}.{number}"
+            for queue in ("dropping", "giving", "kept", "retried"):
+                store.put(queue, name.encode())
+            store.put("grown", bytes(40_000))
+            store.put("grouped", name.encode(), group_key=f"{number % 2}", request_id=name)
+            store.put("ordered", name.encode(), attributes={"due": f"{9 - number}.{turn}"})
+            order = {"seq": f"{(2, 1, 4, 3)[number] + 4 * turn}"}
+            store.put("sequenced", name.encode(), sender="s", attributes=order)
+            store.put("coded", name.encode(), group=7 - number)
+        store.get_many("kept/passing")
+        with store.transaction() as txn:
+            retried = txn.get("retried")
+            assert retried is not None
+            txn.reject(retried, "not now")
+            txn.set_state("golden", "turn", str(turn).encode())
+        if not turn:
+            store.checkpoint()
+    store.alter_queue("coded", priority=False, text="altered")
+    store.alter_queue("letters", order="priority")
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -237,6 +286,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_requests(store)
         if kind == "schedules":
             fill_schedules(store)
+        if kind == "policies":
+            fill_policies(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

@@ -9,10 +9,15 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
-from quire.errors import KeyHeld
+from quire.errors import KeyHeld, QueueDisabled
 from quire.ltds import Codec, LtdsReader, codec_named, list_ids
 
 ARCHIVES = sorted(Path(__file__).parent.glob("store-v*.tar.gz"))
+
+POLICIES = [
+    *("aged", "coded", "dropping", "giving", "grouped", "grown", "kept", "letters", "ordered"),
+    *("retried", "sequenced"),
+]
 
 
 def test_every_released_format_has_an_archive() -> None:
@@ -32,6 +37,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v4-full.tar.gz",
         "store-v5-requests.tar.gz",
         "store-v3-schedules.tar.gz",
+        "store-v5-policies.tar.gz",
     }
 
 
@@ -69,6 +75,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["renamed"] * ("names" in archive.name)
         late += ["once"] * ("requests" in archive.name)
         late += ["puts"] * ("schedules" in archive.name)
+        late += POLICIES * ("policies" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -248,3 +255,68 @@ def test_schedules_of_the_archive(tmp_path: Path) -> None:
         assert store.alter_schedule("late", paused=False).next_us is not None
         store.drop_schedule("sealed")
         assert store.create_schedule("new", "puts", "@daily").id > late.id
+
+
+@pytest.mark.promise(8)
+def test_policies_of_a_released_format(tmp_path: Path) -> None:
+    """What each property is, and what it has done, after a recovery and after a checkpoint."""
+    with tarfile.open(Path(__file__).parent / "store-v5-policies.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    retry = {"delay": 3600.0, "growth": "linear", "cap": 7200.0, "jitter": 0.5}
+    for is_first in (True, False):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            found = {info.name: info for info in store.queues()}
+            dropping, giving = found["dropping"], found["giving"]
+            assert (dropping.overflow, dropping.max_messages) == ("drop_oldest", 3)
+            assert (dropping.dropped, dropping.first_position) == (5, 5)
+            assert (giving.overflow, giving.dead_letter, giving.first_position) == (
+                *("dead_letter", "letters", 5),
+            )
+            grown, grouped = found["grown"], found["grouped"]
+            assert (grown.overflow, grown.grow_to, grown.max_message_bytes) == (
+                *("wait", 1 << 20, 1 << 17),
+            )
+            assert (grown.capacity_bytes, grown.messages) == (1 << 19, 8)
+            assert (grouped.grouped, grouped.ttl, grouped.dedup_count) == (True, 60.0, 2)
+            assert (grouped.request_ids, grouped.timed) == (2, False)
+            assert found["retried"].retry == retry
+            assert (found["aged"].keep_seconds, found["kept"].keep_messages) == (3600.0, 2)
+            assert [s.durable for s in store.subscriptions("kept")] == [False]
+            assert store.aliases() == {"also": "grown"}
+            assert store.get_state("golden", "turn") == b"1"
+            orders = {info.name: info.order for info in found.values() if info.order != "commit"}
+            assert orders == {
+                "coded": "golden",
+                "letters": "priority",
+                "ordered": {"attribute": "due", "numeric": True},
+                "sequenced": {"sequence": "seq", "wait": 3600.0, "most": 7},
+            }
+            check_policies(store)
+            if is_first:  # as each get counts
+                counts = [message.delivery_count for message in store.get_many("retried")]
+                assert sorted(counts) == [1, 1, 1, 1, 1, 1, 2, 2]
+            store.checkpoint()
+            assert store.verify().findings == []
+
+
+def check_policies(store: Store) -> None:
+    """What can be got, in the order of each queue; nothing is read."""
+    oldest = ["0.0", "0.1", "0.2", "0.3", "1.0"]
+    expected = {
+        "dropping": ["1.1", "1.2", "1.3"],
+        "letters": oldest,
+        "grouped": [*oldest, "1.1", "1.2", "1.3"],
+        "ordered": ["0.3", "1.3", "0.2", "1.2", "0.1", "1.1", "0.0", "1.0"],
+        "sequenced": ["0.1", "0.0", "0.3", "0.2", "1.1", "1.0", "1.3", "1.2"],
+    }
+    for name, payloads in expected.items():
+        with store.transaction() as txn:
+            assert [payload.decode() for payload in txn.get_many(name).payloads()] == payloads
+            txn.rollback()
+    assert [message.attributes["quire.reason"] for message in store.browse("letters")] == (
+        ["overflow"] * 5
+    )
+    assert store.browse("kept").payloads() == [b"1.2", b"1.3"]
+    assert store.put("grouped", b"", request_id="1.3") == store.browse("grouped")[-1].id
+    with pytest.raises(QueueDisabled, match="order 'golden' is not known"):
+        store.get("coded")
