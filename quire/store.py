@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Acknowledge, Bytes, QueueKind
+from quire.arguments import Acknowledge, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import QueueChanges, QueueOptions
@@ -14,7 +14,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start, Time
 
 from .consumer import Consumer
-from .transaction import Payloads, Transaction
+from .transaction import Payload, Payloads, Transaction
 
 if TYPE_CHECKING:
     from quire.info import (
@@ -384,7 +384,7 @@ class Store(Protocol):
     def put(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         priority: int = 0,
         group: int = 0,

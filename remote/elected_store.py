@@ -34,7 +34,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
-    Bytes,
     check_keys,
     check_names,
     check_queues,
@@ -74,7 +73,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
-from quire.transaction import Payloads, Transaction
+from quire.transaction import Payload, Payloads, Transaction
 
 from .client import RemoteStore
 from .connection import Connection
@@ -263,7 +262,7 @@ class ElectedStore(SingleCalls):
     def rollback_prepared(self, xid: str) -> None:
         self._decide(xid, lambda store: store.rollback_prepared(xid))
 
-    def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
+    def put(self, queue: str, payload: Payload, **fields: Any) -> int:
         while True:
             store = self._inner
             try:

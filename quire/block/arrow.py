@@ -41,9 +41,22 @@ def to_record_batch(
     copy: bool,
 ) -> pa.RecordBatch:
     """A batch of the messages whose payloads lie in `payload` at `offsets`."""
-    count = len(offsets) - 1
+    arrays = header_arrays(headers, ids=ids, times=times, delivery_count=delivery_count)
+    arrays.append(_binary(pa.binary(), None, offsets, payload, copy=copy))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
+
+
+def header_arrays(
+    headers: Headers,
+    *,
+    ids: NDArray[np.int64],
+    times: NDArray[np.int64],
+    delivery_count: int | NDArray[np.int32],
+) -> list[pa.Array]:
+    """The columns of `MESSAGE_SCHEMA` but for the payload."""
+    count = len(ids)
     strings, fixed = headers.strings, headers.fixed
-    arrays = [
+    return [
         _fixed(pa.int64(), ids),
         _small(fixed.get(Column.PRIORITY), count),
         _small(fixed.get(Column.GROUP), count),
@@ -56,9 +69,7 @@ def to_record_batch(
         _optional_time(fixed.get(Column.DELIVER_AT), count),
         _count_column(delivery_count, count),
         _map(headers.attributes, count),
-        _binary(pa.binary(), None, offsets, payload, copy=copy),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
 
 
 class _Constant:
