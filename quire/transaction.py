@@ -94,9 +94,9 @@ class Transaction(Protocol):
         `payload`: up to 1 GiB; in a typed queue a mapping of its columns, where those that are left
         out are null, or a RecordBatch of one row. `priority`, `group`: 0 to 65535. The strings: up
         to 64 KiB each in UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl`
-        and `delay`: seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
-        of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
-        `timeout`: seconds to wait while its queue has no room, where the queue says so
+        and `delay`: seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB
+        together, of which `group_key` is one: the group that the message is of, in a queue that is
+        `grouped`. `timeout`: seconds to wait while its queue has no room, where the queue says so
         (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
         put waits with a `timeout` only: else the commit does, by its own. An error leaves the
         transaction as it was.
@@ -119,8 +119,8 @@ class Transaction(Protocol):
         RecordBatch or Table with a column `payload` and any of the columns of
         `quire.MESSAGE_SCHEMA` that `put` takes. In a typed queue: a RecordBatch, a Table, a
         DataFrame of pandas or polars, or a list of mappings, with the queue's columns in any order,
-        and a struct `_meta` of what else `put` takes, if need be. Where a value does not fit, the error
-        names its column. `timeout`: seconds, as for `put`, and raises as it.
+        and a struct `_meta` of what else `put` takes, if need be. Where a value does not fit, the
+        error names its column. `timeout`: seconds, as for `put`, and raises as it.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
@@ -62,8 +64,13 @@ class TypedMessage(Message):
         """The value; by the codec of that name, if one is given, that of `payload`."""
         return self.value if codec is None else super().decode(codec)
 
-    def _astuple(self) -> tuple[Any, ...]:
-        return (*super()._astuple(), self.row.schema.to_string())
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TypedMessage):
+            return NotImplemented
+        headers = [[getattr(each, name) for name in _HEADER] for each in (self, other)]
+        return headers[0] == headers[1] and bool(self.row.equals(other.row))
+
+    __hash__ = Message.__hash__
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         values = {name: getattr(self, name) for name in _HEADER}
@@ -86,6 +93,27 @@ def _restored(values: Mapping[str, Any], payload: bytes) -> TypedMessage:
 def content_of(message: Message) -> Any:
     """What puts the message again: its row, or its bytes."""
     return message.row if isinstance(message, TypedMessage) else message.payload
+
+
+def value_json(message: Message) -> Any:
+    """The columns as JSON has them; None for a message that is no row.
+
+    Times are in ISO 8601, decimals strings, bytes in base64, others as text.
+    """
+    if not isinstance(message, TypedMessage):
+        return None
+    try:
+        value = dict(message.value)
+    except InvalidArgument:
+        columns = zip(message.row.schema.names, message.row.columns, strict=True)
+        return {name: str(array) for name, array in columns}
+    return json.loads(json.dumps(value, default=_plain))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
 def row_payload(row: pa.RecordBatch) -> bytes:

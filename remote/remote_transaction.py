@@ -665,6 +665,8 @@ class RemoteTransaction(TransactionCalls):
     def _take_state(self, error: QuireError) -> None:
         """The transaction's state after an error: what the owner says, if it knows it."""
         self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
+        if isinstance(error, InvalidArgument):  # perhaps for the columns that its queue has by now
+            self._store.forget_queues()
         channel = self._channel
         state = None if channel is None else channel.transaction_state
         if channel is not None and state is _OPEN:

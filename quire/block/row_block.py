@@ -284,7 +284,7 @@ def _read_rows(data: memoryview, schema: pa.Schema, count: int) -> pa.RecordBatc
     batch.validate(full=True)
     if batch.num_rows != count:
         raise ValueError(f"{batch.num_rows} rows, where the header says {count}")
-    if batch.get_total_buffer_size() > len(data):
+    if batch.get_total_buffer_size() > message.body.size:
         raise ValueError("the rows are compressed")
     for field, array in zip(schema, batch.columns, strict=True):
         if array.null_count and not field.nullable:

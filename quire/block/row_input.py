@@ -194,6 +194,8 @@ def _fit(field: pa.Field, array: pa.Array | None, count: int) -> pa.Array:
     if array.type != field.type:
         _check_kind(field.name, array.type, field.type)
         try:
+            if pa.types.is_decimal(field.type) and pa.types.is_integer(array.type):
+                array = array.cast(pa.decimal128(38, field.type.scale))
             array = array.cast(field.type)
         except (pa.ArrowException, ValueError) as error:
             raise InvalidArgument(
