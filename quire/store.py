@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
-from quire.arguments import Acknowledge, QueueKind
+from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
 from quire.properties import QueueChanges, QueueOptions

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
 from quire.arguments import (
+    Bytes,
     check_changes,
     check_durable,
     check_exist_ok,

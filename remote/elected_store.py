@@ -34,6 +34,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from quire.arguments import (
+    Bytes,
     check_keys,
     check_names,
     check_queues,

@@ -70,7 +70,6 @@ class Rows(NamedTuple):
         batch = self.batch.slice(start, stop - start)
         return Rows(self.words, batch, headers, self.sizes[start:stop])
 
-
     def expiring(self, expiry: Expiry) -> Rows:
         """The same, which expire when their queue says, or sooner."""
         return self._replace(headers=expiring_headers(self.headers, len(self.sizes), expiry))

@@ -203,6 +203,8 @@ def fill_schedules(store: Store) -> None:
         if name == "sealed":
             store.checkpoint()
         store.drop_schedule("gone")
+
+
 def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")

@@ -272,3 +272,17 @@ def test_settable_headers_come_with_rows(store: AnyStore) -> None:
     [message] = store.browse("q")
     assert (message.priority, message.group, message.sender, message.reply_to) == (1, 2, "s", "r")
     assert message.attributes == {"a": "b"}
+
+
+def test_the_longest_life_is_that_of_rows_too(store: AnyStore) -> None:
+    """One by one, many, and as a block that somebody else has encoded."""
+    store.create_queue("q", "work", schema="id bigint", timed=True, max_ttl=3600.0)
+    latest = time.time_ns() // 1000 + 3600 * 1_000_000
+    store.put("q", {"id": 1})
+    store.put_many("q", pa.table({"id": [2], "_meta": [{"priority": 1}]}))
+    store.put("q", {"id": 3}, ttl=10_000.0)
+    store.put("q", {"id": 4}, ttl=60.0)
+    found = [message.expires_at or 0 for message in store.browse("q")]
+    assert len(found) == 4
+    assert all(latest <= each <= latest + 60_000_000 for each in found[:3])
+    assert found[3] < latest
