@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quire.message import Message, Messages
     from quire.message_id import MessageId, MessageIds
     from quire.store import Store
-    from quire.transaction import Transaction
+    from quire.transaction import Payload, Transaction
 
 
 class ConnectionState(Enum):
@@ -89,7 +89,7 @@ class Connection:
 
     # Messages
 
-    def put(self, queue: str, payload: bytes | bytearray | memoryview, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
         """Put one message in the current transaction; see `Transaction.put`."""
         with self._current("put") as transaction:
             return transaction.put(queue, payload, **fields)

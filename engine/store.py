@@ -105,6 +105,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
+from quire.transaction import Payload
 from quire.writebuffer import WriteBuffers
 
 from .layout import IN_MEMORY, Layout
@@ -603,7 +604,7 @@ class EmbeddedStore(SingleCalls):
     def put(
         self,
         queue: str,
-        payload: bytes | bytearray | memoryview,
+        payload: Payload,
         *,
         durable: bool = True,
         **fields: Any,
@@ -665,15 +666,15 @@ class EmbeddedStore(SingleCalls):
         first = check_first(start) or 0
         queue = state.queue(name)
         hidden = None if subscription is None else queue.subscription(subscription)
-        return Messages(name, self._context.delivery.browse(queue, hidden, first, max_messages))
+        found = self._context.delivery.browse(queue, hidden, first, max_messages)
+        return Messages(name, found, queue.schema)
 
     def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
         """Look at messages that are not due yet, in the order in which they will be."""
         check_max_messages(max_messages)
         queue, subscription = self._state().source(source)
-        return Messages(
-            queue.name, self._context.delivery.scheduled(queue, subscription, max_messages)
-        )
+        found = self._context.delivery.scheduled(queue, subscription, max_messages)
+        return Messages(queue.name, found, queue.schema)
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once something can be got from the source; what withdraws it."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.block import Block
+from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, read_head
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
@@ -142,6 +142,32 @@ class LtdsReader:
         if self.codec:
             return decompress(self.codec, stored, int(entry["plain_length"]), where)
         return stored
+
+    def words_at(self, number: int) -> str | None:
+        """The schema of the block's rows, in words; None: its messages are bytes.
+
+        Raises StoreCorrupt.
+        """
+        head = self.head(number)
+        if head is None:
+            block, _ = self.block_at(number)
+            return block.words if isinstance(block, RowBlock) else None
+        if not head_bytes(head):
+            return None
+        return read_head(head, f"{self.path}: block {number}")[0]
+
+    def head(self, number: int) -> memoryview | None:
+        """The head of the block, not verified, or the first bytes of one of bytes.
+
+        None where it is compressed, or too short.
+        """
+        entry = self._entries[number]
+        offset, length = int(entry["offset"]), int(entry["length"])
+        if self.codec or length < HEADER_BYTES:
+            return None
+        found = memoryview(self._file.read(offset, min(length, PAGE_BYTES)))
+        needed = min(length, head_bytes(found))
+        return found if needed <= len(found) else memoryview(self._file.read(offset, needed))
 
     def locate(self, message_index: int) -> int:
         """The number of the block that holds the message."""

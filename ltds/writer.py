@@ -18,11 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quire.block import BlockBuilder, EncodedBlock
+from quire.block import BlockBuilder, EncodedBlock, RowBuilder
 from quire.checksum import checksum
 from quire.env import Env, File
 from quire.errors import InvalidArgument
-from quire.limits import LTDS_SYNC_BYTES, LTDS_WRITE_BYTES, MAX_LTDS_BLOCK_BYTES
+from quire.limits import (
+    LTDS_SYNC_BYTES,
+    LTDS_WRITE_BYTES,
+    MAX_LTDS_BLOCK_BYTES,
+    ROWS_BLOCK_BYTES,
+)
 
 from .compression import compress
 from .files import path_of, remove
@@ -98,9 +103,13 @@ class LtdsWriter:
         """How many blocks it has so far."""
         return len(self._entries[0])
 
-    def add(self, builder: BlockBuilder) -> None:
-        """Append the builder's messages, in blocks of up to `MAX_LTDS_BLOCK_BYTES`."""
-        self.append(builder.blocks(MAX_LTDS_BLOCK_BYTES))
+    def add(self, builder: BlockBuilder | RowBuilder) -> None:
+        """Append the builder's messages, in blocks of up to `MAX_LTDS_BLOCK_BYTES`.
+
+        Rows in larger ones, of which readers may skip some: a head is read for each.
+        """
+        is_rows = isinstance(builder, RowBuilder)
+        self.append(builder.blocks(ROWS_BLOCK_BYTES if is_rows else MAX_LTDS_BLOCK_BYTES))
 
     def append(self, blocks: Iterable[EncodedBlock]) -> None:
         """Append blocks as they are. Each takes a page at least, so they had better be large."""

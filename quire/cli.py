@@ -335,15 +335,26 @@ def _put(options: argparse.Namespace) -> None:
     if not options.payloads:
         payloads = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
     with _open(options) as store, store.transaction() as txn:
+        is_typed = store.queue(options.queue).schema is not None
         for batch in _batches(payloads):
-            txn.put_many(options.queue, batch)
+            txn.put_many(options.queue, [_row(line) for line in batch] if is_typed else batch)
+
+
+def _row(line: bytes) -> Any:
+    """Of a typed queue: a JSON object of its columns."""
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"the queue is typed: give a JSON object of its columns, not {line!r:.100} ({error})"
+        ) from None
 
 
 def _get(options: argparse.Namespace) -> int:
     with _open(options) as store, store.transaction() as txn:
         messages = txn.get_many(options.source, options.count, timeout=options.wait)
-        for payload in messages.payloads():
-            _print_payload(payload)
+        for message in messages:
+            _print_content(message)
         sys.stdout.flush()  # what cannot be written is not taken
     return 0 if messages else 3
 
@@ -373,7 +384,7 @@ def _browse(options: argparse.Namespace) -> None:
         if options.json:
             print(json.dumps(_message_json(message)))
         else:
-            _print_payload(message.payload)
+            _print_content(message)
     if len(messages) == options.count and more > 0:
         sys.stdout.flush()
         print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
@@ -525,8 +536,13 @@ def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def _print_payload(payload: bytes) -> None:
-    sys.stdout.buffer.write(payload + b"\n")
+def _print_content(message: Any) -> None:
+    """The payload, or the columns of a row as JSON."""
+    from quire.typed_message import value_json
+
+    value = value_json(message)
+    content = message.payload if value is None else json.dumps(value, ensure_ascii=False).encode()
+    sys.stdout.buffer.write(content + b"\n")
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -554,13 +570,15 @@ def _queue_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 
 def _message_json(message: Any) -> dict[str, Any]:
     from quire.message import MESSAGE_SCHEMA
+    from quire.typed_message import value_json
 
     shown = {
         "queue": message.queue,
         **{name: getattr(message, name) for name in MESSAGE_SCHEMA.names},
         "attributes": dict(message.attributes),
     }
-    return shown | _bytes_json("payload", shown.pop("payload"))
+    payload, value = shown.pop("payload"), value_json(message)
+    return shown | (_bytes_json("payload", payload) if value is None else {"value": value})
 
 
 def _bytes_json(name: str, value: bytes) -> dict[str, str]:

@@ -244,7 +244,7 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True)
 class MessageItem:
-    """One message: its header, and how its payload begins."""
+    """One message: its header, and how its payload begins; of a row its columns, as JSON."""
 
     item: ClassVar[str] = "message"
     queue_id: int

@@ -56,6 +56,7 @@ class QueueInfo:
     type: str = "persistent"
     persistent: bool = True  # whether its description is durable
     volatile: bool = False  # whether its messages are in the owner's memory only
+    schema: str | None = None  # the columns of its messages in words; None: they are bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,12 +54,31 @@ LTDS_SYNC_BYTES = 64 << 20
 REMOVAL_SLICE_BYTES = 16 << 20
 REMOVAL_PAUSE_SECONDS = 0.005
 
+# Of a typed queue's schema: its words as JSON in the catalog, its columns, and how deep they nest.
+MAX_SCHEMA_BYTES = 8 << 10
+MAX_COLUMNS = 1000
+MAX_SCHEMA_DEPTH = 16
+
+# A block of rows in a large transaction's file, and one that is told in how far its columns reach:
+# for fewer rows to tell it takes longer than to read them.
+ROWS_BLOCK_BYTES = 4 << 20
+STATISTICS_ROWS = 256
+STATISTICS_COLUMNS = 64
+STATISTICS_TEXT = 64  # characters of a string that are told
+
+# What a block of rows takes beside them and its schema, about; and what its objects take in memory besides
+# those of any block: always, and for each column.
+ROWS_HEAD_BYTES = 1024
+ROWS_OBJECT_BYTES = 900
+ROWS_COLUMN_BYTES = 400
+
 # A message of the largest payload and headers fits a block of its own.
 assert MAX_PAYLOAD_BYTES + 4 * MAX_STRING_BYTES + MAX_ATTRIBUTES_BYTES + (1 << 20) < MAX_BLOCK_BYTES
 assert ARROW_SLICE_ROWS <= ARROW_WHOLE_ROWS
 assert ARROW_SLICE_BYTES <= ARROW_WHOLE_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= LTDS_WRITE_BYTES <= LTDS_SYNC_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= MAX_BLOCK_BYTES
+assert MAX_LTDS_BLOCK_BYTES <= ROWS_BLOCK_BYTES <= LTDS_WRITE_BYTES
 
 # --- space ---
 
@@ -122,7 +141,9 @@ ROOM_TRIES = 100  # of one put or commit: others may take the room that was made
 PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
-MAX_QUEUE_ENTRY_BYTES = MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES
+MAX_QUEUE_ENTRY_BYTES = (
+    MAX_CATALOG_ENTRY_BYTES + 2 * 6 * MAX_TEXT_BYTES + 8 * MAX_PROPERTIES + MAX_SCHEMA_BYTES
+)
 
 # Request ids of a queue's puts, each some 300 bytes of memory and noted by every checkpoint.
 MAX_REQUESTS = 100_000
@@ -197,7 +218,8 @@ assert BUFFER_STEP_BYTES < DEFAULT_WRITE_BUFFER_BYTES
 assert BUFFER_STEP_MESSAGES < DEFAULT_WRITE_BUFFER_MESSAGES
 assert GROUP_BYTES <= MAX_DATA_BLOCK_BYTES * 4
 assert MAX_STATE_VALUE_BYTES * 2 < MAX_STATE_CHANGE_BYTES < MAX_STATE_NAME_BYTES < MAX_STATE_BYTES
-assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < MAX_SCHEDULE_ENTRY_BYTES < GROUP_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_SCHEDULE_ENTRY_BYTES < GROUP_BYTES
+assert MAX_CATALOG_ENTRY_BYTES < MAX_QUEUE_ENTRY_BYTES < GROUP_BYTES
 assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---

@@ -112,6 +112,10 @@ class _OpenMessage:
     failed_count: int
 
 
+MESSAGE_FIELDS = _OpenMessage.__slots__
+"""The names of a message's fields."""
+
+
 class Message(_OpenMessage):
     """One delivered message. Immutable.
 
@@ -166,6 +170,11 @@ class Message(_OpenMessage):
         self.attributes = attributes
         self.__class__ = cls
         return cast("Message", self)
+
+    @property
+    def value(self) -> Mapping[str, Any] | None:
+        """Of a typed queue: the columns by name (see `TypedMessage`). None of others."""
+        return None
 
     @property
     def group_key(self) -> str | None:
@@ -463,10 +472,14 @@ class Delivered(NamedTuple):
 class Messages(Sequence[Message]):
     """Messages of one queue in delivery order; `Message` objects are made when asked for."""
 
-    __slots__ = ("_ends", "_slices", "queue")
+    __slots__ = ("_ends", "_slices", "queue", "schema")
 
-    def __init__(self, queue: str, slices: Sequence[Delivered] = ()) -> None:
+    def __init__(
+        self, queue: str, slices: Sequence[Delivered] = (), schema: str | None = None
+    ) -> None:
+        """`schema`: of the typed queue that there may be no messages of."""
         self.queue = queue
+        self.schema = schema
         self._slices = [part for part in slices if part.start < part.stop]
         self._ends = list(accumulate(part.stop - part.start for part in self._slices))
 
@@ -483,9 +496,10 @@ class Messages(Sequence[Message]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return Messages(self.queue, self._narrow(start, stop))
+                return Messages(self.queue, self._narrow(start, stop), self.schema)
             rows = range(start, stop, step)
-            return Messages(self.queue, [self._narrow(row, row + 1)[0] for row in rows])
+            parts = [self._narrow(row, row + 1)[0] for row in rows]
+            return Messages(self.queue, parts, self.schema)
         size = len(self)
         if not -size <= index < size:
             raise IndexError(f"message {index} of {size}")
@@ -530,11 +544,14 @@ class Messages(Sequence[Message]):
     def to_arrow(self) -> pa.RecordBatch:
         """One batch of `MESSAGE_SCHEMA` with its own memory.
 
-        Raises `InvalidArgument` above 2 GiB, which one batch cannot hold.
+        Of a typed queue its columns, and the header as the column `_meta`. Raises `InvalidArgument`
+        above 2 GiB, which one batch cannot hold.
         """
         # Blocks know messages, so the way back is taken at run time.
-        from quire.block import slices_to_arrow
+        from quire.block import no_rows, slices_to_arrow
 
+        if self.schema is not None and not self._slices:
+            return no_rows(self.schema, self.queue)
         return slices_to_arrow(self._slices, queue=self.queue)
 
     def _narrow(self, start: int, stop: int) -> list[Delivered]:

@@ -11,6 +11,8 @@ from quire.arguments import split_source
 from quire.errors import InvalidArgument
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, Messages, check_message
+from quire.row_schema import META
+from quire.typed_message import TypedMessage
 
 if TYPE_CHECKING:
     from .transaction import Transaction
@@ -71,12 +73,26 @@ def _messages(given: object) -> list[Message]:
 
 def _put(txn: Transaction, messages: list[Message], subscription: str, queue: str) -> int:
     """All of them, or with an error none."""
-    columns = {name: [getattr(m, name) for m in messages] for name in (*SETTABLE, "payload")}
+    names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT.names
+    columns = {name: [getattr(m, name) for m in messages] for name in names}
     columns["attributes"] = [
         # What tells where it came from first is more than where it was last.
         list(joined(m.attributes, origin(m, subscription, MOVED) | dict(m.attributes)).items())
         for m in messages
     ]
     if messages:
-        txn.put_many(queue, pa.RecordBatch.from_pydict(columns, schema=_KEPT))
+        schema = pa.schema([_KEPT.field(name) for name in names])
+        kept = pa.RecordBatch.from_pydict(columns, schema=schema)
+        if isinstance(messages[0], TypedMessage):
+            kept = _rows(messages, kept)
+        txn.put_many(queue, kept)
     return len(messages)
+
+
+def _rows(messages: list[Message], kept: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages' rows, with what they keep besides as the column `_meta`."""
+    found = [message.row for message in messages if isinstance(message, TypedMessage)]
+    if len(found) < len(messages) or any(row.schema != found[0].schema for row in found):
+        raise InvalidArgument("the messages have different columns: move each kind by itself")
+    rows = pa.concat_batches(found)
+    return rows.append_column(META, kept.to_struct_array())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, cast
 
 from quire.errors import InvalidArgument
 from quire.limits import (
@@ -26,6 +26,10 @@ from quire.limits import (
 )
 from quire.order import COMMIT, PRIORITY, Order, by_sequence, check_order
 from quire.retry import Retry, check_retry
+from quire.row_schema import check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 """What queues and subscriptions may be called."""
@@ -109,6 +113,11 @@ class QueueOptions(TypedDict, total=False):
     dedup_seconds: float | None
     """For how many seconds each is kept, up to 10 years, if `dedup_count` others do not come."""
 
+    schema: pa.Schema | str | None
+    """The columns of its messages, which are rows then (see docs/typed.md): an Arrow schema, or
+    words as "id bigint not null, amount double". Later, nullable columns may be added behind them.
+    None: messages are bytes."""
+
     type: str
     """How its messages are kept: "persistent" (by default), "volatile" (in the owner's memory, and
     gone when the owner ends), or by a type that was registered. It stays as it was made."""
@@ -160,6 +169,7 @@ class Properties(NamedTuple):
     max_message_bytes: int | None = None
     dedup_count: int | None = None
     dedup_seconds: float | None = None
+    schema: str | None = None
     type: str = PERSISTENT
     persistent: bool = True
 
@@ -442,6 +452,7 @@ _CHECKS: Final = {
     "max_message_bytes": _message_bytes,
     "dedup_count": _requests,
     "dedup_seconds": _seconds,
+    "schema": check_schema,
     "type": _type,
     "persistent": _flag,
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from quire.errors import InvalidArgument
 from quire.message import GROUP_KEY, SETTABLE, Message
 from quire.moving import OWN_PREFIX, QUEUE, REASON
+from quire.typed_message import content_of, row_of_payload
 
 if TYPE_CHECKING:
     from .store import Store
@@ -24,6 +25,7 @@ def redrive(
     if where is not None and not callable(where):
         raise InvalidArgument(f"where {where!r:.100}: give a function of a message, or None")
     count = 0
+    schemas: dict[str, str | None] = {}
     with store.transaction() as txn:
         for letter in list(txn.get_many(queue, max_messages)):
             target = letter.attributes.get(QUEUE) if to is None else to
@@ -36,6 +38,12 @@ def redrive(
                 for name, value in letter.attributes.items()
                 if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
             }
-            txn.put(target, letter.payload, **fields)
+            if target not in schemas:
+                schemas[target] = store.queue(target).schema
+            content = content_of(letter)
+            if schemas[target] is not None and isinstance(content, bytes):
+                content = row_of_payload(content)
+                fields["content_type"] = None
+            txn.put(target, content, **fields)
             count += 1
     return count

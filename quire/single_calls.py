@@ -28,6 +28,7 @@ from quire.message import SETTABLE, Message, Messages
 from quire.message_id import PutId
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.starts import Start
+from quire.typed_message import content_of
 
 from .consumer import Asked, Consumer
 from .moving import move
@@ -156,7 +157,7 @@ class SingleCalls:
             fields = {name: getattr(message, name) for name in SETTABLE}
             fields |= {"attributes": dict(message.attributes)}
             fields |= {"deliver_at": deliver_at, "delay": delay}
-            made = txn.put(queue, message.payload, **fields)
+            made = txn.put(queue, content_of(message), **fields)
         return int(made)
 
     def redrive(

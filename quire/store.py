@@ -14,7 +14,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start, Time
 
 from .consumer import Consumer
-from .transaction import Payloads, Transaction
+from .transaction import Payload, Payloads, Transaction
 
 if TYPE_CHECKING:
     from quire.info import (
@@ -384,7 +384,7 @@ class Store(Protocol):
     def put(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         priority: int = 0,
         group: int = 0,

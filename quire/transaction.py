@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -16,7 +16,17 @@ from quire.starts import Start
 if TYPE_CHECKING:
     from quire.message_id import MessageId, MessageIds
 
-Payloads: TypeAlias = Sequence[Bytes] | pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table
+Payload: TypeAlias = Bytes | Mapping[str, Any]
+"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row)."""
+
+Payloads: TypeAlias = (
+    Sequence[Bytes]
+    | Sequence[Mapping[str, Any]]
+    | pa.Array
+    | pa.ChunkedArray
+    | pa.RecordBatch
+    | pa.Table
+)
 
 
 class Transaction(Protocol):
@@ -62,7 +72,7 @@ class Transaction(Protocol):
     def put(
         self,
         queue: str,
-        payload: Bytes,
+        payload: Payload,
         *,
         priority: int = 0,
         group: int = 0,
@@ -81,11 +91,12 @@ class Transaction(Protocol):
     ) -> MessageId:
         """Put one message; its id is an int once the transaction has committed.
 
-        `payload`: up to 1 GiB. `priority`, `group`: 0 to 65535. The strings: up to 64 KiB each in
-        UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl` and `delay`:
-        seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB together,
-        of which `group_key` is one: the group that the message is of, in a queue that is `grouped`.
-        `timeout`: seconds to wait while its queue has no room, where the queue says so
+        `payload`: up to 1 GiB; in a typed queue a mapping of its columns, where those that are left
+        out are null, or a RecordBatch of one row. `priority`, `group`: 0 to 65535. The strings: up
+        to 64 KiB each in UTF-8. `expires_at`, `deliver_at`: microseconds since the epoch; or `ttl`
+        and `delay`: seconds from this call on. `attributes`: up to 1,000 strings by strings, 64 KiB
+        together, of which `group_key` is one: the group that the message is of, in a queue that is
+        `grouped`. `timeout`: seconds to wait while its queue has no room, where the queue says so
         (`overflow="wait"`); by default the store's option `commit_timeout`. In a joined store the
         put waits with a `timeout` only: else the commit does, by its own. An error leaves the
         transaction as it was.
@@ -106,7 +117,10 @@ class Transaction(Protocol):
 
         `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
         RecordBatch or Table with a column `payload` and any of the columns of
-        `quire.MESSAGE_SCHEMA` that `put` takes. `timeout`: seconds, as for `put`, and raises as it.
+        `quire.MESSAGE_SCHEMA` that `put` takes. In a typed queue: a RecordBatch, a Table, a
+        DataFrame of pandas or polars, or a list of mappings, with the queue's columns in any order,
+        and a struct `_meta` of what else `put` takes, if need be. Where a value does not fit, the
+        error names its column. `timeout`: seconds, as for `put`, and raises as it.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

@@ -65,6 +65,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
+from quire.transaction import Payload
 
 from .awaiting import Awaiting
 from .calls import (
@@ -105,6 +106,7 @@ class RemoteStore(SingleCalls):
         self._numbers = itertools.count(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for
+        self._schemas: dict[str, str | None] = {}  # of these
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
@@ -143,9 +145,10 @@ class RemoteStore(SingleCalls):
 
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         given = check_changes(changes)
-        return read(
-            QueueInfo, self._call("alter_queue", name=check_name(name, "queue"), changes=given)
-        )
+        answer = self._call("alter_queue", name=check_name(name, "queue"), changes=given)
+        info = read(QueueInfo, answer)
+        self._schemas[info.name] = info.schema
+        return info
 
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         return read_list(CatalogItem, self._call("catalog", type=check_type(type)))
@@ -157,6 +160,7 @@ class RemoteStore(SingleCalls):
             return found
         infos = _one_for_each(asked, found)
         self._own_names.update(n for n, info in zip(asked, infos, strict=True) if info.name == n)
+        self._schemas.update((info.name, info.schema) for info in infos)
         return infos
 
     def create_schedule(
@@ -324,7 +328,7 @@ class RemoteStore(SingleCalls):
         if transaction is not None:
             transaction.decided(decided)
 
-    def put(self, queue: str, payload: Bytes, *, durable: bool = True, **fields: object) -> int:
+    def put(self, queue: str, payload: Payload, *, durable: bool = True, **fields: object) -> int:
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
@@ -351,7 +355,7 @@ class RemoteStore(SingleCalls):
         return message_id
 
     def _put_with_fields(
-        self, queue: str, payload: Bytes, fields: Mapping[str, object], durable: bool
+        self, queue: str, payload: Payload, fields: Mapping[str, object], durable: bool
     ) -> int:
         put = dict(fields)
         timeout = cast("float | None", put.pop("timeout", None))
@@ -411,14 +415,22 @@ class RemoteStore(SingleCalls):
             found |= {n: i.name for n, i in zip(unknown, self.queues(unknown), strict=True)}
         return found
 
+    def schema_of(self, name: str) -> str | None:
+        """Of the queue of this name, no alias, as it was when it was asked for last."""
+        if name not in self._schemas:
+            self.queue(name)
+        return self._schemas[name]
+
     def forget_queues(self) -> None:
-        """A commit met a queue that is gone."""
+        """A commit met a queue that is gone, or another than it was."""
         self._encoded.clear()
         self._own_names.clear()
+        self._schemas.clear()
 
     def _forget(self, name: str) -> None:
         self._encoded.pop(name, None)
         self._own_names.discard(name)
+        self._schemas.pop(name, None)
 
     # Leases, the ledger
 

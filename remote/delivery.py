@@ -12,6 +12,7 @@ from quire.arguments import Bytes
 from quire.block import Block, Part, pack
 from quire.errors import RemoteError
 from quire.message import Delivered, Message, Messages
+from quire.typed_message import TypedMessage, row_of_payload
 
 from .limits import ANSWER_BYTES, JOIN_BYTES
 from .protocol import HEAD, MESSAGE, MESSAGE_HEAD, Frame, Header, field
@@ -48,6 +49,7 @@ def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
         or message.expires_at is not None
         or message.deliver_at is not None
         or message.failed_count != message.delivery_count - 1
+        or message.__class__ is not Message
     ):
         return None
     payload = message.payload
@@ -76,7 +78,8 @@ def message_answer(message: Message | None) -> Answer:
     fields = {name: getattr(message, name) for name in _FIELDS}
     if message.attributes:
         fields["attributes"] = dict(message.attributes)
-    return {"message": fields}, (message.payload,)
+    is_row = isinstance(message, TypedMessage)
+    return {"message": fields, "row": is_row}, (message.payload,)
 
 
 def read_message(frame: Frame) -> Message | None:
@@ -86,7 +89,10 @@ def read_message(frame: Frame) -> Message | None:
         return None
     if not isinstance(fields, dict) or len(frame.bodies) != 1:
         raise RemoteError("the owner's answer has no message that can be read")
-    return Message(payload=bytes(frame.bodies[0]), **fields)
+    payload = bytes(frame.bodies[0])
+    if frame.header.get("row"):
+        return TypedMessage(Message(payload=b"", **fields), row_of_payload(payload))
+    return Message(payload=payload, **fields)
 
 
 def value_answer(value: bytes | None) -> Answer:
@@ -107,7 +113,8 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
     """Answers that together carry the messages, each of about `ANSWER_BYTES`."""
     answers = list(_groups(messages.slices))
     if not answers:
-        yield {"queue": messages.queue, "delivery_count": 1, "more": False}, ()
+        header = {"queue": messages.queue, "delivery_count": 1, "schema": messages.schema}
+        yield {**header, "more": False}, ()
     for number, group in enumerate(answers, 1):
         block = pack([Part(*part[:5]) for part in group])
         header = {
@@ -134,7 +141,10 @@ def read_messages(frames: Sequence[Frame]) -> Messages:
         for body in frame.bodies:
             block = Block.parse(body, "messages from the owner")
             slices.append(Delivered(block, 0, block.count, 0, 0, count, failed, missing))
-    return Messages(field(frames[-1].header, "queue", str), slices)
+    schema = frames[-1].header.get("schema")
+    if schema is not None:
+        schema = field(frames[-1].header, "schema", str)
+    return Messages(field(frames[-1].header, "queue", str), slices, schema)
 
 
 def _groups(slices: Sequence[Delivered]) -> Iterator[list[Delivered]]:

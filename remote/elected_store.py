@@ -74,7 +74,7 @@ from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
-from quire.transaction import Payloads, Transaction
+from quire.transaction import Payload, Payloads, Transaction
 
 from .client import RemoteStore
 from .connection import Connection
@@ -263,7 +263,7 @@ class ElectedStore(SingleCalls):
     def rollback_prepared(self, xid: str) -> None:
         self._decide(xid, lambda store: store.rollback_prepared(xid))
 
-    def put(self, queue: str, payload: Bytes, **fields: Any) -> int:
+    def put(self, queue: str, payload: Payload, **fields: Any) -> int:
         while True:
             store = self._inner
             try:

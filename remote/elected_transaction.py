@@ -41,7 +41,7 @@ from quire.message_id import MessageId, MessageIds
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start
-from quire.transaction import Payloads, Transaction
+from quire.transaction import Payload, Payloads, Transaction
 
 from .client import RemoteStore
 from .remote_transaction import RemoteTransaction
@@ -130,7 +130,7 @@ class ElectedTransaction(TransactionCalls):
 
     # Putting
 
-    def put(self, queue: str, payload: Bytes, **fields: Any) -> MessageId:
+    def put(self, queue: str, payload: Payload, **fields: Any) -> MessageId:
         try:
             return self._inner.put(queue, payload, **fields)
         except _ENDED as error:

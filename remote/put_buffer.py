@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from quire.arguments import Bytes
-from quire.block import BlockBuilder, check_block
+from quire.block import BlockBuilder, RowBuilder, Rows, check_block
 from quire.errors import RemoteError, TransactionError
 from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields, check_payload, from_now
 from quire.message_id import MessageId, MessageIds
-from quire.transaction import Payloads
 
 from .limits import SEND_AHEAD_BYTES
 from .protocol import (
@@ -93,7 +92,7 @@ class Entry:
         self.size = ENTRY.size + len(name) + length
 
 
-Waiting = BlockBuilder | Entry  # messages that come one by one, or a put
+Waiting = BlockBuilder | RowBuilder | Entry  # messages that come one by one, or a put
 
 
 class PutBuffer:
@@ -130,7 +129,7 @@ class PutBuffer:
         """Whether it is time to send what waits, and have it taken."""
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
-    def put(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
+    def put(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
         """Keep one message."""
         if fields:
             fields = from_now(fields, _now_us)
@@ -167,7 +166,7 @@ class PutBuffer:
         run.count = start + 1
         return MessageId(run, start)
 
-    def put_many(self, queue: str, payloads: Payloads) -> MessageIds:
+    def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Keep the messages of a list, an array or a batch."""
         builder = self._builder(queue)
         before = builder.charge_bytes
@@ -175,6 +174,17 @@ class PutBuffer:
             count = builder.add_arrow(payloads)
         else:
             count = builder.add_many(payloads)
+        return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
+
+    def put_rows(self, queue: str, found: list[Rows]) -> MessageIds:
+        """Keep rows that fit the queue's schema."""
+        waiting = self._waiting.get(queue)
+        last = waiting[-1] if waiting else None
+        builder = last if isinstance(last, RowBuilder) else RowBuilder()
+        before, count = builder.charge_bytes, builder.count
+        for rows in found:
+            builder.add(rows)
+        count = builder.count - count
         return MessageIds(*self._keep(queue, builder, builder.charge_bytes - before, count), count)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

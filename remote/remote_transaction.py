@@ -57,8 +57,10 @@ from quire.arguments import (
     check_xid,
     state_bytes,
 )
+from quire.block import Rows, is_row, one_row, rows_of
 from quire.documented import documented_by
 from quire.errors import (
+    InvalidArgument,
     QuireError,
     TransactionAborted,
     TransactionClosed,
@@ -66,12 +68,13 @@ from quire.errors import (
 )
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
-from quire.message import Message, Messages, check_message, check_payload
+from quire.message import Fields, Message, Messages, check_message, check_payload
 from quire.message_id import KnownId, MessageId, MessageIds
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
-from quire.transaction import Payloads, Transaction
+from quire.transaction import Payload, Payloads, Transaction
+from quire.typed_message import row_payload
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
@@ -196,9 +199,11 @@ class RemoteTransaction(TransactionCalls):
         return self._state is _OPEN
 
     def put(
-        self, queue: str, payload: Bytes, *, timeout: float | None = None, **fields: object
+        self, queue: str, payload: Payload, *, timeout: float | None = None, **fields: object
     ) -> MessageId:
         wait = None if timeout is None else check_timeout(timeout)
+        if type(payload) is not bytes and is_row(payload):
+            return self._put_row(queue, payload, fields, wait)
         if fields:
             request_id = check_request_id(fields.pop("request_id", None))
             if request_id is not None:
@@ -209,13 +214,51 @@ class RemoteTransaction(TransactionCalls):
             self._tell_put(queue, wait)
             return message_id
 
+    def _put_row(
+        self, queue: str, value: object, fields: Mapping[str, object], wait: float | None
+    ) -> MessageId:
+        """One message of a typed queue."""
+        given = dict(fields)
+        request_id = check_request_id(given.pop("request_id", None))
+        checked = Fields.of(**self._puts.checked(given)) if given else None
+        with self._lock:
+            queue = self._check_put(queue)
+            found = self._fitting(queue, lambda words: [one_row(words, value, checked)])
+            if request_id is None:
+                ids = self._puts.put_rows(queue, found)
+                self._tell_put(queue, wait)
+                return ids[0]
+        content = row_payload(found[0].batch)
+        return self._put_once(queue, content, given, request_id, wait, row=True)
+
+    def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
+        """Rows that are made for the queue's schema; which may be another than is known here."""
+        words = self._store.schema_of(queue)
+        try:
+            if words is not None:
+                return rows_of(words)
+        except InvalidArgument:
+            before, words = words, self._store.queue(queue).schema
+            if words == before:
+                raise
+        else:
+            words = self._store.queue(queue).schema
+        if words is None:
+            raise InvalidArgument(
+                f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
+                "queue with a schema"
+            )
+        return rows_of(words)
+
     def _put_once(
         self,
         queue: str,
-        payload: Bytes,
+        payload: object,
         fields: Mapping[str, object],
         request_id: str,
         wait: float | None,
+        *,
+        row: bool = False,
     ) -> MessageId:
         """Ask the owner whether it is known, and have it put if not (RT3)."""
         content, fields = check_payload(payload), self._puts.checked(fields)
@@ -227,14 +270,18 @@ class RemoteTransaction(TransactionCalls):
             if not self._puts.is_empty:
                 self._send_ahead()
             call = {"queue": queue, "request_id": request_id, "fields": fields, "wait": wait}
+            if row:
+                call["row"] = True
             header = self._request("put_once", call, [content])[-1].header
             if header.get("found") is not None:
                 return MessageId(KnownId(field(header, "found", int)), 0)
             message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
-    def put_alone(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
+    def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
+        if type(payload) is not bytes and is_row(payload):
+            return self._put_row(queue, payload, fields, None)
         with self._lock:
             self._check_open()
             message_id = self._puts.put(queue, payload, fields)
@@ -247,7 +294,12 @@ class RemoteTransaction(TransactionCalls):
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             queue = self._check_put(queue)
-            ids = self._puts.put_many(queue, payloads)
+            if self._store.schema_of(queue) is None:
+                ids = self._puts.put_many(queue, payloads)
+            else:
+                rows = list(payloads) if isinstance(payloads, Iterator) else payloads
+                found = self._fitting(queue, lambda words: rows_of(words, rows))
+                ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids
 
@@ -613,6 +665,8 @@ class RemoteTransaction(TransactionCalls):
     def _take_state(self, error: QuireError) -> None:
         """The transaction's state after an error: what the owner says, if it knows it."""
         self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
+        if isinstance(error, InvalidArgument):  # perhaps for the columns that its queue has by now
+            self._store.forget_queues()
         channel = self._channel
         state = None if channel is None else channel.transaction_state
         if channel is not None and state is _OPEN:

@@ -58,6 +58,7 @@ from quire.message_id import PutId
 from quire.starts import check_start
 from quire.store import Store
 from quire.transaction import Transaction
+from quire.typed_message import row_of_payload
 
 from .awaited import Awaited
 from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
@@ -438,7 +439,9 @@ class Session:
         }
         if len(frame.bodies) != 1:
             raise RemoteError("a put has one payload")
-        payload = bytes(frame.bodies[0])
+        payload: Any = bytes(frame.bodies[0])
+        if header.get("row"):
+            payload = row_of_payload(payload)
         try:
             message_id = transaction.put(queue, payload, **fields)
         except QueueFull as full:

@@ -17,7 +17,7 @@ import threading
 
 from sortedcontainers import SortedDict
 
-from quire.block import BlockBuilder, EncodedBlock
+from quire.block import BlockBuilder, EncodedBlock, RowBuilder, Rows
 from quire.limits import BUFFER_STEP_BYTES, BUFFER_STEP_MESSAGES
 
 
@@ -100,18 +100,28 @@ class Account:
 
 
 class QueueBuffer:
-    """One transaction's messages for one queue: finished blocks, then those being collected."""
+    """One transaction's messages for one queue: finished blocks, then those being collected.
 
-    __slots__ = ("account", "blocks", "builder")
+    `builder` has those that are bytes; rows, of a typed queue, have a builder of their own.
+    """
+
+    __slots__ = ("_rows", "account", "blocks", "builder")
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.blocks: list[EncodedBlock] = []
         self.builder = BlockBuilder()
+        self._rows: RowBuilder | None = None
 
     @property
     def empty(self) -> bool:
-        return not self.blocks and not self.builder.count
+        return not self.blocks and not self.builder.count and not self._rows
+
+    def add_rows(self, rows: Rows) -> None:
+        """Rows, which wait to be encoded."""
+        if self._rows is None:
+            self._rows = RowBuilder()
+        self._rows.add(rows)
 
     def add_block(self, block: EncodedBlock, max_block_bytes: int) -> None:
         """A block that was encoded elsewhere, behind what is collected so far (WB1)."""
@@ -123,6 +133,9 @@ class QueueBuffer:
         if self.builder.count:
             self.blocks += self.builder.build(max_block_bytes)
             self.builder.clear()
+        if self._rows:
+            self.blocks += self._rows.build(max_block_bytes)
+            self._rows = None
         return self.blocks
 
     def drain(self, max_block_bytes: int) -> list[EncodedBlock]:

@@ -24,12 +24,16 @@ class Adoptions:
         self._held: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def inspect(self, ltds_id: int) -> LtdsInfo:
-        """What a file written by another process holds, as its trailer says."""
+    def inspect(self, ltds_id: int) -> tuple[LtdsInfo, str | None]:
+        """What a file written by another process holds, as its trailer says.
+
+        And the schema of its rows, as its first block says; None: its messages are bytes.
+        """
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
-            return LtdsInfo(
+            info = LtdsInfo(
                 ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes
             )
+            return info, reader.words_at(0) if reader.block_count else None
 
     def largest(self, ltds_id: int) -> int:
         """What its largest message counts against a queue's capacity."""

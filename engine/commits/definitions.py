@@ -48,6 +48,7 @@ from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
 from quire.queue_types import type_named
+from quire.row_schema import check_grows, is_part
 
 from .committer import Committer
 from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
@@ -164,12 +165,14 @@ class Definitions:
             targets = names | {queue.name for queue in queues}
             temporary = {queue.name for queue in queues if not queue.properties.persistent}
             temporary |= {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
+            made = {queue.name: queue.properties.schema for queue in queues}
             changes = []
             for queue in queues:
                 if queue.name in names:
                     raise there_already(state, queue.name)
                 names.add(queue.name)
                 _check_dead_letter(queue.name, queue.properties, targets, temporary)
+                _check_letters(queue.name, queue.properties, made | _schemas(state))
                 number = numbers[queue.properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -212,8 +215,10 @@ class Definitions:
             _check_type_stays(queue.name, config.properties, altered_to)
             if altered_to.order != config.properties.order:
                 _check_order(altered_to)
+            check_grows(queue.name, config.properties.schema, altered_to.schema)
             temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
             _check_dead_letter(queue.name, altered_to, state.names, temporary)
+            _check_letters(queue.name, altered_to, _schemas(state))
             _check_keeping(queue.name, config.kind, altered_to)
             _check_requests(queue.name, altered_to, is_volatile=queue.is_volatile)
             body |= altered_to.to_body()
@@ -420,6 +425,11 @@ class _Numbers:
         self.subscription = count(state.next_subscription_id).__next__
 
 
+def _schemas(state: State) -> dict[str, str | None]:
+    """Of all queues, by name and alias."""
+    return {name: queue.schema for name, queue in state.names.items()}
+
+
 def _numbers(state: State) -> dict[bool, _Numbers]:
     """By whether what gets them is durable."""
     return {True: _Numbers(state.durable), False: _Numbers(state.temporary)}
@@ -508,6 +518,17 @@ def _check_dead_letter(
         )
 
 
+def _check_letters(name: str, properties: Properties, schemas: Mapping[str, str | None]) -> None:
+    """Its dead-letter queue must take its messages. Raises InvalidArgument."""
+    own, target = properties.schema, properties.dead_letter
+    theirs = None if target is None else schemas[target]
+    if theirs is not None and (own is None or not is_part(own, theirs)):
+        raise InvalidArgument(
+            f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "
+            "give one with the same columns, to which nullable ones may be added, or one of bytes"
+        )
+
+
 def _check_keeping(name: str, kind: str, properties: Properties) -> None:
     if properties.keeps and kind != TOPIC:
         raise InvalidArgument(
@@ -524,7 +545,7 @@ def _keeper(queue_id: int, subscription_id: int) -> CatalogChange:
 
 def _entry_bytes(properties: Properties) -> int:
     """What the entry of a queue takes at most."""
-    is_long = properties.text or properties.properties
+    is_long = properties.text or properties.properties or properties.schema
     return MAX_QUEUE_ENTRY_BYTES if is_long else MAX_CATALOG_ENTRY_BYTES
 
 

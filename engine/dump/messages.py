@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.limits import PAYLOAD_START_BYTES
 from quire.ltds import LtdsReader
 from quire.message import MESSAGE_SCHEMA, Message
+from quire.typed_message import TypedMessage, value_json
 
 from .queue_state import QueueState
 from .source import UNREADABLE, Source
@@ -90,6 +92,9 @@ def _of_block(
             time_us=ref.time_us,
             delivery_count=0,
         )
+        shown = message.payload
+        if isinstance(message, TypedMessage):
+            shown = json.dumps(value_json(message), ensure_ascii=False).encode()
         yield MessageItem(
             queue.queue_id,
             queue.name,
@@ -98,8 +103,8 @@ def _of_block(
             message.time,
             queue.released.contains(position + row),
             _fields(message),
-            len(message.payload),
-            message.payload[:PAYLOAD_START_BYTES],
+            len(shown),
+            shown[:PAYLOAD_START_BYTES],
         )
 
 

@@ -289,8 +289,13 @@ class Queue:
             )
         self.limits_expiry = properties.limits_expiry
         self.space.has_remedy = properties.has_remedy
+        self.schema = properties.schema
         self.space.limit(
-            config.capacity, config.max_messages, stopped, properties.max_message_bytes
+            config.capacity,
+            config.max_messages,
+            stopped,
+            properties.max_message_bytes,
+            is_typed=properties.schema is not None,
         )
 
     def mark_dropped(self, dropped: bool) -> None:

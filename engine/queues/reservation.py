@@ -34,8 +34,8 @@ class Space:
     """How much of a queue's capacity is taken, by whom, and what may still be taken."""
 
     __slots__ = (
-        "capacity", "has_remedy", "is_guarded", "live_messages", "max_messages", "most_bytes",
-        "name", "open_transactions", "pending_bytes", "pending_messages", "prepared",
+        "capacity", "has_remedy", "is_guarded", "is_typed", "live_messages", "max_messages",
+        "most_bytes", "name", "open_transactions", "pending_bytes", "pending_messages", "prepared",
         "prepared_bytes", "prepared_messages", "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
@@ -49,6 +49,7 @@ class Space:
         self.has_remedy = False  # where there is no room, something may be done
         self.stopped = ""  # why nothing may be put, if so
         self.most_bytes: int | None = None  # of a message
+        self.is_typed = False  # its messages are rows
         self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
@@ -62,22 +63,34 @@ class Space:
         self.room: threading.Condition | None = None  # of commits that wait for space
 
     def limit(
-        self, capacity: int, max_messages: int | None, stopped: str, most_bytes: int | None
+        self,
+        capacity: int,
+        max_messages: int | None,
+        stopped: str,
+        most_bytes: int | None,
+        *,
+        is_typed: bool = False,
     ) -> None:
         """What may be taken is altered; what is taken stays, also where it is more than that.
 
-        `stopped`: why nothing may be put, if so. `most_bytes`: of a message.
+        `stopped`: why nothing may be put, if so. `most_bytes`: of a message. `is_typed`: a message
+        is a row.
         """
         self.capacity = capacity
         self.max_messages = max_messages
         self.stopped = stopped
         self.most_bytes = most_bytes
-        self.is_guarded = max_messages is not None or bool(stopped) or most_bytes is not None
+        self.is_typed = is_typed
+        self.is_guarded = (
+            max_messages is not None or bool(stopped) or most_bytes is not None or is_typed
+        )
         self._freed()
 
     def open(self, charge: int = 0, messages: int = 0) -> None:
         """S1: a transaction's first write to the queue; with messages, S2 of them too."""
         if self.is_guarded:
+            if messages:
+                self.check_form(is_row=False)  # as a row never comes with it
             self._check(charge, messages)
         size = charge + OPEN_BYTES
         opened = self.open_transactions
@@ -157,6 +170,7 @@ class Space:
     def whole(self, charge: int) -> None:
         """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
         if self.is_guarded:
+            self.check_form(is_row=False)
             self._check(charge, 1)
         size = charge + OPEN_BYTES
         opened, reserving = self.open_transactions, self.reserving
@@ -266,6 +280,19 @@ class Space:
                 f"a message of {charge - MESSAGE_OVERHEAD_BYTES} bytes: queue {self.name!r} takes "
                 f"up to {self.most_bytes} each (max_message_bytes), payload, strings and "
                 "attributes together; put a smaller one, or alter_queue it"
+            )
+
+    def check_form(self, *, is_row: bool) -> None:
+        """Raises InvalidArgument for bytes where messages are rows, and the other way round."""
+        if self.is_typed and not is_row:
+            raise InvalidArgument(
+                f"queue {self.name!r} is typed: put a mapping of its columns, and put_many tables; "
+                "queue(name).schema tells the columns"
+            )
+        if is_row and not self.is_typed:
+            raise InvalidArgument(
+                f"queue {self.name!r} holds bytes: encode the value first (quire.codecs), or make "
+                "a queue with a schema"
             )
 
     def _check(self, charge: int, messages: int) -> None:

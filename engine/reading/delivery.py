@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from quire.block import RowBlock
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
@@ -309,7 +310,10 @@ class Delivery:
         nothing. The same place as before is damage.
         """
         try:
-            return self._reader.deliver(pointer, deliveries)
+            found = self._reader.deliver(pointer, deliveries)
+            if queue.schema is not None:
+                return [_widened(part, queue.schema) for part in found]
+            return found
         except (BlockMoved, StoreCorrupt) as moved:
             start = pointer.ref.position + pointer.start
             end = pointer.end_position
@@ -359,6 +363,14 @@ class Delivery:
             for start, end in runs:
                 subscription.give_back(start, end, counted=counted)
             queue.wake()
+
+
+def _widened(part: Delivered, words: str) -> Delivered:
+    """The rows with the columns that the queue has by now."""
+    block = part.block
+    if not isinstance(block, RowBlock):
+        raise StoreCorrupt("there are bytes where the queue has rows")
+    return part if block.words == words else part._replace(block=block.widened(words))
 
 
 def moving(queue: Queue, subscription: Subscription) -> TransactionError:

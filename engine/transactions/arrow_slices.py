@@ -7,11 +7,12 @@ but for a message that is larger, or much larger than the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from quire.block import BlockBuilder, check_block
+from quire.block import BlockBuilder, Rows, check_block
 from quire.limits import (
     ARROW_SLICE_BYTES,
     ARROW_SLICE_ROWS,
@@ -30,6 +31,15 @@ def slices_of(source: Any) -> list[Any]:
         return [source]
     step = max(1, min(ARROW_SLICE_ROWS, rows * ARROW_SLICE_BYTES // max(size, 1)))
     return [source.slice(start, step) for start in range(0, rows, step)]
+
+
+def row_slices(rows: Rows) -> Iterator[Rows]:
+    """The same of rows that fit their queue."""
+    count = len(rows.sizes)
+    size = int(rows.sizes.sum())
+    step = max(1, min(ARROW_SLICE_ROWS, count * ARROW_SLICE_BYTES // max(size, 1)))
+    for start in range(0, count, step):
+        yield rows if step >= count else rows.slice(start, min(start + step, count))
 
 
 def _size(source: Any) -> int:

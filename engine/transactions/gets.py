@@ -151,6 +151,8 @@ class Gets:
 
     def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
         """A block of several messages, which are probably got one after another."""
+        if queue.schema is not None:
+            return None
         try:
             return _Reading(queue, epoch, record, self._context.reader.block(record))
         except BlockMoved:

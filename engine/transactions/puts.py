@@ -25,7 +25,16 @@ from typing import Any
 import pyarrow as pa
 
 from quire.arguments import Bytes, check_name
-from quire.block import EncodedBlock, check_block, run_of_block
+from quire.block import (
+    EncodedBlock,
+    RowBlock,
+    Rows,
+    check_block,
+    one_row,
+    rows_of,
+    rows_of_block,
+    run_of_block,
+)
 from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -36,9 +45,10 @@ from quire.ltds import check_foreign
 from quire.message import Fields
 from quire.message_id import KnownId, MessageId, MessageIds
 from quire.properties import Expiry
+from quire.row_schema import check_part
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
-from .arrow_slices import largest_charge, measure, slices_of
+from .arrow_slices import largest_charge, measure, row_slices, slices_of
 from .context import Context
 
 
@@ -126,10 +136,19 @@ class Puts:
             raise
         return MessageId(written, index)
 
+    def row(self, queue: object, value: object, fields: Fields | None) -> MessageId:
+        """One row, of a mapping or a batch."""
+        ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
+        return ids[0]
+
     def once(
         self, request_id: str, queue: object, content: bytes, fields: Fields | None, charge: int
     ) -> MessageId:
-        """The same, unless a put with the request id is known: then the id of that one's."""
+        """The same as `one`, unless a put with the request id is known: then that one's id."""
+        return self.known_or(request_id, queue, partial(self.one, queue, content, fields, charge))
+
+    def known_or(self, request_id: str, queue: object, put: Callable[[], MessageId]) -> MessageId:
+        """The id of what was put with the request id, or else what `put` puts."""
         state = self._context.state
         target = state.queue(queue)
         if not target.config.properties.most_requests:
@@ -144,7 +163,7 @@ class Puts:
         key = target.queue_id, request_id
         if key not in requests:
             self._check_request_bytes(entry_bytes(request_id))
-            requests[key] = self.one(queue, content, fields, charge)
+            requests[key] = put()
             self._request_bytes += entry_bytes(request_id)
         return requests[key]
 
@@ -164,8 +183,33 @@ class Puts:
             for (queue_id, request_id), message_id in (self.requests or {}).items()
         ]
 
+    def rows(self, queue: object, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+        """All rows that are made for the queue's schema or, with an error, none."""
+        target = self._context.state.queue(queue)
+        target.space.check_form(is_row=True)
+        found = made_for(target.schema or "")
+        charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
+        most = partial(max, (rows.largest_charge for rows in found), default=0)
+        written = self._claim(queue, charge, count, most, is_row=True)
+        index = written.count - count
+        try:
+            for rows in found:
+                for part in row_slices(rows):
+                    self._make_room(written)
+                    if written.expires_by is None:
+                        written.buffer.add_rows(part)
+                    else:
+                        written.buffer.add_rows(part.expiring(self._expiry(written.queue)))
+                    self._note(written, part.charge_bytes, len(part.sizes))
+        except BaseException:
+            self.lost = True  # all of them or none
+            raise
+        return MessageIds(written, index, count)
+
     def many(self, queue: object, payloads: Any) -> MessageIds:
         """All of them or, with an error, none."""
+        if self._context.state.queue(queue).space.is_typed:
+            return self.rows(queue, partial(rows_of, source=payloads))
         is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
         if is_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts)
@@ -224,13 +268,19 @@ class Puts:
     def block(self, queue: object, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
+        words = block.words if isinstance(block, RowBlock) else None
+        self._check_words(queue, words)
         charge = block.charge_bytes
         encoded = EncodedBlock(bytes(data), block.count, charge, block.payload_bytes)
-        written = self._claim(queue, charge, block.count, block.largest_charge)
+        written = self._claim(
+            queue, charge, block.count, block.largest_charge, is_row=words is not None
+        )
         index = written.count - block.count
         try:
             if written.expires_by is None:
                 written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+            elif isinstance(block, RowBlock):
+                written.buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
             else:  # the builder says when they expire
                 written.buffer.builder.add_run(run_of_block(check_block(encoded.data)))
             self._note(written, charge, block.count)
@@ -251,9 +301,11 @@ class Puts:
             )
         context.adoptions.hold(ltds_id, self._transaction_id)
         try:
-            info = context.adoptions.inspect(ltds_id)
+            info, words = context.adoptions.inspect(ltds_id)
+            self._check_words(queue, words)
+            most = partial(context.adoptions.largest, ltds_id)
             written = self._claim(
-                queue, info.charge_bytes, info.count, partial(context.adoptions.largest, ltds_id)
+                queue, info.charge_bytes, info.count, most, is_row=words is not None
             )
             try:
                 with context.sequencer.writing_file():
@@ -265,6 +317,13 @@ class Puts:
             context.adoptions.let_go(ltds_id)
             raise
         return MessageIds(written, written.count - info.count, info.count)
+
+    def _check_words(self, queue: object, words: str | None) -> None:
+        """Rows of this schema, or bytes, must be what the queue has."""
+        target = self._context.state.queue(queue)
+        target.space.check_form(is_row=words is not None)
+        if words is not None:
+            check_part(target.name, words, target.schema or "")
 
     # Expiry
 
@@ -331,9 +390,14 @@ class Puts:
         charge: int,
         messages: int,
         largest: Callable[[], int] | None = None,
+        *,
+        is_row: bool = False,
     ) -> Written:
         """`largest`: tells the largest charge, where they are more than one."""
         written = self._written(queue)
+        if written.queue.space.is_typed is not is_row:
+            self._leave_untouched(written.queue)
+            written.queue.space.check_form(is_row=is_row)
         if largest is not None and written.queue.space.most_bytes is not None:
             try:
                 written.queue.space.check_size(largest())

@@ -56,6 +56,7 @@ from quire.arguments import (
     check_version,
     check_xid,
 )
+from quire.block import is_row
 from quire.engine.commits.commit import Commit, Moves, check_kept
 from quire.engine.commits.committer import More
 from quire.engine.commits.value_changes import CommitWithValues
@@ -101,7 +102,7 @@ from quire.properties import WAIT
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
-from quire.transaction import Transaction
+from quire.transaction import Payload, Transaction
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
@@ -194,12 +195,12 @@ class EmbeddedTransaction(TransactionCalls):
     def put(
         self,
         queue: str,
-        payload: bytes | bytearray | memoryview,
+        payload: Payload,
         *,
         timeout: float | None = None,
         **fields: Any,
     ) -> MessageId:
-        """Put one message; its id is known after the commit.
+        """Put one message; its id is known after the commit. Into a typed queue, a mapping.
 
         `fields`: priority, group, sender, correlation_id, reply_to, content_type, expires_at,
         deliver_at (microseconds since the epoch), ttl and delay (seconds from now), attributes,
@@ -207,6 +208,8 @@ class EmbeddedTransaction(TransactionCalls):
         puts nothing. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
+            if is_row(payload):
+                return self._put_row(queue, payload, timeout, **fields)
             payload = check_payload(payload)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         checked = None
@@ -238,8 +241,23 @@ class EmbeddedTransaction(TransactionCalls):
                     self._lose()
                 raise
 
+    def _put_row(self, queue: str, row: object, timeout: float | None, **fields: Any) -> MessageId:
+        """One message of a typed queue."""
+        if timeout is not None:
+            timeout = check_timeout(timeout)
+        request_id = check_request_id(fields.pop("request_id", None))
+        checked = Fields.of(**from_now(fields, self._context.env.now_us)) if fields else None
+
+        def action(puts: Puts) -> MessageId:
+            put = partial(puts.row, queue, row, checked)
+            return put() if request_id is None else puts.known_or(request_id, queue, put)
+
+        return self._put(action, timeout)
+
     def put_many(self, queue: str, payloads: Any, *, timeout: float | None = None) -> MessageIds:
         """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
+
+        Into a typed queue rows: a RecordBatch, Table, DataFrame, or a list of mappings.
 
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
         columns of `quire.MESSAGE_SCHEMA` that a put may set.
@@ -266,9 +284,11 @@ class EmbeddedTransaction(TransactionCalls):
         """
         return self._put(lambda puts: puts.file(queue, ltds_id))
 
-    def _put(
-        self, action: Callable[[Puts], MessageIds], timeout: float | None = None
-    ) -> MessageIds:
+    def schema_of(self, queue: str) -> str | None:
+        """Of a typed queue, in words."""
+        return self._context.state.queue(queue).schema
+
+    def _put(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
         with self._lock:
             self._check_open()
             puts = self._puts
@@ -309,7 +329,8 @@ class EmbeddedTransaction(TransactionCalls):
         """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
         taken = self._take(source, max_messages, timeout)
         if not taken:
-            return Messages(source.partition("/")[0])
+            queue, _ = self._context.state.source(source)
+            return Messages(source.partition("/")[0], (), queue.schema)
         return Messages(*taken)
 
     def get_scheduled(self, source: str, message_id: int) -> Message | None:

@@ -4,13 +4,15 @@
 - DLQ2: until that is done it is hidden, and counted (`SubscriptionInfo.spent`). Where the other
   queue is full, stopped or missing, or the disk is full, it waits, and the maintenance tries again.
 - DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here,
-  as far as there is room for them beside its own.
+  as far as there is room for them beside its own. A row goes to a queue of bytes as an Arrow
+  stream.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from typing import Any
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
@@ -20,6 +22,7 @@ from quire.errors import QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
 from quire.moving import TIME, joined, origin
+from quire.typed_message import ARROW_STREAM, TypedMessage
 
 
 class DeadLetters:
@@ -92,4 +95,10 @@ def put_letter(
     for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
         fields[name] = None
     fields["attributes"] = joined(message.attributes, own)
-    txn.put(target, message.payload, **fields)
+    content: Any = message.payload
+    if isinstance(message, TypedMessage):
+        if txn.schema_of(target) is None:
+            fields["content_type"] = ARROW_STREAM
+        else:
+            content = message.row
+    txn.put(target, content, **fields)

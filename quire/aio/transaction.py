@@ -80,24 +80,33 @@ class AsyncTransaction:
         self, source: str, max_messages: int = 1000, timeout: float = 0.0
     ) -> Messages:
         limit = check_max_messages(max_messages)
-        found = await self._get(
-            source, timeout, lambda inner: inner.get_many(source, limit) or None
-        )
-        return Messages(check_source(source).partition("/")[0]) if found is None else found
+        nothing = Messages(check_source(source).partition("/")[0])
+
+        def take(inner: Transaction) -> Messages | None:
+            nonlocal nothing
+            messages = inner.get_many(source, limit)
+            if not messages:
+                nothing = messages  # which knows the columns
+            return messages or None
+
+        found = await self._get(source, timeout, take)
+        return nothing if found is None else found
 
     async def get_arrow(
         self, source: str, max_messages: int = 65536, timeout: float = 0.0
     ) -> pa.RecordBatch:
         limit = check_max_messages(max_messages)
+        nothing = Messages(check_source(source).partition("/")[0]).to_arrow()
 
         def take(inner: Transaction) -> pa.RecordBatch | None:
+            nonlocal nothing
             batch = inner.get_arrow(source, limit)
+            if not batch.num_rows:
+                nothing = batch  # which has the columns
             return batch if batch.num_rows else None
 
         found = await self._get(source, timeout, take)
-        if found is None:
-            return Messages(check_source(source).partition("/")[0]).to_arrow()
-        return found
+        return nothing if found is None else found
 
     async def get_scheduled(self, source: str, message_id: int) -> Message | None:
         return await self._call(

@@ -5,19 +5,35 @@ from .arrow_input import runs_of_shares
 from .block import Block
 from .builder import BlockBuilder
 from .encode import EncodedBlock, run_of_block
+from .format import HEADER_BYTES
 from .given import check_block
 from .pack import Part, pack, slices_to_arrow, split
+from .row_block import RowBlock, head_bytes, no_rows, reaches_of, read_head
+from .row_builder import RowBuilder
+from .row_input import Rows, is_row, one_row, rows_of, rows_of_block
 from .single import encode_one, payload_of_one
 
 __all__ = [
+    "HEADER_BYTES",
     "Block",
     "BlockBuilder",
     "EncodedBlock",
     "Part",
+    "RowBlock",
+    "RowBuilder",
+    "Rows",
     "check_block",
     "encode_one",
+    "head_bytes",
+    "is_row",
+    "no_rows",
+    "one_row",
     "pack",
     "payload_of_one",
+    "reaches_of",
+    "read_head",
+    "rows_of",
+    "rows_of_block",
     "run_of_block",
     "runs_of_shares",
     "slices_to_arrow",

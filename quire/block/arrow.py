@@ -41,9 +41,7 @@ def to_record_batch(
     copy: bool,
 ) -> pa.RecordBatch:
     """A batch of the messages whose payloads lie in `payload` at `offsets`."""
-    count = len(offsets) - 1
-    arrays = _header_arrays(headers, ids, times)
-    arrays.insert(-1, _count_column(delivery_count, count))
+    arrays = header_arrays(headers, ids=ids, times=times, delivery_count=delivery_count)
     arrays.append(_binary(pa.binary(), None, offsets, payload, copy=copy))
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(queue))
 
@@ -52,13 +50,20 @@ def to_header_batch(
     headers: Headers, ids: NDArray[np.int64], times: NDArray[np.int64]
 ) -> pa.RecordBatch:
     """A batch of `HEADER_SCHEMA`, with memory of its own."""
-    return pa.RecordBatch.from_arrays(_header_arrays(headers, ids, times), schema=HEADER_SCHEMA)
+    arrays = header_arrays(headers, ids=ids, times=times)
+    return pa.RecordBatch.from_arrays(arrays, schema=HEADER_SCHEMA)
 
 
-def _header_arrays(
-    headers: Headers, ids: NDArray[np.int64], times: NDArray[np.int64]
+def header_arrays(
+    headers: Headers,
+    *,
+    ids: NDArray[np.int64],
+    times: NDArray[np.int64],
+    delivery_count: int | NDArray[np.int32] | None = None,
 ) -> list[pa.Array]:
+    """The columns of `MESSAGE_SCHEMA` but for the payload, or without a count of `HEADER_SCHEMA`."""
     strings, fixed, count = headers.strings, headers.fixed, len(ids)
+    counts = [] if delivery_count is None else [_count_column(delivery_count, count)]
     return [
         _fixed(pa.int64(), ids),
         _small(fixed.get(Column.PRIORITY), count),
@@ -70,6 +75,7 @@ def _header_arrays(
         _string(strings.get(Column.CONTENT_TYPE), count),
         _optional_time(fixed.get(Column.EXPIRES_AT), count),
         _optional_time(fixed.get(Column.DELIVER_AT), count),
+        *counts,
         _map(headers.attributes, count),
     ]
 

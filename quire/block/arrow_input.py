@@ -28,7 +28,7 @@ from .columns import Attributes, Headers, Strings, offsets_of
 from .encode import Run
 from .format import ABSENT_TIME, FIXED_COLUMNS, Column
 
-_SET_BY_STORE = ("id", "time", "delivery_count", "queue")
+SET_BY_STORE = ("id", "time", "delivery_count", "queue")
 _SMALL = {"priority": (Column.PRIORITY, MAX_PRIORITY), "group": (Column.GROUP, MAX_GROUP)}
 _TIMES = {"expires_at": Column.EXPIRES_AT, "deliver_at": Column.DELIVER_AT}
 _STRINGS = {
@@ -84,18 +84,27 @@ def _run_of_batch(batch: pa.RecordBatch) -> Run:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name == "payload":
             payload = array
-        elif name in _SMALL:
-            column, maximum = _SMALL[name]
-            _keep_fixed(headers, column, _small_values(name, array, maximum))
-        elif name in _TIMES:
-            _keep_fixed(headers, _TIMES[name], _time_values(name, array))
-        elif name in _STRINGS:
-            if array.null_count < len(array):
-                headers.strings[_STRINGS[name]] = _string_values(name, array)
         else:
-            attributes = _attributes_values(array)
-            headers.attributes = attributes if attributes.starts[-1] else None
+            keep_header(headers, name, array)
     return _run_of_array(payload, headers)
+
+
+def keep_header(headers: Headers, name: str, array: pa.Array) -> bool:
+    """Keep a header column, checked; whether there is one of this name that a put may set."""
+    if name in _SMALL:
+        column, maximum = _SMALL[name]
+        _keep_fixed(headers, column, _small_values(name, array, maximum))
+    elif name in _TIMES:
+        _keep_fixed(headers, _TIMES[name], _time_values(name, array))
+    elif name in _STRINGS:
+        if array.null_count < len(array):
+            headers.strings[_STRINGS[name]] = _string_values(name, array)
+    elif name == "attributes":
+        attributes = _attributes_values(array)
+        headers.attributes = attributes if attributes.starts[-1] else None
+    else:
+        return False
+    return True
 
 
 def _check_names(schema: pa.Schema) -> None:
@@ -104,7 +113,7 @@ def _check_names(schema: pa.Schema) -> None:
         raise InvalidArgument(
             f"the batch must have one column 'payload'; it has {', '.join(names) or 'none'}"
         )
-    refused = [name for name in names if name in _SET_BY_STORE]
+    refused = [name for name in names if name in SET_BY_STORE]
     if refused:
         raise InvalidArgument(
             f"the columns {', '.join(refused)} are set by the store: drop them from the batch"

@@ -98,14 +98,20 @@ def run_of_block(block: Block) -> Run:
 
 def expiring(run: Run, expiry: Expiry) -> Run:
     """The same messages, which expire when their queue says, or sooner."""
-    headers = copy(run.headers)
+    headers = expiring_headers(run.headers, run.count, expiry)
+    return Run(run.lengths, run.pieces, headers, region=run.region)
+
+
+def expiring_headers(given: Headers, count: int, expiry: Expiry) -> Headers:
+    """The same of headers."""
+    headers = copy(given)
     own = headers.fixed.get(Column.EXPIRES_AT)
     if own is None:
-        expires = np.full(run.count, expiry.unsaid, np.int64)
+        expires = np.full(count, expiry.unsaid, np.int64)
     else:
         expires = np.where(own == ABSENT_TIME, expiry.unsaid, np.minimum(own, expiry.latest))
     headers.fixed = {**headers.fixed, Column.EXPIRES_AT: expires.astype("<i8")}
-    return Run(run.lengths, run.pieces, headers, region=run.region)
+    return headers
 
 
 def headers_of_rows(fields: Sequence[Fields | None]) -> Headers:
@@ -170,7 +176,7 @@ def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBl
     else:
         if not columns:
             stored = offsets + 4 * np.arange(count + 1)
-        ends = _split(stored, room_bytes)
+        ends = split_ends(stored, room_bytes)
     start = 0
     for stop in ends:
         part = headers if not columns or stop - start == count else headers.slice(start, stop)
@@ -187,7 +193,7 @@ def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBl
         start = stop
 
 
-def _split(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
+def split_ends(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
     """Where blocks end, so that each holds as many messages as fit, but at least one."""
     ends = []
     start, count = 0, len(stored) - 1

@@ -1,11 +1,11 @@
-"""The format of a block, version 1. Little endian; every section begins on a multiple of 8 bytes.
+"""The format of a block, versions 1 and 2. Little endian; every section begins on a multiple of 8 bytes.
 
 A block holds `count` consecutive messages of one transaction in one queue, as columns.
 
     offset  size  field
     0       8     checksum, xxh3_64 of bytes [8, length)
     8       4     magic, "QBLK"
-    12      2     version, 1
+    12      2     version, 1; 2 for rows (see below)
     14      2     flags, 0
     16      4     columns, the bits of `Column` that are present
     20      4     count of messages, at least 1
@@ -35,6 +35,27 @@ padded with zeros to a multiple of 8, so that the places of all follow from the 
 
 Offsets begin with 0, never fall, and end with the length of what they point into; an absent string is
 empty. A block is valid when its checksum matches and all the lengths and offsets above agree.
+
+Version 2 is a block of a typed queue: its messages are rows. It has the same header and the same
+sections of header columns; the rows stand in the place of the payload bytes, and what they are in that
+of the payload offsets:
+
+    40      4     length of the schema in bytes
+    44      4     length of the statistics in bytes; 0 if there are none
+    48      8     reserved, 0
+    56      8     checksum of the head: xxh3_64 of bytes [8, 56) and [64, the head's end)
+    64            section table, as above
+                  schema, in words (see `quire.row_schema`), UTF-8
+                  statistics, JSON in UTF-8; the head ends behind them
+                  the sections of the present columns
+                  rows: one encapsulated message of Arrow's IPC format, a RecordBatch of the schema,
+                  not compressed and without dictionaries; `payload_bytes` is its length
+
+The statistics are an object: by a column's name [nulls, least, greatest]. Integers, dates (days) and
+timestamps (microseconds) are numbers, decimals strings of digits; of strings the first characters stand,
+and the greatest is not there if it is longer. Where least or greatest is null it is not known. A column
+that is not there is not told of. They are for skipping a block that has no row that is asked for, by its
+head alone. Version 2 is valid when also the head's checksum matches, and Arrow finds the rows whole.
 """
 
 from __future__ import annotations
@@ -44,8 +65,13 @@ from typing import Final
 
 MAGIC = b"QBLK"
 VERSION = 1
+ROWS_VERSION = 2
 HEADER = struct.Struct("<Q4sHHIIQQ24x")
 HEADER_BYTES = 64
+ROWS_HEAD = struct.Struct("<II8xQ")
+"""Of a block of rows: lengths of schema and statistics, the head's checksum."""
+ROWS_HEAD_AT = 40
+HEAD_CHECKSUM_AT = 56
 CHECKSUM = struct.Struct("<Q")
 CHECKSUM_BYTES = 8
 TABLE_ENTRY_BYTES = 8
@@ -120,5 +146,6 @@ def padded(size_bytes: int) -> int:
 
 
 assert HEADER.size == HEADER_BYTES
+assert ROWS_HEAD_AT + ROWS_HEAD.size == HEADER_BYTES
 assert PLAIN_ONE.size == HEADER_BYTES - CHECKSUM_BYTES + 8
 assert sum(COLUMN_NAMES) == ALL_COLUMNS

@@ -25,6 +25,9 @@ from .columns import (
 )
 from .encode import EncodedBlock, Run, encode_runs
 from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
+from .row_block import RowBlock, encode_rows, rows_and_headers, with_meta
+from .row_builder import split_rows
+from .row_input import Rows
 
 if TYPE_CHECKING:
     from quire.message import Delivered
@@ -48,6 +51,8 @@ def pack(parts: Sequence[Part]) -> EncodedBlock:
 
     Raises `InvalidArgument` when there is no message, or more than a block can hold.
     """
+    if any(isinstance(part[0], RowBlock) for part in parts):
+        return _pack_rows(parts)
     runs = _runs_of(parts)
     if not runs:
         raise InvalidArgument("there are no messages to pack")
@@ -66,13 +71,27 @@ def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
     What the block is charged beyond its messages, the last one is.
     """
     whole = Block.parse(block.data, "a block to be split")
+    if isinstance(whole, RowBlock):
+        rows = Rows(whole.words, whole.rows, whole.headers, np.diff(whole.offsets))
+        return _charged(split_rows(rows, max_block_bytes), block.charge_bytes)
     first, last = int(whole.offsets[0]), int(whole.offsets[-1])
     lengths = np.diff(whole.offsets).astype(np.int64)
     run = Run(lengths, [whole.payload[first:last]], whole.headers, region=True)
-    blocks = list(encode_runs([run], max_block_bytes))
+    return _charged(list(encode_runs([run], max_block_bytes)), block.charge_bytes)
+
+
+def _charged(blocks: list[EncodedBlock], charge_bytes: int) -> list[EncodedBlock]:
+    """Blocks that are charged so much together."""
     end = blocks.pop()
-    charge = block.charge_bytes - sum(each.charge_bytes for each in blocks)
+    charge = charge_bytes - sum(each.charge_bytes for each in blocks)
     return [*blocks, EncodedBlock(end.data, end.count, charge, end.payload_bytes)]
+
+
+def _pack_rows(parts: Sequence[Part]) -> EncodedBlock:
+    """The same of blocks of rows, which go into the latest schema among them."""
+    words, batch, headers = rows_and_headers([part for part in parts if part.start < part.stop])
+    charge = sum(part.block.charge(part.start, part.stop) for part in parts)
+    return encode_rows(words, batch, headers, charge)
 
 
 def _runs_of(parts: Sequence[Part]) -> list[Run]:
@@ -153,7 +172,9 @@ def _run_of_part(part: Part) -> Run:
 
 
 def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatch:
-    """One batch of all the slices' messages, with its own memory."""
+    """One batch of all the slices' messages, with its own memory; rows may refer to the blocks'."""
+    if slices and isinstance(slices[0].block, RowBlock):
+        return _rows_to_arrow(slices, queue)
     if not slices:
         schema = schema_of(queue)
         return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
@@ -184,6 +205,13 @@ def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatc
         queue=queue,
         copy=False,
     )
+
+
+def _rows_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
+    _, batch, headers = rows_and_headers([part[:5] for part in slices])
+    ids, times = headers.fixed.pop(Column.ID), headers.fixed.pop(Column.TIME)
+    counts = _delivery_counts(slices)
+    return with_meta(batch, headers, ids=ids, times=times, delivery_count=counts, queue=queue)
 
 
 def _plain_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:

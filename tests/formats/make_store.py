@@ -13,6 +13,7 @@
     python tests/formats/make_store.py tests/formats/store-v5-requests.tar.gz requests
     python tests/formats/make_store.py tests/formats/store-v3-schedules.tar.gz schedules
     python tests/formats/make_store.py tests/formats/store-v5-policies.tar.gz policies
+    python tests/formats/make_store.py tests/formats/store-v3-rows.tar.gz rows
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -25,6 +26,7 @@ with `names` a queue is renamed, others have aliases, and the store is stopped f
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
 each in the checkpoint and in the journal;
+with `rows` a queue is typed, and got a column; its blocks are packed, in the journal and in a file;
 with `requests` a queue keeps request ids, in the checkpoint, in the journal and of prepared puts;
 with `files` the queues are in the second and third of three data files; with `definitions` queues
 and subscriptions are made and dropped after the last checkpoint, too; with `full` that was made
@@ -35,6 +37,7 @@ The number is the checkpoint files' version.
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import tarfile
 import tempfile
@@ -251,6 +254,18 @@ def fill_policies(store: Store) -> None:
     store.alter_queue("letters", order="priority")
 
 
+def fill_rows(store: Store) -> None:
+    """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
+    store.create_queue("rows", kind="work", schema="id bigint not null, name string")
+    for number in range(5):
+        store.put("rows", {"id": number, "name": f"single {number}"}, priority=number % 2)
+    store.checkpoint()
+    with store.transaction(large=True) as txn:
+        txn.put_many("rows", [{"id": number} for number in range(5, 1000)])
+    store.alter_queue("rows", schema="id bigint not null, name string, at timestamp")
+    store.put("rows", {"id": 1000, "at": dt.datetime(2024, 2, 29, tzinfo=dt.UTC)})
+
+
 class FullDisk(OsEnv):
     """A machine without room for another checkpoint."""
 
@@ -288,6 +303,8 @@ def main(target: str, kind: str | None = None) -> None:
             fill_schedules(store)
         if kind == "policies":
             fill_policies(store)
+        if kind == "rows":
+            fill_rows(store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:

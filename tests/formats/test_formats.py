@@ -38,6 +38,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v5-requests.tar.gz",
         "store-v3-schedules.tar.gz",
         "store-v5-policies.tar.gz",
+        "store-v3-rows.tar.gz",
     }
 
 
@@ -76,6 +77,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["once"] * ("requests" in archive.name)
         late += ["puts"] * ("schedules" in archive.name)
         late += POLICIES * ("policies" in archive.name)
+        late += ["rows"] * ("rows" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -213,6 +215,23 @@ def test_topics_of_a_released_format(tmp_path: Path) -> None:
             assert store.browse("kept/alone").payloads() == kept[2:]
             store.checkpoint()
             assert store.verify().findings == []
+
+
+@pytest.mark.promise(8, 10)
+def test_rows_of_a_released_format(tmp_path: Path) -> None:
+    """All are there with their columns, the one that came later too; and it goes on."""
+    with tarfile.open(Path(__file__).parent / "store-v3-rows.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert store.queue("rows").schema == "id bigint not null, name string, at timestamp"
+        store.put("rows", {"id": 1001})
+        batch = store.transaction().get_arrow("rows", 2000)
+        assert batch.column("id").to_pylist() == list(range(1002))
+        assert batch.column("name").to_pylist()[:6] == [*(f"single {n}" for n in range(5)), None]
+        at = batch.column("at").to_pylist()
+        assert at[1000].isoformat() == "2024-02-29T00:00:00+00:00"
+        assert at[:1000] + at[1001:] == [None] * 1001
+        assert [each["priority"] for each in batch.column("_meta").to_pylist()][:4] == [0, 1, 0, 1]
 
 
 @pytest.mark.promise(8)

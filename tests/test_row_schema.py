@@ -1,0 +1,108 @@
+"""The words of a schema: both ways, and what is refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from quire.errors import InvalidArgument
+from quire.limits import MAX_COLUMNS, MAX_SCHEMA_DEPTH
+from quire.row_schema import check_grows, check_part, check_schema, schema_of_words, words_of
+
+ALL = (
+    "a boolean, b tinyint, c smallint, d int not null, e bigint, f float, g double, "
+    "h decimal(38, 0), i string, j binary, k date, l timestamp, m timestamp_ntz, n array<int>, "
+    "o map<string, array<double>>, p struct<x: int not null, y: struct<z: string>>, `q ``r` int"
+)
+
+
+def test_words_and_schema_undo_each_other() -> None:
+    """RW1, for every type."""
+    assert check_schema("schema", ALL) == ALL
+    assert words_of(schema_of_words(ALL)) == ALL
+    assert check_schema("schema", schema_of_words(ALL)) == ALL
+
+
+def test_spark_writes_them_so() -> None:
+    """Its other names, capital letters, spaces and colons."""
+    words = "ID Long NOT NULL,Amount DECIMAL( 9 ,2 ), t TIMESTAMP_LTZ,s STRUCT<a:INTEGER,b real>"
+    assert check_schema("schema", words) == (
+        "ID bigint not null, Amount decimal(9, 2), t timestamp, s struct<a: int, b: float>"
+    )
+    assert check_schema("schema", "x dec, y byte") == "x decimal(10, 0), y tinyint"
+    assert check_schema("schema", None) is None
+
+
+def test_other_forms_become_those_of_the_table() -> None:
+    """Of an Arrow schema."""
+    schema = pa.schema(
+        [
+            ("a", pa.dictionary(pa.int32(), pa.large_string())),
+            ("b", pa.timestamp("ms", "Europe/Berlin")),
+            ("c", pa.large_list(pa.string_view())),
+            ("d", pa.struct([pa.field("x", pa.timestamp("s"), nullable=False)])),
+        ]
+    )
+    assert check_schema("schema", schema) == (
+        "a string, b timestamp, c array<string>, d struct<x: timestamp_ntz not null>"
+    )
+
+
+BAD = {
+    "": "its end",
+    "id": "its end",
+    "id text": "'id' of type 'text'",
+    "id long,": "its end",
+    "id long amount double": "'amount'",
+    "a int, A int": "'A'",
+    "_meta int": "'_meta'",
+    "a struct<>": "'>'",
+    "a struct<x: int, X: int>": "'X'",
+    "a decimal(39, 1)": "38 digits",
+    "a decimal(5, 6)": "38 digits",
+    "a decimal(99999999999, 1)": "cannot be read",
+    "a array<int": "its end",
+    "a int not": "'not'",
+    "1 int": "'1'",
+    "a int; b int": "'; b int'",
+    "a " + "array<" * (MAX_SCHEMA_DEPTH + 1): "nested",
+    ", ".join(f"c{each} int" for each in range(MAX_COLUMNS + 1)): "columns",
+    f"{'x' * 9000} int": "bytes",
+}
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize("words", BAD, ids=lambda words: words[:20])
+def test_what_is_none_is_refused(words: str) -> None:
+    """And the error says where."""
+    with pytest.raises(InvalidArgument, match=BAD[words]):
+        check_schema("schema", words)
+
+
+@pytest.mark.promise(13)
+@pytest.mark.parametrize(
+    "type_", [pa.uint32(), pa.timestamp("ns"), pa.float16(), pa.duration("s"), pa.null()], ids=str
+)
+def test_types_that_spark_lacks_are_refused(type_: pa.DataType) -> None:
+    """By the column's name."""
+    with pytest.raises(InvalidArgument, match="'x' of type"):
+        check_schema("schema", pa.schema([("x", type_)]))
+    with pytest.raises(InvalidArgument, match="schema 5"):
+        check_schema("schema", 5)
+
+
+def test_a_schema_grows_by_nullable_columns() -> None:
+    """At its end, and in no other way."""
+    check_grows("q", "a int", "a int, b string")
+    for after in ("a bigint", "b string, a int", "a int, b string not null", "a int not null"):
+        with pytest.raises(InvalidArgument, match="queue 'q'"):
+            check_grows("q", "a int", after)
+    with pytest.raises(InvalidArgument, match="is not there"):
+        check_grows("q", "a int, b int", "a int")
+    with pytest.raises(InvalidArgument, match="bytes"):
+        check_grows("q", None, "a int")
+    check_part("q", "a int", "a int, b int")
+    with pytest.raises(InvalidArgument, match="column 1 is 'b int', where the queue has 'a int'"):
+        check_part("q", "b int", "a int")
+    with pytest.raises(InvalidArgument, match="where the queue has none"):
+        check_part("q", "a int, b int", "a int")
