@@ -100,13 +100,20 @@ class Transaction(Protocol):
         """
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
 
         `payloads`: a list of bytes; a pyarrow array of binary or string without nulls; or a
         RecordBatch or Table with a column `payload` and any of the columns of
-        `quire.MESSAGE_SCHEMA` that `put` takes. `timeout`: seconds, as for `put`, and raises as it.
+        `quire.MESSAGE_SCHEMA` that `put` takes. `timeout`: seconds, as for `put`. `request_ids`:
+        one for each payload, as `put` takes it; those of which a put is known are not put again,
+        and have that one's id in the answer. Raises as `put`.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
