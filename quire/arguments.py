@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.errors import InvalidArgument
@@ -102,6 +102,35 @@ def check_request_id(request_id: object) -> str | None:
         f"request_id {request_id!r:.100}: give a string of printable characters, 1 to "
         f"{MAX_REQUEST_ID_BYTES} bytes in UTF-8"
     )
+
+
+def count_of(payloads: object) -> int:
+    """How many there are. Raises InvalidArgument where that cannot be told."""
+    rows = getattr(payloads, "num_rows", None)  # of a batch or a table
+    if isinstance(rows, int):
+        return rows
+    is_one = isinstance(payloads, (str, bytes, bytearray, memoryview))
+    if isinstance(payloads, Sized) and not is_one:
+        return len(payloads)
+    raise InvalidArgument(
+        f"payloads {type(payloads).__name__}: with request_ids give a list of bytes or Arrow data"
+    )
+
+
+def check_request_ids(given: object, messages: int) -> list[str]:
+    """One for each of so many messages, none of them None."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InvalidArgument(f"request_ids {given!r:.100}: give a list, with one for each payload")
+    found = list(given)
+    if len(found) != messages:
+        raise InvalidArgument(
+            f"request_ids: {len(found)} for {messages} payloads: give one for each"
+        )
+    for one in found:
+        if one is None:
+            raise InvalidArgument("request_ids: None is none: put such messages by themselves")
+        check_request_id(one)
+    return found
 
 
 def check_owner(owner: object) -> str | None:

@@ -66,8 +66,8 @@ STATISTICS_ROWS = 256
 STATISTICS_COLUMNS = 64
 STATISTICS_TEXT = 64  # characters of a string that are told
 
-# What a block of rows takes beside them and its schema, about; and what its objects take in memory besides
-# those of any block: always, and for each column.
+# What a block of rows takes beside them and its schema, about; and what its objects take in memory
+# besides those of any block: always, and for each column.
 ROWS_HEAD_BYTES = 1024
 ROWS_OBJECT_BYTES = 900
 ROWS_COLUMN_BYTES = 400

@@ -143,3 +143,22 @@ class MessageIds(Sequence[MessageId]):
 
     def __repr__(self) -> str:
         return f"MessageIds({self._count} messages)"
+
+
+class RequestedIds(MessageIds):
+    """The ids of messages that were put by request ids, some of them before."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self, ids: Sequence[MessageId]) -> None:
+        super().__init__(ids[0].run if ids else KnownId(0), 0, len(ids))
+        self._ids = ids
+
+    @overload
+    def __getitem__(self, index: int) -> MessageId: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> MessageIds: ...
+
+    def __getitem__(self, index: int | slice) -> MessageId | MessageIds:
+        return RequestedIds(self._ids[index]) if isinstance(index, slice) else self._ids[index]

@@ -418,3 +418,11 @@ class _Words:
             f"schema {self._text!r:.200}: it cannot be read at {there!r}: give columns as "
             "'id bigint not null, amount double'"
         )
+
+
+def rows_one_by_one(queue: str) -> InvalidArgument:
+    """Why many rows are not put with request ids."""
+    return InvalidArgument(
+        f"queue {queue!r} holds rows: put each by itself with its request_id; request_ids are for "
+        "payloads of bytes"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -18,11 +18,13 @@ from quire.arguments import (
     check_key,
     check_name,
     check_queue,
+    check_request_ids,
     check_source,
     check_switch,
+    count_of,
 )
 from quire.documented import documented_by
-from quire.errors import OutcomeUnknown, QueueExists, QueueNotFound
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueExists, QueueNotFound
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
 from quire.message_id import PutId
@@ -89,8 +91,15 @@ class SingleCalls:
         return self.subscribe_many(subscription, starts, exclusive, durable)[0]
 
     def put_many(
-        self: Store, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self: Store,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> list[int]:
+        if request_ids is not None:
+            return _put_once(self, queue, payloads, timeout, request_ids)
         with self.transaction() as txn:
             ids = txn.put_many(queue, payloads, timeout=timeout)
         if not ids:
@@ -192,6 +201,19 @@ class SingleCalls:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _put_once(
+    store: Store, queue: str, payloads: Payloads, timeout: float | None, request_ids: Sequence[str]
+) -> list[int]:
+    if isinstance(payloads, Iterator):
+        payloads = list(payloads)
+    request_ids = check_request_ids(request_ids, count_of(payloads))
+    while True:
+        with suppress(AlreadyCommitted):  # others put with some of them, which are known now
+            with store.transaction() as txn:
+                ids = txn.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
+            return [PutId.of(int(one), one.expires_by) for one in ids]
 
 
 def _switched(puts: bool, gets: bool, to: bool) -> dict[str, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
@@ -410,7 +410,12 @@ class Store(Protocol):
         """
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         """Put many messages in a transaction of its own, all or none; their ids. Durable on return.
 

@@ -111,7 +111,12 @@ class Transaction(Protocol):
         """
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         """Put many messages, all or with an error none; their ids, in the same order.
 
@@ -120,7 +125,9 @@ class Transaction(Protocol):
         `quire.MESSAGE_SCHEMA` that `put` takes. In a typed queue: a RecordBatch, a Table, a
         DataFrame of pandas or polars, or a list of mappings, with the queue's columns in any order,
         and a struct `_meta` of what else `put` takes, if need be. Where a value does not fit, the
-        error names its column. `timeout`: seconds, as for `put`, and raises as it.
+        error names its column. `timeout`: seconds, as for `put`. `request_ids`: one for each
+        payload, as `put` takes it, where they are bytes; those of which a put is known are not put
+        again, and have that one's id in the answer. Raises as `put`.
         """
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

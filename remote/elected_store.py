@@ -29,7 +29,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
@@ -39,9 +39,11 @@ from quire.arguments import (
     check_names,
     check_queues,
     check_ranges,
+    check_request_ids,
     check_timeout,
     check_transaction_id,
     check_xid,
+    count_of,
 )
 from quire.documented import documented_by
 from quire.errors import (
@@ -276,9 +278,25 @@ class ElectedStore(SingleCalls):
                 self.next_owner(store, error)
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> list[int]:
-        return self._call(lambda store: store.put_many(queue, payloads, timeout=timeout))
+        if request_ids is None:
+            return self._call(lambda store: store.put_many(queue, payloads, timeout=timeout))
+        if isinstance(payloads, Iterator):
+            payloads = list(payloads)
+        known = check_request_ids(request_ids, count_of(payloads))
+        while True:
+            with suppress(OutcomeUnknown):  # twice is as once
+                return self._call(
+                    lambda store: store.put_many(
+                        queue, payloads, timeout=timeout, request_ids=known
+                    )
+                )
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)

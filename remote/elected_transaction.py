@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -137,10 +137,15 @@ class ElectedTransaction(TransactionCalls):
             self._end(error)
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         try:
-            return self._inner.put_many(queue, payloads, timeout=timeout)
+            return self._inner.put_many(queue, payloads, timeout=timeout, request_ids=request_ids)
         except _ENDED as error:
             self._end(error)
 

@@ -166,6 +166,16 @@ class PutBuffer:
         run.count = start + 1
         return MessageId(run, start)
 
+    @staticmethod
+    def encoded(payloads: Any) -> list[Bytes]:
+        """Blocks of the messages. Raises InvalidArgument."""
+        builder = BlockBuilder()
+        if isinstance(payloads, _ARROW):
+            builder.add_arrow(payloads)
+        else:
+            builder.add_many(payloads)
+        return [block.data for block in builder.blocks(MAX_LTDS_BLOCK_BYTES)]
+
     def put_many(self, queue: str, payloads: Any) -> MessageIds:
         """Keep the messages of a list, an array or a batch."""
         builder = self._builder(queue)

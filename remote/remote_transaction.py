@@ -47,6 +47,7 @@ from quire.arguments import (
     check_preparable,
     check_reason,
     check_request_id,
+    check_request_ids,
     check_source,
     check_state_bytes,
     check_state_key,
@@ -55,6 +56,7 @@ from quire.arguments import (
     check_timeout,
     check_version,
     check_xid,
+    count_of,
     state_bytes,
 )
 from quire.block import Rows, is_row, one_row, rows_of
@@ -69,8 +71,9 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.message import Fields, Message, Messages, check_message, check_payload
-from quire.message_id import KnownId, MessageId, MessageIds
+from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds
 from quire.retry import Retry
+from quire.row_schema import rows_one_by_one
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Payloads, Transaction
@@ -278,6 +281,33 @@ class RemoteTransaction(TransactionCalls):
             message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
+    def _put_many_once(
+        self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
+    ) -> MessageIds:
+        """The same of many, all by one request, or none (RT3)."""
+        if self._store.schema_of(queue) is not None:
+            raise rows_one_by_one(queue)
+        bodies = self._puts.encoded(payloads)
+        with self._lock:
+            queue = self._check_put(queue)
+            if not self._puts.is_empty:
+                self._send_ahead()
+            requests = self._requests = self._requests or {}
+            call = {"queue": queue, "request_ids": request_ids, "wait": wait}
+            header = self._request("put_many_once", call, bodies)[-1].header
+            found = field(header, "found", list)
+            if len(found) != len(request_ids):
+                raise self._fail(StreamEnded("the owner's answer tells of other puts", sent=True))
+            ids = []
+            for request_id, message_id in zip(request_ids, found, strict=True):
+                if type(message_id) is int:
+                    ids.append(MessageId(KnownId(message_id), 0))
+                    continue
+                if (queue, request_id) not in requests:
+                    requests[queue, request_id] = self._puts.put_at_owner(queue)
+                ids.append(requests[queue, request_id])
+            return RequestedIds(ids)
+
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
         if type(payload) is not bytes and is_row(payload):
@@ -289,9 +319,19 @@ class RemoteTransaction(TransactionCalls):
             return message_id
 
     def put_many(
-        self, queue: str, payloads: Payloads, *, timeout: float | None = None
+        self,
+        queue: str,
+        payloads: Payloads,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
+        if request_ids is not None:
+            if isinstance(payloads, Iterator):
+                payloads = list(payloads)
+            known = check_request_ids(request_ids, count_of(payloads))
+            return self._put_many_once(queue, payloads, known, wait)
         with self._lock:
             queue = self._check_put(queue)
             if self._store.schema_of(queue) is None:

@@ -35,6 +35,7 @@ from quire.arguments import (
     check_owner,
     check_reason,
     check_request_id,
+    check_request_ids,
     check_source,
     check_state_key,
     check_state_name,
@@ -43,6 +44,7 @@ from quire.arguments import (
     check_xid,
     is_int,
 )
+from quire.block import check_block
 from quire.errors import (
     QueueFull,
     QueueInUse,
@@ -53,7 +55,7 @@ from quire.errors import (
 )
 from quire.info import TransactionState
 from quire.ltds import check_foreign
-from quire.message import Message
+from quire.message import SETTABLE, Delivered, Message, Messages
 from quire.message_id import PutId
 from quire.starts import check_start
 from quire.store import Store
@@ -187,6 +189,7 @@ class Session:
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Iterator[Answer]]] = {
             "get_many": self._get_many,
             "put_once": self._put_once,
+            "put_many_once": self._put_many_once,
             "get_scheduled": self._get_scheduled,
             "unget": self._unget,
             "reject": self._reject,
@@ -455,6 +458,27 @@ class Session:
         if found is None:
             self._placing.first.setdefault(queue, message_id)
         yield {"found": found}, ()
+
+    def _put_many_once(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        header = frame.header
+        queue = check_name(header.get("queue"), "queue")
+        blocks = [check_block(bytes(body)) for body in frame.bodies]
+        slices = [Delivered(block, 0, block.count, 0, 0, 1) for block in blocks]
+        batch = Messages(queue, slices).to_arrow().select([*SETTABLE, "payload"])
+        known = check_request_ids(header.get("request_ids"), batch.num_rows)
+        try:
+            ids = transaction.put_many(queue, batch, request_ids=known)
+        except QueueFull as full:
+            if not full.has_remedy:
+                raise
+            wait = header.get("wait")
+            seconds = self._store.commit_timeout if wait is None else check_timeout(wait)
+            with self._waiting():
+                ids = transaction.put_many(queue, batch, timeout=seconds, request_ids=known)
+        for one in ids:
+            if not one.is_known:
+                self._placing.first.setdefault(queue, one)
+        yield {"found": [int(one) if one.is_known else None for one in ids]}, ()
 
     def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         source = check_source(frame.header.get("source"))

@@ -42,6 +42,14 @@ def row_slices(rows: Rows) -> Iterator[Rows]:
         yield rows if step >= count else rows.slice(start, min(start + step, count))
 
 
+def chosen_of(source: Any, rows: list[int]) -> Any:
+    """Some of the payloads of a list or of Arrow data, or all."""
+    if isinstance(source, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table)):
+        whole = source.num_rows if isinstance(source, (pa.RecordBatch, pa.Table)) else len(source)
+        return source if len(rows) == whole else source.take(pa.array(rows, pa.int64()))
+    return source if len(rows) == len(source) else [source[row] for row in rows]
+
+
 def _size(source: Any) -> int:
     """The bytes of the rows; 0 where Arrow cannot tell, as for views."""
     try:

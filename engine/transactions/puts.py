@@ -43,12 +43,12 @@ from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFoun
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields
-from quire.message_id import KnownId, MessageId, MessageIds
+from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds
 from quire.properties import Expiry
-from quire.row_schema import check_part
+from quire.row_schema import check_part, rows_one_by_one
 from quire.writebuffer import TransactionBuffer, WriteBuffer
 
-from .arrow_slices import largest_charge, measure, row_slices, slices_of
+from .arrow_slices import chosen_of, largest_charge, measure, row_slices, slices_of
 from .context import Context
 
 
@@ -152,9 +152,7 @@ class Puts:
         state = self._context.state
         target = state.queue(queue)
         if not target.config.properties.most_requests:
-            raise InvalidArgument(
-                f"queue {target.name!r} keeps no request ids: give it dedup_count or dedup_seconds"
-            )
+            raise _keeps_none(target)
         found = state.request(target, request_id)
         if found is not None:
             self.found = True
@@ -166,6 +164,36 @@ class Puts:
             requests[key] = put()
             self._request_bytes += entry_bytes(request_id)
         return requests[key]
+
+    def many_once(self, queue: object, payloads: Any, request_ids: list[str]) -> MessageIds:
+        """The same of many: all that no put is known of, or with an error none."""
+        state = self._context.state
+        target = state.queue(queue)
+        if not target.config.properties.most_requests:
+            raise _keeps_none(target)
+        if target.schema is not None:
+            raise rows_one_by_one(target.name)
+        own, queue_id = self.requests or {}, target.queue_id
+        ids: dict[str, MessageId] = {}
+        new: dict[str, int] = {}  # by request id, the place of its payload
+        for place, request_id in enumerate(request_ids):
+            if request_id in ids or request_id in new:
+                continue
+            found = state.request(target, request_id)
+            if found is not None:
+                ids[request_id] = MessageId(KnownId(found), 0)
+                self.found = True
+            elif (queue_id, request_id) in own:
+                ids[request_id] = own[queue_id, request_id]
+            else:
+                new[request_id] = place
+        size = sum(map(entry_bytes, new))
+        self._check_request_bytes(size)
+        made = self.many(queue, chosen_of(payloads, list(new.values()))) if new else ()
+        ids.update(zip(new, made, strict=True))
+        self.requests = own | {(queue_id, request_id): ids[request_id] for request_id in new}
+        self._request_bytes += size
+        return RequestedIds([ids[request_id] for request_id in request_ids])
 
     def _check_request_bytes(self, size: int) -> None:
         """They are in the journal's record, and in memory, until the commit."""
@@ -550,6 +578,12 @@ class Puts:
             for written in self.by_queue.values():
                 written.placed = []
             self._buffer.close()
+
+
+def _keeps_none(queue: Queue) -> InvalidArgument:
+    return InvalidArgument(
+        f"queue {queue.name!r} keeps no request ids: give it dedup_count or dedup_seconds"
+    )
 
 
 def _just_dropped(queue: str) -> QueueNotFound:

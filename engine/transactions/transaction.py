@@ -49,12 +49,14 @@ from quire.arguments import (
     check_preparable,
     check_reason,
     check_request_id,
+    check_request_ids,
     check_state_key,
     check_state_name,
     check_state_value,
     check_timeout,
     check_version,
     check_xid,
+    count_of,
 )
 from quire.block import is_row
 from quire.engine.commits.commit import Commit, Moves, check_kept
@@ -254,18 +256,29 @@ class EmbeddedTransaction(TransactionCalls):
 
         return self._put(action, timeout)
 
-    def put_many(self, queue: str, payloads: Any, *, timeout: float | None = None) -> MessageIds:
+    def put_many(
+        self,
+        queue: str,
+        payloads: Any,
+        *,
+        timeout: float | None = None,
+        request_ids: Sequence[str] | None = None,
+    ) -> MessageIds:
         """Put a list of bytes, a pyarrow binary or string array, or a RecordBatch with columns.
 
         Into a typed queue rows: a RecordBatch, Table, DataFrame, or a list of mappings.
 
         All of them or, with an error, none. A RecordBatch has a `payload` column and any of the
-        columns of `quire.MESSAGE_SCHEMA` that a put may set.
+        columns of `quire.MESSAGE_SCHEMA` that a put may set. With `request_ids` those that are
+        known are not put again.
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
         if isinstance(payloads, Iterator):
             payloads = list(payloads)  # it may have to be done again
+        if request_ids is not None:
+            known = check_request_ids(request_ids, count_of(payloads))
+            return self._put(lambda puts: puts.many_once(queue, payloads, known), timeout)
         return self._put(lambda puts: puts.many(queue, payloads), timeout)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:

@@ -61,7 +61,7 @@ def header_arrays(
     times: NDArray[np.int64],
     delivery_count: int | NDArray[np.int32] | None = None,
 ) -> list[pa.Array]:
-    """The columns of `MESSAGE_SCHEMA` but for the payload, or without a count of `HEADER_SCHEMA`."""
+    """The columns of `MESSAGE_SCHEMA` but the payload, or, without counts, of `HEADER_SCHEMA`."""
     strings, fixed, count = headers.strings, headers.fixed, len(ids)
     counts = [] if delivery_count is None else [_count_column(delivery_count, count)]
     return [

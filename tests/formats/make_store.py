@@ -42,6 +42,7 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,19 @@ class FullDisk(OsEnv):
         return super().open_file(path, create=create, **options)
 
 
+FILLED: dict[str | None, Callable[[Store], None]] = {
+    "prepared": fill_prepared,
+    "definitions": fill_definitions,
+    "properties": fill_properties,
+    "topics": fill_topics,
+    "names": fill_names,
+    "requests": fill_requests,
+    "schedules": fill_schedules,
+    "policies": fill_policies,
+    "rows": fill_rows,
+}
+
+
 def main(target: str, kind: str | None = None) -> None:
     """Write the archive of a store that was not closed, as after a crash."""
     compression = kind if kind in ("zstd", "lz4") else None
@@ -287,24 +301,8 @@ def main(target: str, kind: str | None = None) -> None:
             **options,
         )  # fmt: skip
         fill(store, *([1, 2] if kind == "files" else []))
-        if kind == "prepared":
-            fill_prepared(store)
-        if kind == "definitions":
-            fill_definitions(store)
-        if kind == "properties":
-            fill_properties(store)
-        if kind == "topics":
-            fill_topics(store)
-        if kind == "names":
-            fill_names(store)
-        if kind == "requests":
-            fill_requests(store)
-        if kind == "schedules":
-            fill_schedules(store)
-        if kind == "policies":
-            fill_policies(store)
-        if kind == "rows":
-            fill_rows(store)
+        if kind in FILLED:
+            FILLED[kind](store)
         if kind == "full":
             store._opened.journal._advance(4096, relieving=False)
             with store.transaction() as txn:
