@@ -73,6 +73,7 @@ QUEUES_KNOWN = 100_000
 
 # --- graphs ---
 
+MAX_TITLE = 60  # characters of the names of graphs and steps: others are made of both
 # What a batch of a step takes where nothing is said: as much as a task or two read, and not more to
 # do again when it fails.
 DEFAULT_STEP_BYTES = 256 << 20
@@ -93,6 +94,7 @@ DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
 DEAD_REASON_BYTES = 2 << 10
 REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
 RATE_SECONDS = 60.0  # over which rates are told
+LOOK_SECONDS = 10.0  # of a lease that is given back at once
 WATCH_SECONDS = 1.0  # how often a run looks whether a step is to pause
 STOP_SECONDS = 60.0  # how long a run waits for a step that was told to stop
 

@@ -48,7 +48,7 @@ def check_capacities(store: Store, fragments: Sequence[Fragment]) -> None:
 
 
 def have_room(store: Store, fragments: Sequence[Fragment]) -> bool:
-    """Whether the queues have room now for what goes to them; where one is gone it is to be tried."""
+    """Whether the queues have room now for what goes to them. Where one is gone: try, and see."""
     shares = _shares(fragments)
     try:
         found = store.queues(shares)

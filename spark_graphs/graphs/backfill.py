@@ -1,9 +1,9 @@
 """A range of a step's inputs, once more or for the first time, through its function.
 
-BF1. Batches of a backfill are transactions as those of the step are, but for the subscriptions, which
-    do not move. How far it has come in each input is in the ledger, with what it has put: repeated,
+YBF1. Batches of a backfill are transactions as those of the step are, but the subscriptions do not
+    move. How far it has come in each input is in the ledger, with what it has put: repeated,
     it goes on there, and when it is done it has no effect.
-BF2. It has values of its own, so that those of the step stay what its own batches make of them.
+YBF2. It has values of its own, so that those of the step stay what its own batches make of them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Backfill:
     def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
         step, path = self._step, self._graph.path
         values: list[KeptValues] = []
-        name = state_name(self._graph.name, identity)
+        name = state_name(self._graph.name, identity.replace("/", "."))
 
         def kept() -> KeptValues:
             if not values:

@@ -1,10 +1,10 @@
 """Where a batch ends in each of its inputs.
 
-CU1. The inputs of a step end at one point of the store's commit order: of a transaction that has
+YCU1. The inputs of a step end at one point of the store's commit order: of a transaction that has
     put to several of them a batch has all messages, or none.
-CU2. A batch has no more than its limits say; but one message at least, and where the inputs are
+YCU2. A batch has no more than its limits say; but one message at least, and where the inputs are
     several the whole of one transaction.
-CU3. No more places are looked at than about those of what is taken.
+YCU3. No more places are looked at than about those of what is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Positions:
-    """Where the batch ends that begins there, none beyond the ends, which are of one point (CU1).
+    """Where the batch ends that begins there, none beyond the ends, which are of one point (YCU1).
 
     The limit of bytes is not looked at: see `cut_bytes`.
     """
@@ -64,7 +64,7 @@ def _few_pieces(store: Store, begins: Positions, ends: Positions) -> Positions:
 
 
 def _aligned(store: Store, begins: Positions, found: Positions, ends: Positions) -> Positions:
-    """The last point of the commit order that is in no queue beyond these ends (CU1, CU2).
+    """The last point of the commit order that is in no queue beyond these ends (YCU1, YCU2).
 
     Commit times ascend in that order. So what was committed before a time is all before one point.
     """

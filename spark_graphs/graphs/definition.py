@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
-from quire.starts import Start, check_start
-
-from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
+from quire.starts import Start, check_start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,9 +98,30 @@ def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
         raise InvalidArgument(f"{name} {given!r:.100}: give one of {', '.join(map(repr, choices))}")
 
 
+def check_title(name: object, what: str) -> str:
+    """The name of a graph or a step, of which others are made with dots. Raises InvalidArgument."""
+    if "." in check_name(name, what) or len(str(name)) > MAX_TITLE:
+        raise InvalidArgument(
+            f"{what} name {name!r:.100}: use 1 to {MAX_TITLE} of A-Z a-z 0-9 _ -, without dots"
+        )
+    return str(name)
+
+
 def check_step(step: Step) -> Step:
     """What can be told of a step by itself. Raises InvalidArgument."""
-    check_name(step.name, "step")
+    check_title(step.name, "step")
+    if step.kind == "streaming" and step.start not in ("earliest", "latest"):
+        raise InvalidArgument(
+            f'start {step.start!r:.100}: a streaming step begins at "earliest" or "latest"; '
+            "its options take startingOffsets and startingTimestamp"
+        )
+    if step.kind == "streaming" and step.dead is not None:
+        raise InvalidArgument(
+            f"step '{step.name}' is a streaming query, which has no dead letters: what Spark keeps "
+            "of a message may be in many results. Sort out what is wrong in a step before it"
+        )
+    if step.kind != "streaming" and step.options:
+        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
     check_start(step.start)
     choice_of("when_full", step.when_full, ("wait", "fail"))
     if not step.reads:

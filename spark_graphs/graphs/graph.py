@@ -1,9 +1,9 @@
 """Graphs: steps between queues of one store, written as functions of DataFrames.
 
-GR1. A step is one transaction for each batch: what it puts to all its outputs, its dead letters,
+YGR1. A step is one transaction for each batch: what it puts to all its outputs, its dead letters,
     how far it has read its inputs, the values that it keeps and the batch's number.
-GR2. A graph is started as a whole or not at all, as far as can be told before its steps run.
-GR3. The steps of a graph are what they are called: its name and theirs say which batches are done.
+YGR2. A graph is started as a whole or not at all, as far as can be told before its steps run.
+YGR3. The steps of a graph are what they are called: its name and theirs say which batches are done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
@@ -25,6 +24,7 @@ from .definition import (
     Step,
     WhenFull,
     check_step,
+    check_title,
     checked_names,
     choice_of,
     limit_of,
@@ -64,7 +64,7 @@ class Graph:
     def __init__(
         self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
     ) -> None:
-        self.name = check_name(name, "graph")
+        self.name = check_title(name, "graph")
         self.spark = spark
         self.path = checked_path(path)
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
@@ -110,7 +110,7 @@ class Graph:
         `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".
         `trigger`: seconds, or a str as "500 ms", between the beginnings of two batches at least.
         `when_full`: whether the step waits for room in an output ("wait") or fails ("fail").
-        `start`: where its subscriptions begin, if they are not there, as `Store.subscribe` takes it.
+        `start`: where new subscriptions of it begin, as `Store.subscribe` takes it.
 
         `watermark`: how late messages may come, as "1 minute": then, or with `stateful`, the step
         is a streaming query of Spark, which keeps windows, joins and the like in a checkpoint, and
@@ -121,7 +121,7 @@ class Graph:
         is_streaming = stateful or watermark is not None
 
         def add(function: F) -> F:
-            title = name or getattr(function, "__name__", "")
+            title = str(name or getattr(function, "__name__", ""))
             step = Step(
                 name=title,
                 kind="streaming" if is_streaming else "step",
@@ -160,7 +160,7 @@ class Graph:
 
         def add(function: F) -> F:
             step = Step(
-                name=name or getattr(function, "__name__", ""),
+                name=str(name or getattr(function, "__name__", "")),
                 kind="terminal",
                 function=function,
                 reads=checked_names("queue", reads),
@@ -194,7 +194,7 @@ class Graph:
         return KeptValues(step, found, writable=False)
 
     def start(self, restart: Restart = "backoff", only: Sequence[str] | None = None) -> Run:
-        """Check everything, make queues and subscriptions, and start all steps or none (GR2).
+        """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
         `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,

@@ -1,6 +1,6 @@
 """What a batch has of each of its inputs, whole or in part.
 
-IN1. The rows of an input are numbered from 0, in the order of their positions. Any runs of these
+YIN1. The rows of an input are numbered from 0, in the order of their positions. Any runs of these
     numbers can be had as a DataFrame of their own: the same rows each time.
 """
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.schema import source_schema
+
 from .task_store import Given, Reading, TaskStore
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Dead letters of steps: messages that a step fails with, with the reason, in a queue of their own.
 
-DL1. A dead letter is the message as it was, with attributes that say which step has failed with it,
+YDL1. A dead letter is the message as it was, with attributes that say which step has failed with it,
     where it was, and how. Where there is no room beside its own, the stack trace is left out, and
     then all of them.
-DL2. It is put by the commit that counts the message as read: it is in one of the two queues.
+YDL2. It is put by the commit that counts the message as read: it is in one of the two queues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def letter(
     error: Exception,
     now_us: int,
 ) -> pa.RecordBatch:
-    """The message of a batch of one row, in the source's columns, as a dead letter (DL1)."""
+    """The message of a batch of one row, in the source's columns, as a dead letter (YDL1)."""
     row = message.to_pylist()[0]
     own = dict(row["attributes"] or ())
     text = "".join(traceback.format_exception(error))

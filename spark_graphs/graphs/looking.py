@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from quire.env import OsEnv
 from quire.errors import PositionLost, QueueNotFound
 from quire.spark_graphs import connection
+from quire.spark_graphs.limits import LOOK_SECONDS
 
 from .status import InputStatus, QueueStatus, RunStatus, StepStatus
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from .graph import Graph
     from .run import Runner
-
-_LOOK_SECONDS = 10.0  # of a lease that is given back at once
 
 
 def look(graph: Graph, runners: Mapping[str, Runner]) -> RunStatus:
@@ -95,7 +94,7 @@ def _input(store: Store, info: QueueInfo, subscription: str, now_us: int) -> Inp
 def _time_at(store: Store, queue: str, position: int) -> int | None:
     """When the message was committed, or one of its block; its payload is not looked at."""
     try:
-        lease = store.lease(queue, position, position + 1, seconds=_LOOK_SECONDS)
+        lease = store.lease(queue, position, position + 1, seconds=LOOK_SECONDS)
     except (PositionLost, QueueNotFound):
         return None
     store.release(lease.lease_id)

@@ -1,9 +1,9 @@
 """The next batch of a step: how far it goes, and its messages pinned in their places.
 
-PL1. A batch begins where the step's subscriptions stand, which move only by its own commits and by
+YPL1. A batch begins where the step's subscriptions stand, which move only by its own commits and by
     who moves them on purpose. What was removed from its range meanwhile, by hand or because the
     queue lets the oldest go, is not there; it is counted.
-PL2. From when it is planned until it is done with, a batch keeps its messages, whatever expires or
+YPL2. From when it is planned until it is done with, a batch keeps its messages, whatever expires or
     is removed: they are leased. Should the lease end (the owner's end ends it), the tasks find the
     messages again or fail, and the batch is planned anew.
 """
@@ -46,7 +46,7 @@ class Batch:
 
     @property
     def removed(self) -> int:
-        """How many messages of its ranges are not there any more (PL1)."""
+        """How many messages of its ranges are not there any more (YPL1)."""
         return sum(self.ends.values()) - sum(self.begins.values()) - self.messages
 
 

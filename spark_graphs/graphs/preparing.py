@@ -1,6 +1,6 @@
 """What is done before a graph runs: everything is checked, and then its queues are made.
 
-PR-G1. Nothing is made before everything was checked that can be.
+YPR1. Nothing is made before everything was checked that can be.
 """
 
 from __future__ import annotations

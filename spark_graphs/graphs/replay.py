@@ -1,8 +1,8 @@
 """Dead letters put back through the step that failed with them.
 
-RP1. A batch takes dead letters from their queue and puts what the function makes of them, in one
+YRP1. A batch takes dead letters from their queue and puts what the function makes of them, in one
     transaction. What it fails with again is a dead letter again, by the same transaction.
-RP2. Dead letters of other steps, and what is none, stay where they are.
+YRP2. Dead letters of other steps, and what is none, stay where they are.
 """
 
 from __future__ import annotations

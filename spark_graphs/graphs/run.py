@@ -1,9 +1,9 @@
 """A graph that runs: what its steps do, and what they are told.
 
-RU1. While a run goes on nobody else runs its steps on this machine: their subscriptions are held
+YRU1. While a run goes on nobody else runs its steps on this machine: their subscriptions are held
     (subscription_hold.py). Where that cannot be seen, from another machine, the batches' numbers
     see to it that each batch counts once.
-RU2. Ending the program, in whatever way, is as good as stopping the run.
+YRU2. Ending the program, in whatever way, is as good as stopping the run.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _log: Final = logging.getLogger("quire.spark_graphs")
 
 
 def graph_state_name(graph: str) -> str:
-    """The name under which the store keeps what is said of a graph: `pause/<step>`."""
-    return f"graph/{graph}"
+    """The state of the store in which `pause/<step>` (JSON's true) has a graph's step pause."""
+    return f"graph.{graph}"
 
 
 class Run:

@@ -1,12 +1,12 @@
 """A step that runs: batch after batch, each one transaction, in a thread of its own.
 
-RN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
+YRN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
     is a message, its trigger is due, or somebody wants something of it.
-RN2. Where nothing else is known (at the start, and after whatever went wrong) the step's number and
+YRN2. Where nothing else is known (at the start, and after whatever went wrong) the step's number and
     where its subscriptions stand are read from the store; nothing that this process remembers
     outlives an error.
-RN3. While an output has no room the step holds no transaction, room or lock; others go on.
-RN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
+YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
+YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
     messages are tried apart (poison.py), if the step has a queue for dead letters.
 """
 
@@ -186,7 +186,7 @@ class StepRunner:
         self._wake.wait(seconds)
 
     def _await_messages(self) -> None:
-        """Have the store tell when there is something (RN1)."""
+        """Have the store tell when there is something (YRN1)."""
         for source in self._sources.values():
             if source not in self._awaited:
                 self._awaited.add(source)
@@ -213,7 +213,7 @@ class StepRunner:
         return self._planner.plan(store, begins, ends)
 
     def _look(self, store: Store) -> tuple[int, Positions]:
-        """The last number and where the inputs stand (RN2).
+        """The last number and where the inputs stand (YRN2).
 
         In this order: who has committed in between has a number that refuses ours.
         """
@@ -263,7 +263,7 @@ class StepRunner:
     def _tried(
         self, inputs: Sequence[Input], number: int, attempts: int
     ) -> tuple[list[Fragment], list[tuple[str, pa.RecordBatch]]]:
-        """What the function makes of messages, and the dead letters among them (RN4).
+        """What the function makes of messages, and the dead letters among them (YRN4).
 
         `attempts`: how often it has to have failed before messages are tried apart.
         """
@@ -375,7 +375,7 @@ class StepRunner:
         self.tally.committed(number, came, went, len(letters), batch.removed, seconds)
 
     def _committed(self, commit: StepCommit, batch: Batch) -> bool:
-        """Whether it was done by this; waits for room (RN3)."""
+        """Whether it was done by this; waits for room (YRN3)."""
         until = self._env.monotonic() + FULL_HOLD_SECONDS
         pauses = iter(FULL_PAUSE_SECONDS)
         pause = 0.0

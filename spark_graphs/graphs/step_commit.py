@@ -1,11 +1,11 @@
 """The commit of a batch: one compound transaction over all that it does.
 
-SC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and the
+YSC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and the
     batch's number are one transaction.
-SC2. The number stands in the ledger. A batch whose number is there already has no effect, whoever
+YSC2. The number stands in the ledger. A batch whose number is there already has no effect, whoever
     has committed it; so of two runs of one step each batch is done by one of them.
-SC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
-SC4. A file that the transaction would have adopted is removed only where no commit that named it
+YSC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
+YSC4. A file that the transaction would have adopted is removed only where no commit that named it
     can have taken effect.
 """
 
@@ -83,7 +83,7 @@ class StepCommit:
         )
 
     def discard(self) -> None:
-        """Remove the files of fragments that cannot be part of the store (SC4)."""
+        """Remove the files of fragments that cannot be part of the store (YSC4)."""
         shared_only = self._may_have_committed
         self._remove({each.shared_id if shared_only else each.ltds_id for each in self.fragments})
 
@@ -105,7 +105,7 @@ class StepCommit:
             raise
 
     def enter(self, store: Store, txn: Transaction) -> None:
-        """All that the batch does, into a transaction (SC1)."""
+        """All that the batch does, into a transaction (YSC1)."""
         put_fragments(self.env, store, txn, self.fragments)
         for queue, letters in self.letters:
             txn.put_many(queue, letters)

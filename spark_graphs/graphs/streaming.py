@@ -1,9 +1,9 @@
 """A step that Spark's streaming runs, for what Spark itself keeps: windows, joins, state.
 
-SR1. It is one streaming query with one sink: all that it writes in a micro-batch commits together,
+YSR1. It is one streaming query with one sink: all that it writes in a micro-batch commits together,
     once, however often the micro-batch is repeated (writer.py, YW1). Its subscriptions follow,
     after Spark's own commit log (retention.py, YT2).
-SR2. Each input is a stream of its own with a subscription of its own: a queue that the step reads
+YSR2. Each input is a stream of its own with a subscription of its own: a queue that the step reads
     twice has two.
 """
 
@@ -199,7 +199,7 @@ class StreamRunner:
             **step.options,
         }
         read_options({**options, "path": self._path}, streaming=True)
-        rows = self._spark.readStream.format("quire").options(**options).load(self._path)
+        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self._path)
         return rows if step.watermark is None else rows.withWatermark("time", step.watermark)
 
 
@@ -214,7 +214,8 @@ def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
         )
     if None not in outputs:
         frames = [rows.withColumn("queue", f.lit(queue)) for queue, rows in outputs.items()]
-        return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        joined: DataFrame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        return joined
     message = f.concat(
         f.lit(f"step '{step.name}' does not write queue "),
         f.coalesce(f.col("queue"), f.lit("null")),

@@ -1,8 +1,8 @@
 """How a step's tasks reach the messages: one small interface, here over the store's own files.
 
-TS1. What a task reads was leased when the batch was planned; what it writes counts only by the
+YTS1. What a task reads was leased when the batch was planned; what it writes counts only by the
     fragments that it returns.
-TS2. What fails in reaching the store is told from what fails in a row: `StoreTrouble` in the text
+YTS2. What fails in reaching the store is told from what fails in a row: `StoreTrouble` in the text
     of the error, as Spark hands it on.
 """
 
@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
 from quire.ltds import Codec
-
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.options import WriteOptions
@@ -118,7 +117,7 @@ def fragments_of(rows: Sequence[Sequence[bytes]]) -> list[Fragment]:
 
 @contextlib.contextmanager
 def _trouble() -> Iterator[None]:
-    """Errors of the store and of the system become StoreTrouble; those of rows stay (TS2)."""
+    """Errors of the store and of the system become StoreTrouble; those of rows stay (YTS2)."""
     try:
         yield
     except InvalidArgument:

@@ -1,4 +1,4 @@
-"""A step's function is tried before anything runs: with no messages, and what it does is dropped."""
+"""A step's function is tried before anything runs: with no messages, its effect is dropped."""
 
 from __future__ import annotations
 

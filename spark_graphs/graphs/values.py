@@ -1,8 +1,8 @@
 """What a step keeps from one batch to the next: values by key, which change with its commits.
 
-KV1. Inside a step's function they are as of the batch's beginning, with the function's own changes;
+YKV1. Inside a step's function they are as of the batch's beginning, with the function's own changes;
     the changes are committed together with all else that the batch does, or not at all.
-KV2. A value is what JSON can hold.
+YKV2. A value is what JSON can hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def state_name(graph: str, step: str) -> str:
     """The name of a step's values in the store."""
-    return f"graph/{graph}/step/{step}"
+    return f"graph.{graph}.step.{step}"
 
 
 class KeptValues(MutableMapping[str, Any]):
@@ -63,7 +63,7 @@ class KeptValues(MutableMapping[str, Any]):
 
     def __contains__(self, key: object) -> bool:
         if key in self._changed:
-            return self._changed[key] is not None  # type: ignore[index]
+            return self._changed[key] is not None
         return key in self._committed
 
     def __repr__(self) -> str:

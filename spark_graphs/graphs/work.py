@@ -1,9 +1,9 @@
 """A step's function over a batch: DataFrames in, fragments out.
 
-WO1. What is collected in the driver are the names of fragments, or small blocks themselves: never
+YWO1. What is collected in the driver are the names of fragments, or small blocks themselves: never
     rows. Retries of tasks, speculation and stages that are run again are safe, since only the
     fragments that Spark hands over count.
-WO2. A step writes only to the queues that it names.
+YWO2. A step writes only to the queues that it names.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Work:
             _running.values = None
 
     def outputs(self, returned: object) -> Mapping[str | None, DataFrame]:
-        """What a function has returned, by queue; None: each row says its own. (WO2)
+        """What a function has returned, by queue; None: each row says its own. (YWO2)
 
         Raises InvalidArgument for what is no output of the step.
         """
