@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_log: Final = logging.getLogger("quire.spark_graphs")
 
 
 def job_group(graph: str, step: str) -> str:
@@ -43,13 +47,16 @@ def described(
 
 
 def cancel(spark: SparkSession, graph: str, step: str) -> None:
-    """End the jobs of a step that run."""
+    """End the jobs of a step that run. Where Spark itself has ended there are none."""
     group = job_group(graph, step)
     context = getattr(spark, "_sc", None)
-    if context is None:
-        spark.interruptTag(_tag(group))
-    else:
-        context.cancelJobGroup(group)
+    try:
+        if context is None:
+            spark.interruptTag(_tag(group))
+        else:
+            context.cancelJobGroup(group)
+    except Exception as error:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
+        _log.debug("no jobs of %s to end: %s", group, error)
 
 
 def _tag(group: str) -> str:

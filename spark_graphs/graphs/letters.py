@@ -1,8 +1,8 @@
 """Dead letters of steps: messages that a step fails with, with the reason, in a queue of their own.
 
-YDL1. A dead letter is the message as it was, with attributes that say which step has failed with it,
-    where it was, and how. Where there is no room beside its own, the stack trace is left out, and
-    then all of them.
+YDL1. A dead letter is the message as it was, with attributes that say which step has failed with
+    it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
+    and then all of them.
 YDL2. It is put by the commit that counts the message as read: it is in one of the two queues.
 """
 

@@ -1,7 +1,7 @@
 """Which messages of a batch its step fails with: found by bisection.
 
 YPO1. What is named was tried alone, and failed alone. Nothing of a trial is committed.
-YPO2. A step that fails without any message, or with many of them, has no poison: it is wrong itself.
+YPO2. A step that fails without any message, or with many of them, is wrong itself: no poison.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 YRN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
     is a message, its trigger is due, or somebody wants something of it.
-YRN2. Where nothing else is known (at the start, and after whatever went wrong) the step's number and
-    where its subscriptions stand are read from the store; nothing that this process remembers
-    outlives an error.
+YRN2. At the start, and after whatever went wrong, the step's number and where its subscriptions
+    stand are read from the store: nothing that this process remembers outlives an error.
 YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
 YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
     messages are tried apart (poison.py), if the step has a queue for dead letters.

@@ -1,7 +1,7 @@
 """What a step keeps from one batch to the next: values by key, which change with its commits.
 
-YKV1. Inside a step's function they are as of the batch's beginning, with the function's own changes;
-    the changes are committed together with all else that the batch does, or not at all.
+YKV1. Inside a step's function they are as of the batch's beginning, with the function's changes;
+    these are committed together with all else that the batch does, or not at all.
 YKV2. A value is what JSON can hold.
 """
 

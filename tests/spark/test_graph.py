@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -477,3 +478,95 @@ def test_a_backfill_has_its_effect_once(graph: Graph, store: Any) -> None:
     store.get_many("in/check", 10)
     with pytest.raises(PositionLost):
         graph.backfill("copy", 0, 20, name="late")
+
+
+def test_a_step_keeps_values(graph: Graph, store: Any, drained: Any) -> None:
+    """As of the batch's beginning, changed by its commit, and not by an attempt that fails."""
+    topic(store, "in", "out")
+    failures = [OSError("once")]
+
+    @graph.step("in", "out", limit=10)
+    def count(rows: DataFrame) -> DataFrame:
+        state = graph.state("count")
+        before = state.get("count", 0)
+        state["count"] = before + rows.count()
+        state[f"batch {len(state)}"] = {"from": before}
+        if before and failures:
+            raise failures.pop()
+        return rows.select("payload")
+
+    put_numbers(store, "in", range(25))
+    drained().stop()
+    assert dict(graph.state("count")) == {
+        "count": 25,
+        "batch 1": {"from": 0},
+        "batch 2": {"from": 10},
+        "batch 3": {"from": 20},
+    }
+    with pytest.raises(InvalidArgument, match="own function only"):
+        graph.state("count")["count"] = 0
+    with pytest.raises(InvalidArgument, match="no step 'nope'"):
+        graph.state("nope")
+    put_numbers(store, "in", range(25, 30))
+    drained()
+    assert graph.state("count")["count"] == 30
+    assert numbers_in(store, "out") == Counter(range(30))
+
+
+def test_a_step_pauses_by_a_word_in_the_store(graph: Graph, store: Any) -> None:
+    """Which outlives the run, and may be given by any process."""
+    topic(store, "in", "out")
+
+    def say(value: bytes | None) -> None:
+        with store.transaction() as txn:
+            txn.set_state("graph.shop", "pause/copy", value)
+
+    say(b"true")
+    with copying(graph).start() as run:
+        put_numbers(store, "in", range(3))
+        eventually(lambda: run.status().steps["copy"].phase is Phase.PAUSED)
+        with pytest.raises(StepFailed, match="paused and 3 messages behind"):
+            run.drain()
+        say(None)
+        eventually(lambda: numbers_in(store, "out") == Counter(range(3)))
+
+
+def test_a_streaming_step_beside_others(graph: Graph, store: Any, drained: Any) -> None:
+    """What Spark keeps is in its checkpoint, also over restarts of the graph."""
+    topic(store, "in", "half", "out")
+    graph.step("in", "half", name="first")(payloads)
+
+    @graph.step("half", "out", stateful=True)
+    def distinct(rows: DataFrame) -> DataFrame:
+        return rows.selectExpr("cast(payload as string) as payload").dropDuplicates(["payload"])
+
+    put_numbers(store, "in", [1, 2, 2, 3])
+    drained().stop()
+    put_numbers(store, "in", [3, 4])
+    run = drained()
+    assert numbers_in(store, "out") == Counter([1, 2, 3, 4])
+    status = run.status()
+    assert status.steps["distinct"].kind == "streaming"
+    assert status.steps["distinct"].phase is Phase.IDLE
+    assert numbers_in(store, "half") == Counter([1, 2, 2, 3, 3, 4])
+
+
+def test_a_graph_tells_how_it_is(graph: Graph, store: Any, drained: Any) -> None:
+    """As a value, as JSON, and in words."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(12))
+    copying(graph, limit=5)
+    run = drained(restart="never")
+    found = run.status()
+    step = found.steps["copy"]
+    assert (step.batches, step.number, step.messages_in, step.messages_out) == (3, 2, 12, 12)
+    assert step.rate_in > 0
+    assert found.queues["out"].messages == 12
+    assert json.loads(json.dumps(found.to_json()))["steps"]["copy"]["lag_messages"] == 0
+    assert "copy: idle, 0 messages behind" in str(found)
+    run.stop("copy")
+    put_numbers(store, "in", range(7))
+    behind = run.status().steps["copy"]
+    assert (behind.lag_messages, behind.inputs[0].position) == (7, 12)
+    assert behind.lag_seconds > 0
+    assert behind.lag_bytes > 0
