@@ -10,17 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.schema import source_schema
 
-from .task_store import Given, Reading, TaskStore
+from .task_store import Reading, TaskStore, trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+ARROW_SCHEMA: Final = to_arrow_schema(source_schema(), timezone="UTC")
 
 Run = tuple[int, int]
 """Rows from one number to before another."""
@@ -37,8 +41,12 @@ class Input(Protocol):
     def count(self) -> int:
         """How many they are."""
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
-        """Some of them, in order."""
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they are."""
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+        """Some of them, in order; read by tasks, or now, to travel with the job."""
 
     def message(self, number: int) -> pa.RecordBatch:
         """One of them, in all columns of the source's schema."""
@@ -58,19 +66,27 @@ class Leased:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes they are."""
-        return sum(piece.size_bytes for piece in self.pieces)
+        """About how many bytes they are; of files it is not told, and they count as many."""
+        size = sum(item.size_bytes for item in self.pieces)
+        in_files = any(not item.piece.length for item in self.pieces)
+        return max(size, DEFAULT_STEP_BYTES) if in_files else size
 
     @cached_property
     def _ends(self) -> list[int]:
         """The numbers before which the rows of each piece end."""
         return list(accumulate(each.piece.stop - each.piece.start for each in self.pieces))
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         whole = list(runs) == [(0, self.count)]
-        parts = partitions(self.pieces if whole else self._cut(runs), None)
+        pieces = list(self.pieces) if whole else self._cut(runs)
         schema = source_schema()
-        return _rows(spark, len(parts), Reading(self.store, parts, schema), schema)
+        if by_tasks:
+            parts = partitions(pieces, None)
+            numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+            return numbers.mapInArrow(Reading(self.store, parts, schema), schema)
+        with trouble():
+            found = list(self.store.read(QuirePartition(pieces), schema))
+        return _local(spark, pa.Table.from_batches(found, ARROW_SCHEMA))
 
     def message(self, number: int) -> pa.RecordBatch:
         part = QuirePartition(self._cut([(number, number + 1)]))
@@ -112,14 +128,13 @@ class Held:
     def count(self) -> int:
         return int(self.rows.num_rows)
 
-    def frame(self, spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    @property
+    def size_bytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         some = [self.rows.slice(begin, end - begin) for begin, end in runs]
-        rows = pa.concat_tables(some) if some else self.rows.slice(0, 0)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
-            stream.write_table(rows)
-        given = Given(sink.getvalue().to_pybytes())
-        return _rows(spark, 1 if rows.num_rows else 0, given, source_schema())
+        return _local(spark, pa.concat_tables(some) if some else self.rows.slice(0, 0))
 
     def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
@@ -130,6 +145,6 @@ def empty(queue: str, store: TaskStore) -> Leased:
     return Leased(queue, (), store)
 
 
-def _rows(spark: SparkSession, parts: int, function: Any, schema: Any) -> DataFrame:
-    """The rows that `function` gives for so many parts, each a task of its own."""
-    return spark.range(0, parts, 1, max(1, parts)).mapInArrow(function, schema)
+def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of the source's columns that travel with the job."""
+    return spark.createDataFrame(rows, source_schema())

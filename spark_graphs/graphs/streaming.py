@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.env import Env, OsEnv
@@ -24,7 +23,7 @@ from quire.spark_graphs.schema import check_sink_schema
 from .definition import Step
 from .status import Phase
 from .tally import Tally
-from .work import Work
+from .work import Work, with_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -213,9 +212,7 @@ def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
             "return a DataFrame"
         )
     if None not in outputs:
-        frames = [rows.withColumn("queue", f.lit(queue)) for queue, rows in outputs.items()]
-        joined: DataFrame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
-        return joined
+        return with_queues(outputs)
     message = f.concat(
         f.lit(f"step '{step.name}' does not write queue "),
         f.coalesce(f.col("queue"), f.lit("null")),

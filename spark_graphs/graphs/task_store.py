@@ -33,6 +33,10 @@ class StoreTrouble(Exception):
     """A task could not reach the store, or not what was leased: no row is at fault."""
 
 
+class RowRefused(Exception):
+    """A row is no message."""
+
+
 class TaskStore(Protocol):
     """What the tasks of a step need of a store. It is pickled, and used in other processes."""
 
@@ -69,20 +73,8 @@ class Reading:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                with _trouble():
+                with trouble():
                     yield from self.store.read(self.parts[number], self.schema)
-
-
-@dataclass(frozen=True)
-class Given:
-    """The same where the rows are known to the driver: they travel with the task."""
-
-    rows: bytes  # an Arrow stream
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                yield from pa.ipc.open_stream(self.rows)
 
 
 @dataclass(frozen=True)
@@ -95,9 +87,16 @@ class Writing:
     step: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _trouble():
-            fragments = self.store.write(map(self._checked, batches), self.queue)
-        yield pa.RecordBatch.from_pydict({"fragments": [pickle.dumps(fragments)]})
+        found = pickle.dumps(self.fragments(batches))
+        yield pa.RecordBatch.from_pydict({"fragments": [found]})
+
+    def fragments(self, batches: Iterator[pa.RecordBatch]) -> list[Fragment]:
+        """The rows as fragments. Raises RowRefused, StoreTrouble."""
+        try:
+            with trouble():
+                return self.store.write(map(self._checked, batches), self.queue)
+        except InvalidArgument as error:
+            raise RowRefused(str(error)) from error
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.queue is None:
@@ -116,8 +115,8 @@ def fragments_of(rows: Sequence[Sequence[bytes]]) -> list[Fragment]:
 
 
 @contextlib.contextmanager
-def _trouble() -> Iterator[None]:
-    """Errors of the store and of the system become StoreTrouble; those of rows stay (YTS2)."""
+def trouble() -> Iterator[None]:
+    """Has errors of the store and of the system be StoreTrouble; those of rows stay (YTS2)."""
     try:
         yield
     except InvalidArgument:

@@ -1,7 +1,8 @@
 """A step's function over a batch: DataFrames in, fragments out.
 
-YWO1. What is collected in the driver are the names of fragments, or small blocks themselves: never
-    rows. Retries of tasks, speculation and stages that are run again are safe, since only the
+YWO1. What is collected in the driver are the names of fragments, or small blocks themselves, as
+    large as a batch may be whose rows travel with its job: LOCAL_BYTES. Such a batch needs no
+    Python worker, which costs more than all else. Retries of tasks, speculation and stages that are run again are safe, since only the
     fragments that Spark hands over count.
 YWO2. A step writes only to the queues that it names.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument
 from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.limits import LOCAL_BYTES
 from quire.spark_graphs.schema import check_sink_schema
 
 from .definition import Step
@@ -41,6 +43,7 @@ class Work:
         self.step = step
         self.tasks = tasks
         self._spark = spark
+        self._written_bytes = 0  # by the last batch
 
     def run(
         self,
@@ -54,8 +57,17 @@ class Work:
         `values`: what gives the step's values, if the function asks for them. Raises what Spark
         raises, and what the function does.
         """
-        outputs = self.called(inputs, runs, number, values)
-        return self._written(outputs)
+        by_tasks = not self._is_small(inputs)
+        outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
+        if not outputs:
+            return []
+        fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        self._written_bytes = sum(each.charge_bytes for each in fragments)
+        return fragments
+
+    def _is_small(self, inputs: Sequence[Input]) -> bool:
+        """Whether a batch's rows may travel with its job, and what becomes of them too (YWO1)."""
+        return sum(each.size_bytes for each in inputs) + self._written_bytes <= LOCAL_BYTES
 
     def called(
         self,
@@ -63,10 +75,12 @@ class Work:
         runs: Sequence[Sequence[Run]],
         number: int,
         values: Callable[[], KeptValues],
+        *,
+        by_tasks: bool = False,
     ) -> Mapping[str | None, DataFrame]:
         """What the function returns for some rows of each input, which nobody has asked for yet."""
         by_queue = {
-            each.queue: each.frame(self._spark, some)
+            each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
             for each, some in zip(inputs, runs, strict=True)
         }
         frames = [by_queue[queue] for queue in self.step.reads]
@@ -102,15 +116,35 @@ class Work:
             check_sink_schema(_frame(step, rows).schema, queue)
         return found
 
-    def _written(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
-        if not outputs:
-            return []
-        allowed = frozenset(self.step.writes)
+    def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have tasks write the outputs."""
         pointers = [
-            rows.mapInArrow(Writing(self.tasks, queue, allowed, self.step.name), POINTERS)
-            for queue, rows in outputs.items()
+            rows.mapInArrow(self._writing(queue), POINTERS) for queue, rows in outputs.items()
         ]
         return fragments_of(reduce(_union, pointers).collect())
+
+    def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have the outputs' rows come here, and write them."""
+        if len(outputs) == 1:
+            ((queue, rows),) = outputs.items()
+            return self._writing(queue).fragments(iter(rows.toArrow().to_batches()))
+        rows = with_queues(outputs)
+        return self._writing(None).fragments(iter(rows.toArrow().to_batches()))
+
+    def _writing(self, queue: str | None) -> Writing:
+        return Writing(self.tasks, queue, frozenset(self.step.writes), self.step.name)
+
+
+def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
+    """Outputs of several queues in one DataFrame, with a column `queue`."""
+    from pyspark.sql import functions as f
+
+    frames = [
+        rows.withColumns({"queue": f.lit(queue), "payload": f.col("payload").cast("binary")})
+        for queue, rows in outputs.items()
+    ]
+    found: DataFrame = reduce(_union_by_name, frames)
+    return found
 
 
 def whole(inputs: Sequence[Input]) -> list[list[Run]]:
@@ -120,6 +154,10 @@ def whole(inputs: Sequence[Input]) -> list[list[Run]]:
 
 def _union(first: DataFrame, second: DataFrame) -> DataFrame:
     return first.union(second)
+
+
+def _union_by_name(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionByName(second, allowMissingColumns=True)
 
 
 def _frame(step: Step, returned: Any) -> DataFrame:

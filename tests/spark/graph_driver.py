@@ -3,7 +3,8 @@
 python -m tests.spark.graph_driver STORE CONTROL [MASTER]
 
 The control directory is that of doubles.py: `hold-before` and `hold-after` hold the commits of the
-step `split`, which reports `holding`; `hold-write` holds its tasks, which report `writing`.
+step `split`, which reports `holding`; `hold-write` holds its tasks, which report `writing`. With
+`by-tasks` batches are read and written by tasks, as large ones are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from quire.spark_graphs import Graph
+from quire.spark_graphs.graphs import work
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from tests.spark.doubles import Control
 from tests.spark.session import LOCAL, start_session
@@ -83,6 +85,8 @@ def steer(control: Control) -> None:
 def main(store_path: str, control: str, master: str = "") -> None:
     """Run the graph until there is nothing to read."""
     session = start_session(Path(control), master or LOCAL)
+    if (Path(control) / "by-tasks").exists():
+        work.LOCAL_BYTES = 0  # type: ignore[attr-defined]
     steer(Control(control))
     with make(session, store_path, control).start() as run:
         run.drain(timeout=240)

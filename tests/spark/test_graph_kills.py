@@ -67,8 +67,10 @@ class Rounds:
         self.put += 60
 
     def start(self, master: str = "") -> subprocess.Popen[bytes]:
-        """And a program that runs the graph."""
+        """And a program that runs the graph; every other one reads and writes by tasks."""
         self.more()
+        by_tasks = self.control / "by-tasks"
+        by_tasks.unlink() if by_tasks.exists() else by_tasks.touch()
         with (self.tmp_path / "driver.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
