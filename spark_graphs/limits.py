@@ -78,8 +78,8 @@ MAX_TITLE = 60  # characters of the names of graphs and steps: others are made o
 # do again when it fails.
 DEFAULT_STEP_BYTES = 256 << 20
 DEFAULT_STEP_MESSAGES = 1 << 24
-# A batch of so many bytes at most, of messages and of what became of the batch before, is read in the
-# driver and written there: two stages of Python workers cost 100 ms.
+# A batch of so many bytes at most, with what became of the batch before, is read in the driver
+# and written there: two stages of Python workers cost 100 ms.
 LOCAL_BYTES = 1 << 20
 # Places that the tasks of a batch are told of, about: each takes some 100 bytes in every task.
 STEP_PIECES = 50_000
