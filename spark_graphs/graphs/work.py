@@ -2,8 +2,8 @@
 
 YWO1. What is collected in the driver are the names of fragments, or small blocks themselves, as
     large as a batch may be whose rows travel with its job: LOCAL_BYTES. Such a batch needs no
-    Python worker, which costs more than all else. Retries of tasks, speculation and stages that are run again are safe, since only the
-    fragments that Spark hands over count.
+    Python worker, which costs more than all else. Retries of tasks, speculation and stages that
+    are run again are safe, since only the fragments that Spark hands over count.
 YWO2. A step writes only to the queues that it names.
 """
 
