@@ -20,7 +20,6 @@ from quire.errors import InvalidArgument, QueueFull
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.offsets import Positions
-from quire.spark_graphs.renewal import Renewal
 from quire.starts import Time, check_time
 
 from .definition import Step
@@ -90,22 +89,15 @@ class Backfill:
         identity = f"{step.name}/backfill/{name}"
         keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
         planner = Planner(created_us, step.limit, self._work.tasks)
-        renewal = Renewal(path)
         done = number = 0
-        try:
-            while True:
-                reached = store_of(path, lambda store: store.ledger_many(keys.values()))
-                at = {q: max(begins[q], reached.get(key, 0)) for q, key in keys.items()}
-                if all(at[queue] >= ends[queue] for queue in ends):
-                    return done
-                batch = store_of(path, lambda s, at=at: planner.plan(s, at, ends, whole=True))  # type: ignore[misc]
-                if batch.lease_id is not None:
-                    renewal.add(batch.lease_id)
-                done += self._do(batch, number, keys, identity)
-                renewal.release()
-                number += 1
-        finally:
-            renewal.release()
+        while True:
+            reached = store_of(path, lambda store: store.ledger_many(keys.values()))
+            at = {q: max(begins[q], reached.get(key, 0)) for q, key in keys.items()}
+            if all(at[queue] >= ends[queue] for queue in ends):
+                return done
+            batch = store_of(path, lambda s, at=at: planner.plan(s, at, ends, whole=True))  # type: ignore[misc]
+            done += self._do(batch, number, keys, identity)
+            number += 1
 
     def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
         step, path = self._step, self._graph.path
@@ -137,7 +129,7 @@ class Backfill:
                 commit.discard()
                 raise
         finally:
-            connection.call(path, lambda store: release(store, batch))
+            release(path, batch)
 
     def _committed(self, commit: StepCommit) -> bool:
         """Waits for room, where the step does."""

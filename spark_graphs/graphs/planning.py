@@ -10,14 +10,17 @@ YPL2. From when it is planned until it is done with, a batch keeps its messages,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quire.errors import SubscriptionNotFound
+from quire.errors import QuireError, SubscriptionNotFound
 from quire.spark_graphs import position_range
 from quire.spark_graphs.offsets import Positions
 from quire.spark_graphs.partition import QueuePiece
+from quire.spark_graphs.renewal import renewal_of
 
 from .cut import cut, cut_bytes
 from .definition import Limit
@@ -77,7 +80,7 @@ class Planner:
         found = cut(store, begins, ends, self._limit)
         batch = self._leased(store, begins, found, whole)
         if batch.messages > 1 and self._is_too_large(batch):
-            release(store, batch)
+            release(store.path, batch)
             found = cut_bytes(store, begins, found, ends, self._limit.size_bytes)
             batch = self._leased(store, begins, found, whole)
         return batch
@@ -101,6 +104,8 @@ class Planner:
         by_queue = {lease.queue: lease for lease in leases}
         inputs = tuple(self._input(queue, by_queue.get(queue)) for queue in begins)
         lease_id = leases[0].lease_id if leases else None
+        if lease_id is not None:
+            renewal_of(store.path, os.getpid()).add(lease_id)
         return Batch(begins, ends, inputs, self._created_us, lease_id)
 
     def _input(self, queue: str, lease: Lease | None) -> Leased:
@@ -109,10 +114,11 @@ class Planner:
         return Leased(queue, items, self._tasks)
 
 
-def release(store: Store, batch: Batch) -> None:
-    """The batch is done with, or given up."""
+def release(path: str, batch: Batch) -> None:
+    """The batch is done with, or given up; a lease that is not given back now runs out."""
     if batch.lease_id is not None:
-        store.release(batch.lease_id)
+        with suppress(QuireError):
+            renewal_of(path, os.getpid()).remove(batch.lease_id)
 
 
 def standing(store: Store, queues: Mapping[str, str]) -> Positions:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Runner = StepRunner | StreamRunner
 
+_BUSY: Final = (Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
 _ENDED: Final = (Phase.STOPPED, Phase.FAILED)
 _log: Final = logging.getLogger("quire.spark_graphs")
 
@@ -235,7 +236,7 @@ class Run:
                     f"step '{name}' is {step.phase} and {step.lag_messages} messages behind"
                     f"{f': {step.last_error}' if step.last_error else ''}"
                 )
-            if step.lag_messages or step.phase not in (Phase.IDLE, Phase.STOPPED):
+            if step.lag_messages or step.phase in _BUSY:
                 found.append(f"{name} {step.lag_messages}")
         return ", ".join(found)
 

@@ -15,7 +15,6 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
@@ -97,6 +96,8 @@ class StepRunner:
         self._paused = False
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
+        # A step that ends with its first error has one attempt.
+        self._attempts = 1 if restart == "never" else ATTEMPTS_BEFORE_BISECTION
         self._failures: dict[int, int] = {}  # of the batch with this number
         self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
         self._thread: threading.Thread | None = None
@@ -253,11 +254,10 @@ class StepRunner:
         self.tally.phase = Phase.RUNNING
         try:
             with described(self._spark, self.graph, self.step.name, number):
-                fragments, letters = self._tried(batch.inputs, number, ATTEMPTS_BEFORE_BISECTION)
+                fragments, letters = self._tried(batch.inputs, number, self._attempts)
             self._commit(batch, number, fragments, letters, began)
         finally:
-            with suppress(QuireError):  # it runs out by itself
-                connection.call(self.path, lambda store: release(store, batch), env=self._env)
+            release(self.path, batch)
 
     def _tried(
         self, inputs: Sequence[Input], number: int, attempts: int
