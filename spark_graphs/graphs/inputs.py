@@ -19,7 +19,7 @@ from quire.spark_graphs.limits import DEFAULT_STEP_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.schema import source_schema
 
-from .task_store import Reading, TaskStore, trouble
+from .task_store import PartReader, TaskStore, trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ class Leased:
         if by_tasks:
             parts = partitions(pieces, None)
             numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-            return numbers.mapInArrow(Reading(self.store, parts, schema), schema)
+            return numbers.mapInArrow(PartReader(self.store, parts, schema), schema)
         with trouble():
             found = list(self.store.read(QuirePartition(pieces), schema))
         return _local(spark, pa.Table.from_batches(found, ARROW_SCHEMA))

@@ -63,7 +63,7 @@ class StoreFiles:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PartReader:
     """The function of the tasks that read: a row of theirs is the number of a part."""
 
     store: TaskStore
@@ -78,7 +78,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Writing:
+class PartWriter:
     """The function of the tasks that write: rows in, one row that names their fragments out."""
 
     store: TaskStore

@@ -21,7 +21,7 @@ from quire.spark_graphs.schema import check_sink_schema
 
 from .definition import Step
 from .inputs import Input, Run
-from .task_store import POINTERS, TaskStore, Writing, fragments_of
+from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
 from .values import KeptValues
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Work:
     def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
         """Have tasks write the outputs."""
         pointers = [
-            rows.mapInArrow(self._writing(queue), POINTERS) for queue, rows in outputs.items()
+            rows.mapInArrow(self._writer(queue), POINTERS) for queue, rows in outputs.items()
         ]
         return fragments_of(reduce(_union, pointers).collect())
 
@@ -127,12 +127,12 @@ class Work:
         """Have the outputs' rows come here, and write them."""
         if len(outputs) == 1:
             ((queue, rows),) = outputs.items()
-            return self._writing(queue).fragments(iter(rows.toArrow().to_batches()))
+            return self._writer(queue).fragments(iter(rows.toArrow().to_batches()))
         rows = with_queues(outputs)
-        return self._writing(None).fragments(iter(rows.toArrow().to_batches()))
+        return self._writer(None).fragments(iter(rows.toArrow().to_batches()))
 
-    def _writing(self, queue: str | None) -> Writing:
-        return Writing(self.tasks, queue, frozenset(self.step.writes), self.step.name)
+    def _writer(self, queue: str | None) -> PartWriter:
+        return PartWriter(self.tasks, queue, frozenset(self.step.writes), self.step.name)
 
 
 def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
