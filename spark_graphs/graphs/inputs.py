@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ARROW_SCHEMA: Final = to_arrow_schema(source_schema(), timezone="UTC")
 
+_ONE_ROW: Final = pa.Table.from_pylist([{}], ARROW_SCHEMA)
+
 Run = tuple[int, int]
 """Rows from one number to before another."""
 
@@ -147,4 +149,7 @@ def empty(queue: str, store: TaskStore) -> Leased:
 
 def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows of the source's columns that travel with the job."""
-    return spark.createDataFrame(rows, source_schema())
+    if rows.num_rows:
+        return spark.createDataFrame(rows, source_schema())
+    # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
+    return spark.createDataFrame(_ONE_ROW, source_schema()).limit(0)
