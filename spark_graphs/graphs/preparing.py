@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument, QueueNotFound
+from quire.order import COMMIT
 from quire.spark_graphs import position_range
 
 from .definition import Queue, Step
@@ -74,7 +75,7 @@ def _subscribe(store: Store, graph: str, steps: Iterable[Step]) -> None:
 
 
 def _described(info: QueueInfo) -> dict[str, Any]:
-    names = ("kind", "priority", "timed", "grouped")
+    names = ("kind", "priority", "order", "timed", "grouped")
     found = {name: getattr(info, name) for name in names}
     return found | {"type": "volatile" if info.volatile else "persistent"}
 
@@ -103,6 +104,8 @@ def _reason(queue: Mapping[str, Any]) -> str:
         )
     if queue.get("priority"):
         return f"whose messages are delivered by priority, {by_position}"
+    if queue.get("order", COMMIT) != COMMIT:
+        return f"whose messages are delivered in the order {queue['order']!r}, {by_position}"
     if queue.get("timed"):
         return f"whose messages may be delayed or expire, {by_position}"
     if queue.get("grouped"):

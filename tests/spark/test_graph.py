@@ -205,6 +205,7 @@ def test_what_a_function_returns_is_checked_before_anything_runs(
     [
         ({"kind": "work"}, "is a work queue"),
         ({"priority": True}, "by priority"),
+        ({"order": {"attribute": "n"}}, "in the order"),
         ({"timed": True}, "delayed or expire"),
         ({"grouped": True, "timed": False}, "one reader for each group"),
         ({"type": "volatile"}, "is volatile"),
