@@ -441,6 +441,21 @@ class EmbeddedStore(SingleCalls):
         with queue.lock:
             return queue.released.first_gap(0), queue.end_position
 
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """The same of many queues, as they are between two groups: at one point of the order."""
+        state = self._state()
+        given = check_names(names)
+        found: dict[str, tuple[int, int]] = {}
+
+        def look() -> None:
+            for name in given:
+                queue = state.queue(name)
+                with queue.lock:
+                    found[name] = queue.released.first_gap(0), queue.end_position
+
+        self._context.sequencer.exclusive(look)
+        return found
+
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         """The queue's records since the last checkpoint, in queue order (paragraphs 0047-0053).
 

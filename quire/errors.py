@@ -24,6 +24,7 @@
     │   ├── InputChanged                  a repeated micro-batch is not the one that is committed
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
+    ├── StepFailed                        a step of a graph has ended, or is paused, and has messages to read
     ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
     ├── PayloadInvalid (ValueError)       a payload is not what its content type says
     ├── StoreError
@@ -164,6 +165,10 @@ class CommitUnfinished(TransactionError):
 
 class PositionLost(QuireError):
     """A range of messages is not in the store any more."""
+
+
+class StepFailed(QuireError):
+    """A step of a graph has ended, or is paused, while it has messages to read."""
 
 
 class CodecNotFound(QuireError, KeyError):

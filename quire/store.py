@@ -249,6 +249,13 @@ class Store(Protocol):
         A position is a message's number in its queue's commit order, from 0. Raises QueueNotFound.
         """
 
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """The same of many queues, by name, as they are at one point of the commit order.
+
+        So of a transaction that has put to several of them either all its messages are before the
+        ends, or none. Raises QueueNotFound, InvalidArgument.
+        """
+
     def position_at(self, name: str, time: Time) -> int:
         """The first position that is kept whose message was committed at this time or later.
 

@@ -180,6 +180,12 @@ CALLS: Final[Mapping[str, Call]] = {
         ),
     ),
     "positions": _call("name", lambda store, a: list(store.positions(_queue(a, "name")))),
+    "positions_many": _call(
+        "names",
+        lambda store, a: {
+            name: list(pair) for name, pair in store.positions_many(check_names(a["names"])).items()
+        },
+    ),
     "position_at": _call(
         "name time",
         lambda store, a: store.position_at(_queue(a, "name"), check_time(a["time"]) / 1e6),

@@ -231,6 +231,13 @@ class RemoteStore(SingleCalls):
             raise RemoteError(f"the owner's answer {answer!r:.100} is no pair of positions")
         return answer[0], answer[1]
 
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        answer = read(dict, self._call("positions_many", names=check_names(names)))
+        found = {name: read_list(int, pair) for name, pair in answer.items()}
+        if any(len(pair) != 2 for pair in found.values()):
+            raise RemoteError(f"the owner's answer {answer!r:.100} is no pairs of positions")
+        return {name: (first, end) for name, (first, end) in found.items()}
+
     def position_at(self, name: str, time: Time) -> int:
         seconds = check_time(time) / 1e6
         answer = self._call("position_at", name=check_name(name, "queue"), time=seconds)

@@ -193,6 +193,10 @@ class ElectedStore(SingleCalls):
     def positions(self, name: str) -> tuple[int, int]:
         return self._look(lambda store: store.positions(name))
 
+    def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        given = check_names(names)
+        return self._look(lambda store: store.positions_many(given))
+
     def position_at(self, name: str, time: Time) -> int:
         seconds = check_time(time) / 1e6
         return self._look(lambda store: store.position_at(name, seconds))

@@ -1,6 +1,6 @@
 """Quire in Spark: `format("quire")`, batch and streaming, both ways, and graphs of queries."""
 
-from .graph import Graph
+from .graphs import Graph, Run
 from .register import register
 
-__all__ = ["Graph", "register"]
+__all__ = ["Graph", "Run", "register"]

@@ -169,33 +169,38 @@ class Committer:
         )
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
-        for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
-            if shared_id is not None:
-                self._put_shared(store, txn, shared_id, group)
-                continue
-            for own, some in groupby(group, key=lambda fragment: fragment.block is None):
-                if not own:
-                    txn.put_blocks((f.queue, f.block) for f in some if f.block is not None)
-                    continue
-                for fragment in some:
-                    if fragment.ltds_id is not None:
-                        txn.adopt(fragment.queue, fragment.ltds_id)
+        put_fragments(self._env, store, txn, fragments)
         if self._key is not None and self._version is not None:
             txn.record(self._key, self._version)
             if self._input_digest is not None:
                 made = committed_input.version_of(self._version, self._input_digest)
                 txn.record(committed_input.input_key(self._key), made)
 
-    def _put_shared(
-        self, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
-    ) -> None:
-        """Put blocks of one file (YC5)."""
-        queues = {
-            number: fragment.queue
-            for fragment in fragments
-            for number in range(*(fragment.blocks or ()))
-        }
-        directory = directory_of(self._path)
-        with LtdsReader(self._env, directory, ltds_id, store.store_id) as file:
-            blocks = file.contents(list(queues))
-            txn.put_blocks(zip(queues.values(), blocks, strict=True))
+
+def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[Fragment]) -> None:
+    """Put what fragments hold, or adopt their files, in their order."""
+    for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
+        if shared_id is not None:
+            _put_shared(env, store, txn, shared_id, group)
+            continue
+        for own, some in groupby(group, key=lambda fragment: fragment.block is None):
+            if not own:
+                txn.put_blocks((f.queue, f.block) for f in some if f.block is not None)
+                continue
+            for fragment in some:
+                if fragment.ltds_id is not None:
+                    txn.adopt(fragment.queue, fragment.ltds_id)
+
+
+def _put_shared(
+    env: Env, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
+) -> None:
+    """Put blocks of one file (YC5)."""
+    queues = {
+        number: fragment.queue
+        for fragment in fragments
+        for number in range(*(fragment.blocks or ()))
+    }
+    with LtdsReader(env, directory_of(store.path), ltds_id, store.store_id) as file:
+        blocks = file.contents(list(queues))
+        txn.put_blocks(zip(queues.values(), blocks, strict=True))

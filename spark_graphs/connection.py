@@ -58,6 +58,16 @@ def _open(path: str) -> RemoteStore:
     return open_or_serve(path, create=False)
 
 
+def make(path: str) -> None:
+    """Make the store at the path, if there is none."""
+    from quire.opening import open_or_serve
+
+    key = (os.getpid(), path)
+    with _opening:
+        if key not in _stores:
+            _stores[key] = open_or_serve(path, create=True)
+
+
 def forget(path: str) -> None:
     """Drop the connection, so that the next call opens another one."""
     store = _stores.pop((os.getpid(), path), None)

@@ -71,6 +71,40 @@ IDLE_SHARE = 0.1
 # Queues of which a process remembers that they are not volatile; it asks once for each.
 QUEUES_KNOWN = 100_000
 
+# --- graphs ---
+
+MAX_TITLE = 60  # characters of the names of graphs and steps: others are made of both
+# What a batch of a step takes where nothing is said: as much as a task or two read, and not more to
+# do again when it fails.
+DEFAULT_STEP_BYTES = 256 << 20
+DEFAULT_STEP_MESSAGES = 1 << 24
+# A batch of so many bytes at most, with what became of the batch before, is read in the driver
+# and written there: two stages of Python workers cost 100 ms.
+LOCAL_BYTES = 1 << 20
+# Places that the tasks of a batch are told of, about: each takes some 100 bytes in every task.
+STEP_PIECES = 50_000
+# A batch that finds no room keeps what its tasks have written for so long, and is done anew later:
+# well before the owner takes the files for forgotten.
+FULL_HOLD_SECONDS = 300.0
+FULL_PAUSE_SECONDS = (0.02, 0.05, 0.1, 0.25, 0.5)  # between looks whether there is room
+# How long a step waits before it tries again after an error, from the first one on in a row.
+RETRY_PAUSE_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
+ATTEMPTS_BEFORE_BISECTION = 2  # of a batch, since most errors are not of a message
+# Messages of one batch that go to the dead letters; where more fail, it is the function that is
+# wrong, and the step says so.
+MOST_DEAD_LETTERS = 100
+DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
+DEAD_REASON_BYTES = 2 << 10
+REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
+RATE_SECONDS = 60.0  # over which rates are told
+LOOK_SECONDS = 10.0  # of a lease that is given back at once
+WATCH_SECONDS = 1.0  # how often a run looks whether a step is to pause
+STOP_SECONDS = 60.0  # how long a run waits for a step that was told to stop
+
+assert FULL_HOLD_SECONDS < LEASE_SECONDS < FRAGMENT_AGE_SECONDS
+assert FIRST_LOOK_MESSAGES < STEP_PIECES
+assert LOCAL_BYTES < DEFAULT_STEP_BYTES
+
 # --- connecting ---
 
 # How long to go on trying to reach a store: an owner that died is started anew and recovers first.

@@ -374,6 +374,17 @@ def _bytes(options: Mapping[str, str], name: str) -> int | None:
     return None if text is None else int(_quantity(name, text, _BYTES, "64m or 100000"))
 
 
+def quantity_of_bytes(name: str, text: str) -> int:
+    """A size such as 64m, in bytes. Raises InvalidArgument."""
+    return int(_quantity(name, text, _BYTES, "64m or 100000"))
+
+
+def quantity_of_seconds(name: str, text: str) -> float:
+    """A time such as 500 ms, in seconds; its unit has to be there. Raises InvalidArgument."""
+    units = {unit: seconds for unit, seconds in _SECONDS.items() if unit}
+    return _quantity(name, text, units, "500 ms or 2 s")
+
+
 def _quantity(name: str, text: str, units: Mapping[str, float], example: str) -> float:
     found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in units or int(found[1]) < 1:

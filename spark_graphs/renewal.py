@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
 
 from quire.errors import QuireError
 
 from . import connection
 from .limits import LEASE_SECONDS
+
+
+@cache
+def renewal_of(path: str, process: int) -> Renewal:
+    """That of a process, which batches of graphs share. `process`: its id, as it may be forked."""
+    return Renewal(path)
 
 
 class Renewal:
@@ -23,6 +30,13 @@ class Renewal:
     def add(self, lease_id: int) -> None:
         with self._lock:
             self._lease_ids.append(lease_id)
+
+    def remove(self, lease_id: int) -> None:
+        """Give up one lease."""
+        with self._lock:
+            if lease_id in self._lease_ids:
+                self._lease_ids.remove(lease_id)
+        connection.call(self._path, lambda store: store.release(lease_id))
 
     def release(self) -> None:
         """Give up all leases. One that cannot be given up now runs out by itself."""

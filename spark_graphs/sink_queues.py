@@ -41,13 +41,36 @@ def check_durable(store: Store, queues: Iterable[str]) -> None:
 
 def check_capacities(store: Store, fragments: Sequence[Fragment]) -> None:
     """Raise QueueFull if a queue could not hold what goes to it even if it were empty."""
+    shares = _shares(fragments)
+    with suppress(QueueNotFound):  # the next attempt says so
+        for info in store.queues(shares):
+            _check_capacity(info, *shares[info.name])
+
+
+def have_room(store: Store, fragments: Sequence[Fragment]) -> bool:
+    """Whether the queues have room now for what goes to them. Where one is gone: try, and see."""
+    shares = _shares(fragments)
+    try:
+        found = store.queues(shares)
+    except QueueNotFound:
+        return True
+    return not any(
+        info.used_bytes + shares[info.name][1] + OPEN_BYTES + COMMIT_BYTES > info.capacity_bytes
+        or (
+            info.max_messages is not None
+            and info.messages + shares[info.name][0] > info.max_messages
+        )
+        for info in found
+    )
+
+
+def _shares(fragments: Sequence[Fragment]) -> dict[str, tuple[int, int]]:
+    """How many messages and bytes go to each queue."""
     shares: dict[str, tuple[int, int]] = {}
     for fragment in fragments:
         messages, size = shares.get(fragment.queue, (0, 0))
         shares[fragment.queue] = messages + fragment.messages, size + fragment.charge_bytes
-    with suppress(QueueNotFound):  # the next attempt says so
-        for info in store.queues(shares):
-            _check_capacity(info, *shares[info.name])
+    return shares
 
 
 def _check_capacity(info: QueueInfo, messages: int, size: int) -> None:

@@ -84,6 +84,7 @@ class AsyncStore:
     queues = in_thread(Store.queues)
     queue = in_thread(Store.queue)
     positions = in_thread(Store.positions)
+    positions_many = in_thread(Store.positions_many)
     position_at = in_thread(Store.position_at)
     records = in_thread(Store.records)
     subscribe = in_thread(Store.subscribe)

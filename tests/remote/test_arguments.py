@@ -81,6 +81,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "queue": (NAMES, lambda store, bad: store.queue(bad)),
     "drop_queue": (NAMES, lambda store, bad: store.drop_queue(bad)),
     "positions": (NAMES, lambda store, bad: store.positions(bad)),
+    "positions_many": (NAMES, lambda store, bad: store.positions_many([bad])),
     "records name": (NAMES, lambda store, bad: store.records(bad)),
     "records start": (FROM_ZERO, lambda store, bad: store.records("work", start=bad)),
     "records limit": (COUNTS, lambda store, bad: store.records("work", limit=bad)),

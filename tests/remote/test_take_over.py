@@ -144,6 +144,7 @@ def test_every_kind_of_call_goes_on(
         lambda s: s.queues(name for name in ("work",)),
         lambda s: s.queue("work"),
         lambda s: s.positions("work"),
+        lambda s: s.positions_many(name for name in ("work",)),
         lambda s: s.records("work"),
         lambda s: s.subscriptions("work"),
         lambda s: s.transaction().rollback(),

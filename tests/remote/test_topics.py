@@ -5,6 +5,7 @@ Each behaviour is tested embedded and joined.
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
@@ -102,6 +103,39 @@ def test_a_position_is_found_by_time(store: Store) -> None:
     for wrong in ("now", None, -1, float("nan"), True, NOWHERE):
         with pytest.raises(InvalidArgument):
             store.position_at("events", wrong)  # type: ignore[arg-type]
+
+
+def test_the_ends_of_many_queues_are_of_one_point(store: Store) -> None:
+    """Of a transaction that puts to several queues all is before the ends, or nothing."""
+    names = ["a", "b", "c"]
+    store.create_queues(names)
+    for name in names:
+        store.subscribe(name, "audit")
+    assert store.positions_many(names) == dict.fromkeys(names, (0, 0))
+    assert store.positions_many([]) == {}
+    done = threading.Event()
+
+    def put() -> None:
+        while not done.is_set():
+            with store.transaction(durable=False) as txn:
+                for name in names:
+                    txn.put(name, b"x")
+
+    writer = threading.Thread(target=put)
+    writer.start()
+    try:
+        seen = [store.positions_many(reversed(names)) for _ in range(100)]
+    finally:
+        done.set()
+        writer.join()
+    assert all(len({end for _, end in found.values()}) == 1 for found in seen)
+    assert list(seen[0]) == names[::-1]
+    store.get_many("a/audit", 1)
+    assert store.positions_many(["a", "b"])["a"][0] == 1
+    with pytest.raises(QueueNotFound):
+        store.positions_many(["a", "nothing"])
+    with pytest.raises(InvalidArgument):
+        store.positions_many("a")
 
 
 def upkeep(owner: EmbeddedStore) -> None:

@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from quire.spark_graphs import Graph
-from tests.spark.kit import run_to_end
+from tests.spark.kit import TIMEOUT_SECONDS
 from tests.spark.session import ROOT, SETTINGS
 
 
@@ -30,12 +30,11 @@ def main(store_path: str, checkpoints: str) -> None:
     session = start_session()
     rows = session.range(10).selectExpr("cast(id as string) as payload")
     rows.write.format("quire").mode("append").option("queue", "in").save(store_path)
-    graph = Graph(store_path, checkpoints)
-    graph.component(["in"], ["out"], name="copy", options={"startingOffsets": "earliest"})(
-        lambda rows: rows.select("payload")
-    )
-    for query in graph.start(session, availableNow=True):
-        run_to_end(query)
+    graph = Graph("copies", session, store_path, checkpoints)
+    graph.step("in", "half", name="copy")(lambda rows: rows.select("payload"))
+    graph.step("half", "out", name="stream", stateful=True)(lambda rows: rows.select("payload"))
+    with graph.start() as run:
+        run.drain(timeout=TIMEOUT_SECONDS)
     print("copied", session.read.format("quire").option("queue", "out").load(store_path).count())
     session.stop()
 

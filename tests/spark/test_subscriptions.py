@@ -206,11 +206,11 @@ def test_a_query_starts_again_at_once(spark: SparkSession, queues: Any, tmp_path
 def test_a_graph_reads_a_queue_twice(spark: SparkSession, queues: Any, tmp_path: Path) -> None:
     """Two inputs of one queue are two subscriptions, and the checkpoint is known to both."""
     put_numbers(queues, "in", range(20))
-    graph = Graph(queues.path, str(tmp_path / "checkpoints"))
-    graph.component(["in", "in"], ["out"], name="spark", options={"startingOffsets": "earliest"})(
-        joined
-    )
-    for query in graph.start(spark, availableNow=True):
-        run_to_end(query)
+    graph = Graph("g", spark, queues.path, str(tmp_path / "checkpoints"))
+    graph.step(["in", "in"], "out", name="twice", stateful=True)(joined)
+    with graph.start() as run:
+        run.drain(timeout=60)
     assert numbers_in(queues, "out") == Counter(range(20))
-    assert [position(queues, "in", name) for name in ("spark", "spark.2")] == [20, 20]
+    eventually(
+        lambda: [position(queues, "in", name) for name in ("g.twice", "g.twice.2")] == [20, 20]
+    )

@@ -1,0 +1,1 @@
+"""Small graphs on Spark, as docs/graphs.md shows them."""

@@ -1,0 +1,176 @@
+"""A range of a step's inputs, once more or for the first time, through its function.
+
+YBF1. Batches of a backfill are transactions as those of the step are, but the subscriptions do not
+    move. How far it has come in each input is in the ledger, with what it has put: repeated,
+    it goes on there, and when it is done it has no effect.
+YBF2. It has values of its own, so that those of the step stay what its own batches make of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from quire.arguments import check_name
+from quire.env import OsEnv
+from quire.errors import InvalidArgument, QueueFull
+from quire.spark_graphs import connection
+from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
+from quire.spark_graphs.offsets import Positions
+from quire.starts import Time, check_time
+
+from .definition import Step
+from .job import described
+from .planning import Batch, Planner, release
+from .preparing import prepare
+from .step_commit import StepCommit, ledger_key
+from .task_store import StoreFiles
+from .values import KeptValues, state_name
+from .work import Work, whole
+
+if TYPE_CHECKING:
+    from quire.store import Store
+
+    from .graph import Graph
+
+Bound = int | Time | Mapping[str, int] | None
+
+
+class Backfill:
+    """One backfill of a step."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        step: Step,
+        tasks: StoreFiles,
+        name: str | None,
+        to: Mapping[str, str],
+    ) -> None:
+        if step.kind == "streaming":
+            raise InvalidArgument(
+                f"step '{step.name}' is a streaming query: what it makes of a range depends on "
+                "what Spark keeps of the messages before"
+            )
+        strange = sorted(to.keys() - set(step.writes))
+        if strange:
+            raise InvalidArgument(f"step '{step.name}' does not write {', '.join(strange)}")
+        self._graph = graph
+        self._name = None if name is None else check_name(name, "backfill")
+        self._to = to
+        self._step = step
+        self._work = Work(step, graph.spark, tasks)
+        self._env = OsEnv()
+
+    def run(self, start: Bound, end: Bound) -> int:
+        """All of the range; how many messages of it were done here."""
+        step, path = self._step, self._graph.path
+        store_of = connection.call
+        outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
+        found = store_of(
+            path,
+            lambda store: prepare(
+                store, self._graph.name, [outputs], self._graph.queues, subscribe=False
+            ),
+        )
+        created_us = {queue: found[queue].created_us for queue in step.inputs}
+        begins = store_of(path, lambda store: self._bounds(store, start, first=True))
+        ends = store_of(path, lambda store: self._bounds(store, end, first=False))
+        wrong = [queue for queue in begins if begins[queue] > ends[queue]]
+        if wrong:
+            raise InvalidArgument(
+                f"the range of '{wrong[0]}' ends at {ends[wrong[0]]}, before it begins, at "
+                f"{begins[wrong[0]]}"
+            )
+        name = self._name or _digest(start, end, begins, ends)
+        identity = f"{step.name}/backfill/{name}"
+        keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
+        planner = Planner(created_us, step.limit, self._work.tasks)
+        done = number = 0
+        while True:
+            reached = store_of(path, lambda store: store.ledger_many(keys.values()))
+            at = {q: max(begins[q], reached.get(key, 0)) for q, key in keys.items()}
+            if all(at[queue] >= ends[queue] for queue in ends):
+                return done
+            batch = store_of(path, lambda s, at=at: planner.plan(s, at, ends, whole=True))  # type: ignore[misc]
+            done += self._do(batch, number, keys, identity)
+            number += 1
+
+    def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
+        step, path = self._step, self._graph.path
+        values: list[KeptValues] = []
+        name = state_name(self._graph.name, identity.replace("/", "."))
+
+        def kept() -> KeptValues:
+            if not values:
+                items = connection.call(path, lambda store: store.state_items(name))
+                values.append(KeptValues(step.name, items))
+            return values[0]
+
+        try:
+            with described(self._graph.spark, self._graph.name, identity, number, restore=True):
+                fragments = self._work.run(batch.inputs, whole(batch.inputs), number, kept)
+            moved = {
+                keys[queue]: end for queue, end in batch.ends.items() if end > batch.begins[queue]
+            }
+            commit = StepCommit(
+                path,
+                moved,
+                [replace(each, queue=self._to.get(each.queue, each.queue)) for each in fragments],
+                values=values[0] if values else None,
+                values_name=name,
+            )
+            try:
+                return batch.messages if self._committed(commit) else 0
+            except BaseException:
+                commit.discard()
+                raise
+        finally:
+            release(path, batch)
+
+    def _committed(self, commit: StepCommit) -> bool:
+        """Waits for room, where the step does."""
+        pauses = iter(FULL_PAUSE_SECONDS)
+        pause = 0.0
+        while True:
+            try:
+                return commit.commit()
+            except QueueFull:
+                if self._step.when_full == "fail":
+                    raise
+                commit.refuse_too_large()
+            pause = next(pauses, pause)
+            self._env.sleep(pause)
+
+    def _bounds(self, store: Store, bound: Bound, *, first: bool) -> Positions:
+        """Positions for each input."""
+        queues = self._step.inputs
+        if bound is None:
+            there = store.positions_many(queues)
+            return {queue: there[queue][0 if first else 1] for queue in queues}
+        if isinstance(bound, Mapping):
+            if set(bound) != set(queues):
+                raise InvalidArgument(
+                    f"give a position for each of {', '.join(queues)}, not for "
+                    f"{', '.join(map(str, bound)) or 'none'}"
+                )
+            return {queue: _position(bound[queue]) for queue in queues}
+        if isinstance(bound, int) and not isinstance(bound, bool):
+            return {queue: _position(bound) for queue in queues}
+        seconds = check_time(bound) / 1e6
+        return {queue: store.position_at(queue, seconds) for queue in queues}
+
+
+def _position(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise InvalidArgument(f"position {given!r:.100}: give an int from 0 on")
+    return given
+
+
+def _digest(start: Bound, end: Bound, begins: Positions, ends: Positions) -> str:
+    """What tells a range from another: as it was asked for, or where it is not, as it is now."""
+    asked = [begins if start is None else str(start), ends if end is None else str(end)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]

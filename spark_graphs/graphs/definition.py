@@ -1,0 +1,153 @@
+"""What a graph is made of: queues and steps, checked one by one as they are added."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from quire.arguments import check_name
+from quire.errors import InvalidArgument
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
+from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
+from quire.starts import Start, check_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Outputs = DataFrame | Mapping[str, DataFrame] | None
+    Function = Callable[..., Any]
+
+WhenFull = Literal["wait", "fail"]
+Kind = Literal["step", "streaming", "terminal"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that one batch takes from all inputs together."""
+
+    messages: int = DEFAULT_STEP_MESSAGES
+    size_bytes: int = DEFAULT_STEP_BYTES  # about, and at least one message
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue that a graph makes where it is not there."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Queues -> function -> queues."""
+
+    name: str
+    kind: Kind
+    function: Function
+    reads: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+    dead: str | None = None
+    limit: Limit = Limit()
+    trigger_seconds: float = 0.0
+    when_full: WhenFull = "wait"
+    start: Start = "earliest"
+    watermark: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)  # of the sources of a streaming step
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The queues that it reads, each once."""
+        return tuple(dict.fromkeys(self.reads))
+
+
+def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    """One queue's name or several. Raises InvalidArgument."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    return tuple(check_name(name, what) for name in names)
+
+
+def limit_of(given: object) -> Limit:
+    """An int is of messages, a str such as "64m" of bytes. Raises InvalidArgument."""
+    if given is None:
+        return Limit()
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
+        return Limit(messages=given)
+    if isinstance(given, str):
+        return Limit(size_bytes=quantity_of_bytes("limit", given))
+    raise InvalidArgument(
+        f'limit {given!r:.100}: give an int from 1 on, of messages, or a str of bytes, as "64m"'
+    )
+
+
+def seconds_of(name: str, given: object) -> float:
+    """A number is of seconds, a str such as "500 ms" says its unit. Raises InvalidArgument."""
+    if given is None:
+        return 0.0
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < 1e9:
+        return float(given)
+    if isinstance(given, str):
+        return quantity_of_seconds(name, given)
+    raise InvalidArgument(f'{name} {given!r:.100}: give seconds, or a str as "500 ms"')
+
+
+def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
+    """Raises InvalidArgument for what is none of them."""
+    if given not in choices:
+        raise InvalidArgument(f"{name} {given!r:.100}: give one of {', '.join(map(repr, choices))}")
+
+
+def check_title(name: object, what: str) -> str:
+    """The name of a graph or a step, of which others are made with dots. Raises InvalidArgument."""
+    if "." in check_name(name, what) or len(str(name)) > MAX_TITLE:
+        raise InvalidArgument(
+            f"{what} name {name!r:.100}: use 1 to {MAX_TITLE} of A-Z a-z 0-9 _ -, without dots"
+        )
+    return str(name)
+
+
+def check_step(step: Step) -> Step:
+    """What can be told of a step by itself. Raises InvalidArgument."""
+    check_title(step.name, "step")
+    if step.kind == "streaming" and step.start not in ("earliest", "latest"):
+        raise InvalidArgument(
+            f'start {step.start!r:.100}: a streaming step begins at "earliest" or "latest"; '
+            "its options take startingOffsets and startingTimestamp"
+        )
+    if step.kind == "streaming" and step.dead is not None:
+        raise InvalidArgument(
+            f"step '{step.name}' is a streaming query, which has no dead letters: what Spark keeps "
+            "of a message may be in many results. Sort out what is wrong in a step before it"
+        )
+    if step.kind != "streaming" and step.options:
+        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    check_start(step.start)
+    choice_of("when_full", step.when_full, ("wait", "fail"))
+    if not step.reads:
+        raise InvalidArgument(f"step '{step.name}' reads no queue: give `reads`")
+    both = set(step.reads) & {*step.writes, step.dead}
+    if both:
+        raise InvalidArgument(
+            f"step '{step.name}' writes to '{both.pop()}', which it reads: it would never end"
+        )
+    if step.dead is not None and step.dead in step.writes:
+        raise InvalidArgument(f"step '{step.name}' writes to '{step.dead}', its dead letters")
+    if len(set(step.writes)) != len(step.writes):
+        raise InvalidArgument(f"step '{step.name}' names an output twice")
+    _check_parameters(step)
+    return step
+
+
+def _check_parameters(step: Step) -> None:
+    extra = ("its number",) if step.kind == "terminal" else ()
+    try:
+        inspect.signature(step.function).bind(*step.reads, *extra)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"step '{step.name}' reads {', '.join(step.reads)}, and its function is called with "
+            f"{len(step.reads) + len(extra)} values, a DataFrame for each of them"
+            f"{' and the number of the batch' if extra else ''}: {error}"
+        ) from None
+    except ValueError:  # a function that does not tell
+        return

@@ -1,0 +1,256 @@
+"""Graphs: steps between queues of one store, written as functions of DataFrames.
+
+YGR1. A step is one transaction for each batch: what it puts to all its outputs, its dead letters,
+    how far it has read its inputs, the values that it keeps and the batch's number.
+YGR2. A graph is started as a whole or not at all, as far as can be told before its steps run.
+YGR3. The steps of a graph are what they are called: its name and theirs say which batches are done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from quire.arguments import check_name
+from quire.errors import InvalidArgument
+from quire.opening import checked_path
+from quire.spark_graphs import connection
+from quire.spark_graphs.options import quantity_of_bytes
+from quire.starts import Start, Time
+
+from .definition import (
+    Queue,
+    Step,
+    WhenFull,
+    check_step,
+    check_title,
+    checked_names,
+    choice_of,
+    limit_of,
+    seconds_of,
+)
+from .preparing import prepare
+from .run import Run
+from .runner import Restart
+from .task_store import StoreFiles
+from .trial import try_out
+from .values import KeptValues, state_name
+from .work import Work, running_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Graph:
+    """Queues and steps over one store.
+
+        graph = Graph("words", spark, "/data/words.quire")
+
+        @graph.step(reads="lines", writes="words")
+        def split(lines):
+            return lines.selectExpr("explode(split(cast(payload as string), ' ')) as payload")
+
+        with graph.start() as run:
+            run.drain()
+
+    `name`: of the graph, as queues have names. `path`: the store's directory; it is made where it
+    is not there. `checkpoints`: a directory, or a URL, for what Spark itself keeps of streaming
+    steps; by default beside the store, `<path>-checkpoints`. Raises InvalidArgument.
+    """
+
+    def __init__(
+        self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
+    ) -> None:
+        self.name = check_title(name, "graph")
+        self.spark = spark
+        self.path = checked_path(path)
+        self.checkpoints = checkpoints or f"{self.path}-checkpoints"
+        self.queues: dict[str, Queue] = {}
+        self.steps: dict[str, Step] = {}
+
+    def queue(self, name: str, *, capacity: int | str | None = None, **options: Any) -> None:
+        """Say how a queue is, which `start` makes where it is not there.
+
+        `capacity`: bytes, or a str as "1g". `options`: what `Store.create_queue` takes. Queues that
+        steps write need not be named here: they are topics with nothing said of them. One that is
+        there already and is not as said has `start` raise QueueExists. Raises InvalidArgument.
+        """
+        if check_name(name, "queue") in self.queues:
+            raise InvalidArgument(f"graph '{self.name}' has queue '{name}' already")
+        if isinstance(capacity, str):
+            capacity = quantity_of_bytes("capacity", capacity)
+        given = {} if capacity is None else {"capacity": capacity}
+        self.queues[name] = Queue(name, {**given, **options})
+
+    def step(
+        self,
+        reads: str | Sequence[str],
+        writes: str | Sequence[str] = (),
+        *,
+        name: str | None = None,
+        dead: str | None = None,
+        limit: int | str | None = None,
+        trigger: float | str | None = None,
+        when_full: WhenFull = "wait",
+        start: Start = "earliest",
+        watermark: str | None = None,
+        stateful: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> Callable[[F], F]:
+        """Decorator: add the function as a step, by default under its own name.
+
+        The function takes a DataFrame for each of `reads`, in their order, of the messages of one
+        batch. It returns a DataFrame for `writes`, or a dict of them by queue; or one whose column
+        `queue` says where each row goes; or None. It is called for each batch anew.
+
+        `dead`: the work queue for messages that the function fails with (`docs/graphs.md`).
+        `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".
+        `trigger`: seconds, or a str as "500 ms", between the beginnings of two batches at least.
+        `when_full`: whether the step waits for room in an output ("wait") or fails ("fail").
+        `start`: where new subscriptions of it begin, as `Store.subscribe` takes it.
+
+        `watermark`: how late messages may come, as "1 minute": then, or with `stateful`, the step
+        is a streaming query of Spark, which keeps windows, joins and the like in a checkpoint, and
+        the function is called once. `options`: of its sources, such as maxMessagesPerTrigger.
+
+        Raises InvalidArgument.
+        """
+        is_streaming = stateful or watermark is not None
+
+        def add(function: F) -> F:
+            title = str(name or getattr(function, "__name__", ""))
+            step = Step(
+                name=title,
+                kind="streaming" if is_streaming else "step",
+                function=function,
+                reads=checked_names("queue", reads),
+                writes=checked_names("queue", writes),
+                dead=None if dead is None else check_name(dead, "queue"),
+                limit=limit_of(limit),
+                trigger_seconds=seconds_of("trigger", trigger),
+                when_full=when_full,
+                start=start,
+                watermark=watermark,
+                options=dict(options or {}),
+            )
+            self._add(step)
+            return function
+
+        return add
+
+    def terminal(
+        self,
+        reads: str | Sequence[str],
+        *,
+        name: str | None = None,
+        limit: int | str | None = None,
+        trigger: float | str | None = None,
+        start: Start = "earliest",
+    ) -> Callable[[F], F]:
+        """Decorator: add a function that takes messages out of the store, to wherever it likes.
+
+        The function takes a DataFrame for each of `reads`, and the batch's number. When it returns,
+        the batch counts as read. Where the process ends in between it is called again, with the
+        same number and, unless messages were removed, at least the same messages: at least once.
+        The other arguments are those of `step`. Raises InvalidArgument.
+        """
+
+        def add(function: F) -> F:
+            step = Step(
+                name=str(name or getattr(function, "__name__", "")),
+                kind="terminal",
+                function=function,
+                reads=checked_names("queue", reads),
+                limit=limit_of(limit),
+                trigger_seconds=seconds_of("trigger", trigger),
+                start=start,
+            )
+            self._add(step)
+            return function
+
+        return add
+
+    def _add(self, step: Step) -> None:
+        if step.name in self.steps:
+            raise InvalidArgument(f"graph '{self.name}' has a step '{step.name}' already")
+        self.steps[step.name] = check_step(step)
+
+    def state(self, step: str) -> MutableMapping[str, Any]:
+        """The values that a step keeps, by key: what JSON can hold.
+
+        Inside the step's own function they are as of the batch's beginning, and what the function
+        changes is committed with the batch. Anywhere else they are as committed, to be read only.
+        Raises InvalidArgument for a step that the graph does not have.
+        """
+        self._named(step)
+        values = running_values(step)
+        if values is not None:
+            return values
+        name = state_name(self.name, step)
+        found = connection.call(self.path, lambda store: store.state_items(name))
+        return KeptValues(step, found, writable=False)
+
+    def start(self, restart: Restart = "backoff", only: Sequence[str] | None = None) -> Run:
+        """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
+
+        `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
+        `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,
+        InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
+        """
+        choice_of("restart", restart, ("backoff", "never"))
+        steps = [self._named(each) for each in (self.steps if only is None else only)]
+        if not steps:
+            raise InvalidArgument(f"graph '{self.name}' has no steps to start")
+        tasks = self._tasks()
+        works = {step.name: Work(step, self.spark, tasks) for step in steps}
+        for work in works.values():
+            try_out(work)
+        found = connection.call(
+            self.path, lambda store: prepare(store, self.name, steps, self.queues)
+        )
+        with contextlib.ExitStack() as undo:
+            run = Run(self, works, found, restart)
+            undo.callback(run.stop)
+            run.begin()
+            undo.pop_all()
+        return run
+
+    def backfill(
+        self,
+        step: str,
+        start: int | Time | Mapping[str, int] | None = None,
+        end: int | Time | Mapping[str, int] | None = None,
+        *,
+        name: str | None = None,
+        to: Mapping[str, str] | None = None,
+    ) -> int:
+        """Put a range of a step's inputs through its function; how many messages they were.
+
+        `start`, `end`: a position of all inputs, positions by queue, or a time (a datetime with a
+        time zone, or float seconds since the epoch); None: the first that is kept, and the end as
+        it is now. `to`: for outputs of the step, the queues that take their place. The step's
+        subscriptions do not move, and its values are others (`name` has its own).
+
+        Repeating a backfill has no effect: it goes by `name`, or where there is none by its range;
+        one that was cut short goes on. Raises PositionLost where messages of the range are not kept
+        any more, QueueNotFound, InvalidArgument, QueueFull, and what Spark and the function raise.
+        """
+        from .backfill import Backfill
+
+        found = self._named(step)
+        return Backfill(self, found, self._tasks(), name, to or {}).run(start, end)
+
+    def _named(self, step: str) -> Step:
+        if step not in self.steps:
+            raise InvalidArgument(
+                f"graph '{self.name}' has no step {step!r:.100}; it has {', '.join(self.steps)}"
+            )
+        return self.steps[step]
+
+    def _tasks(self) -> StoreFiles:
+        connection.make(self.path)
+        store_id = connection.call(self.path, lambda store: store.store_id)
+        return StoreFiles(self.path, store_id)

@@ -1,0 +1,155 @@
+"""What a batch has of each of its inputs, whole or in part.
+
+YIN1. The rows of an input are numbered from 0, in the order of their positions. Any runs of these
+    numbers can be had as a DataFrame of their own: the same rows each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES
+from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
+from quire.spark_graphs.schema import source_schema
+
+from .task_store import PartReader, TaskStore, trouble
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ARROW_SCHEMA: Final = to_arrow_schema(source_schema(), timezone="UTC")
+
+_ONE_ROW: Final = pa.Table.from_pylist([{}], ARROW_SCHEMA)
+
+Run = tuple[int, int]
+"""Rows from one number to before another."""
+
+
+class Input(Protocol):
+    """The messages of one queue in one batch."""
+
+    @property
+    def queue(self) -> str:
+        """Which queue they are of."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they are."""
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+        """Some of them, in order; read by tasks, or now, to travel with the job."""
+
+    def message(self, number: int) -> pa.RecordBatch:
+        """One of them, in all columns of the source's schema."""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """Messages that stay in the store's files under a lease."""
+
+    queue: str
+    pieces: tuple[QueuePiece, ...]
+    store: TaskStore
+
+    @property
+    def count(self) -> int:
+        return self._ends[-1] if self.pieces else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes they are; of files it is not told, and they count as many."""
+        size = sum(item.size_bytes for item in self.pieces)
+        in_files = any(not item.piece.length for item in self.pieces)
+        return max(size, DEFAULT_STEP_BYTES) if in_files else size
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The numbers before which the rows of each piece end."""
+        return list(accumulate(each.piece.stop - each.piece.start for each in self.pieces))
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+        whole = list(runs) == [(0, self.count)]
+        pieces = list(self.pieces) if whole else self._cut(runs)
+        schema = source_schema()
+        if by_tasks:
+            parts = partitions(pieces, None)
+            numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
+            return numbers.mapInArrow(PartReader(self.store, parts, schema), schema)
+        with trouble():
+            found = list(self.store.read(QuirePartition(pieces), schema))
+        return _local(spark, pa.Table.from_batches(found, ARROW_SCHEMA))
+
+    def message(self, number: int) -> pa.RecordBatch:
+        part = QuirePartition(self._cut([(number, number + 1)]))
+        (found,) = self.store.read(part, source_schema())
+        return found
+
+    def _cut(self, runs: Sequence[Run]) -> list[QueuePiece]:
+        """The pieces of some rows only."""
+        found = []
+        for begin, end in runs:
+            for item, stop in zip(self.pieces, self._ends, strict=True):
+                start = stop - (item.piece.stop - item.piece.start)
+                first, last = max(begin, start), min(end, stop)
+                if first < last:
+                    found.append(_part_of(item, first - start, last - start))
+        return found
+
+
+def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
+    """Messages [first, last) of a piece's own."""
+    piece = item.piece
+    cut = piece._replace(
+        start=piece.start + first,
+        stop=piece.start + last,
+        first_position=piece.first_position + first,
+    )
+    size = item.size_bytes * (last - first) // (piece.stop - piece.start)
+    return replace(item, piece=cut, size_bytes=max(1, size))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Messages that the driver has in memory: dead letters that are put back through a step."""
+
+    queue: str
+    rows: pa.Table  # in the columns of the source's schema
+
+    @property
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+        some = [self.rows.slice(begin, end - begin) for begin, end in runs]
+        return _local(spark, pa.concat_tables(some) if some else self.rows.slice(0, 0))
+
+    def message(self, number: int) -> pa.RecordBatch:
+        return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
+
+
+def empty(queue: str, store: TaskStore) -> Leased:
+    """An input without messages, by which a function is tried."""
+    return Leased(queue, (), store)
+
+
+def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of the source's columns that travel with the job."""
+    if rows.num_rows:
+        return spark.createDataFrame(rows, source_schema())
+    # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
+    return spark.createDataFrame(_ONE_ROW, source_schema()).limit(0)

@@ -1,0 +1,91 @@
+"""Dead letters of steps: messages that a step fails with, with the reason, in a queue of their own.
+
+YDL1. A dead letter is the message as it was, with attributes that say which step has failed with
+    it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
+    and then all of them.
+YDL2. It is put by the commit that counts the message as read: it is in one of the two queues.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
+from quire.message import MESSAGE_SCHEMA, SETTABLE
+from quire.moving import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
+
+STEP: Final = "quire.step"
+"""The graph and the step, as "orders/parse"."""
+POSITION: Final = "quire.position"
+NUMBER: Final = "quire.batch"
+TRACE: Final = "quire.trace"
+
+_COLUMNS: Final = [*SETTABLE, "payload"]
+_SCHEMA: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in _COLUMNS])
+_UNSET: Final = ("expires_at", "deliver_at")  # times of the queue that it is out of
+
+
+def letter(
+    message: pa.RecordBatch,
+    *,
+    step: str,
+    subscription: str,
+    number: int,
+    error: Exception,
+    now_us: int,
+) -> pa.RecordBatch:
+    """The message of a batch of one row, in the source's columns, as a dead letter (YDL1)."""
+    row = message.to_pylist()[0]
+    own = dict(row["attributes"] or ())
+    text = "".join(traceback.format_exception(error))
+    said = {
+        QUEUE: row["queue"],
+        SUBSCRIPTION: subscription,
+        POSITION: str(row["position"]),
+        STEP: step,
+        NUMBER: str(number),
+        REASON: _start(_reason(error), DEAD_REASON_BYTES),
+        TIME: str(now_us),
+    }
+    row = {name: row.get(name) for name in _COLUMNS} | dict.fromkeys(_UNSET)
+    row["attributes"] = list(_fitting(own, said, {TRACE: _end(text, DEAD_TRACE_BYTES)}).items())
+    return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
+
+
+def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:
+    """The queue and the position that a dead letter comes from."""
+    return attributes[QUEUE], int(attributes.get(POSITION, "0"))
+
+
+def own_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Those that the message had."""
+    return {key: text for key, text in attributes.items() if not key.startswith(OWN_PREFIX)}
+
+
+def _reason(error: Exception) -> str:
+    """The last line that says anything, which in what Spark hands on is the error itself."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    worker = [line for line in lines if not line.startswith((" ", "\t", "Traceback"))]
+    found = (worker or lines or [""])[-1 if "Traceback" in str(error) else 0]
+    return found.strip() or type(error).__name__
+
+
+def _fitting(own: dict[str, str], said: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    for both in ({**own, **said, **more}, {**own, **said}):
+        size = sum(len(text.encode()) for pair in both.items() for text in pair)
+        if len(both) <= MAX_ATTRIBUTES and size <= MAX_ATTRIBUTES_BYTES:
+            return both
+    return own
+
+
+def _start(text: str, size: int) -> str:
+    return text.encode(errors="replace")[:size].decode(errors="ignore")
+
+
+def _end(text: str, size: int) -> str:
+    return text.encode(errors="replace")[-size:].decode(errors="ignore")

@@ -1,0 +1,75 @@
+"""Dead letters put back through the step that failed with them.
+
+YRP1. A batch takes dead letters from their queue and puts what the function makes of them, in one
+    transaction. What it fails with again is a dead letter again, by the same transaction.
+YRP2. Dead letters of other steps, and what is none, stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from quire.message import Message
+from quire.spark_graphs import connection
+from quire.spark_graphs.limits import REPLAY_MESSAGES
+from quire.spark_graphs.schema import source_schema
+
+from .inputs import Held
+from .letters import STEP, own_attributes, said_of
+
+if TYPE_CHECKING:
+    from quire.store import Store
+
+    from .runner import StepRunner
+
+
+def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
+    """All that are there, or so many; how many they were."""
+    queue = connection.call(runner.path, lambda store: store.queue(dead))
+    left = queue.messages if max_messages is None else min(queue.messages, max_messages)
+    to_look_at = queue.messages
+    done = 0
+    while left > 0 and to_look_at > 0:
+        most = min(left, to_look_at, REPLAY_MESSAGES)
+        with runner.turn:
+            looked, found = connection.call(
+                runner.path,
+                lambda store, most=most: _some(store, runner, dead, most),  # type: ignore[misc]
+            )
+        done += found
+        left -= found
+        to_look_at -= looked
+        if not looked:
+            break
+    return done
+
+
+def _some(store: Store, runner: StepRunner, dead: str, most: int) -> tuple[int, int]:
+    """How many letters were looked at, and how many of them were put back."""
+    title = f"{runner.graph}/{runner.step.name}"
+    with store.transaction(timeout=None) as txn:
+        letters = list(txn.get_many(dead, most))
+        own = [letter for letter in letters if letter.attributes.get(STEP) == title]
+        strange = [letter for letter in letters if letter.attributes.get(STEP) != title]
+        if own:
+            runner.do_held(inputs_of(runner.step.inputs, own), store, txn)
+        for letter in strange:
+            txn.reject(letter, "of another step")
+    return len(letters), len(own)
+
+
+def inputs_of(queues: Sequence[str], letters: Sequence[Message]) -> list[Held]:
+    """The messages as they were, by the input that they come from."""
+    schema = to_arrow_schema(source_schema(), timezone="UTC")
+    rows: dict[str, list[dict[str, Any]]] = {queue: [] for queue in queues}
+    for letter in letters:
+        queue, position = said_of(letter.attributes)
+        row = {name: getattr(letter, name, None) for name in schema.names}
+        row |= {"queue": queue, "position": position}
+        row["attributes"] = list(own_attributes(letter.attributes).items())
+        rows.get(queue, rows[queues[0]]).append(row)
+    return [Held(queue, pa.Table.from_pylist(found, schema)) for queue, found in rows.items()]

@@ -1,0 +1,268 @@
+"""A graph that runs: what its steps do, and what they are told.
+
+YRU1. While a run goes on nobody else runs its steps on this machine: their subscriptions are held
+    (subscription_hold.py). Where that cannot be seen, from another machine, the batches' numbers
+    see to it that each batch counts once.
+YRU2. Ending the program, in whatever way, is as good as stopping the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from quire.env import FileLock, OsEnv
+from quire.errors import InvalidArgument, QuireError, StepFailed
+from quire.spark_graphs import connection
+from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
+from quire.spark_graphs.subscription_hold import hold
+
+from .job import cancel
+from .looking import look
+from .runner import Restart, StepRunner
+from .status import Phase, RunStatus
+from .streaming import StreamRunner
+from .work import Work
+
+if TYPE_CHECKING:
+    from quire.info import QueueInfo
+
+    from .graph import Graph
+
+Runner = StepRunner | StreamRunner
+
+_BUSY: Final = (Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
+_ENDED: Final = (Phase.STOPPED, Phase.FAILED)
+_log: Final = logging.getLogger("quire.spark_graphs")
+
+
+def graph_state_name(graph: str) -> str:
+    """The state of the store in which `pause/<step>` (JSON's true) has a graph's step pause."""
+    return f"graph.{graph}"
+
+
+class Run:
+    """Made by `Graph.start`; as a `with` block it is stopped at the end. Thread-safe."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        works: Mapping[str, Work],
+        queues: Mapping[str, QueueInfo],
+        restart: Restart,
+    ) -> None:
+        self.graph = graph
+        self._changed = threading.Condition()
+        self._holds: list[FileLock] = []
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self.runners: dict[str, Runner] = {
+            name: self._runner(work, queues, restart) for name, work in works.items()
+        }
+
+    def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
+        graph, step = self.graph, work.step
+        if step.kind == "streaming":
+            return StreamRunner(
+                graph.name,
+                graph.path,
+                f"{graph.checkpoints}/{graph.name}/{step.name}",
+                work,
+                spark=graph.spark,
+                restart=restart,
+                told=self._tell,
+            )
+        return StepRunner(
+            graph.name,
+            graph.path,
+            work,
+            {queue: queues[queue].created_us for queue in step.inputs},
+            spark=graph.spark,
+            restart=restart,
+            told=self._tell,
+        )
+
+    def begin(self) -> None:
+        """Start all steps. Raises QueueInUse, and what Spark raises."""
+        paused = self._paused()
+        for name, runner in self.runners.items():
+            if isinstance(runner, StepRunner):
+                queues = runner.step.inputs
+                self._holds.append(hold(self.graph.path, queues, runner.subscription))
+            runner.pause(name in paused)
+        streaming = [each for each in self.runners.values() if isinstance(each, StreamRunner)]
+        for each in streaming:  # Spark may refuse them
+            each.start(self._thread)
+        for runner in self.runners.values():
+            if isinstance(runner, StepRunner):
+                runner.start(self._thread)
+        threading.Thread(target=self._watch, name="quire-graph-watch", daemon=True).start()
+
+    # What it tells
+
+    def status(self) -> RunStatus:
+        """How it is with all steps and queues now. Raises what reaching the store raises."""
+        return look(self.graph, self.runners)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until every step has been stopped or has failed; False: the time is over."""
+        return self._until(lambda: all(self._has_ended(name) for name in self.runners), timeout)
+
+    # What it is told
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Return when all inputs are empty, without waiting for triggers.
+
+        `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
+        read has ended or is paused, TimeoutError, and what reaching the store raises.
+        """
+        env = OsEnv()
+        deadline = None if timeout is None else env.monotonic() + timeout
+        self._hurry(True)
+        try:
+            before = -1
+            while True:
+                batches = sum(runner.tally.batches for runner in self.runners.values())
+                behind = self._behind()
+                if not behind and batches == before:
+                    return
+                before = -1 if behind else batches
+                if deadline is not None and env.monotonic() > deadline:
+                    raise TimeoutError(f"after {timeout} seconds there is more to read: {behind}")
+                if behind:
+                    with self._changed:
+                        self._changed.wait(RETRY_PAUSE_SECONDS[0])
+        finally:
+            self._hurry(False)
+
+    def stop(self, step: str | None = None) -> None:
+        """Stop a step, or all of them; batches that are not committed are given up.
+
+        Returns when they have ended. Raises InvalidArgument for a step that it does not have,
+        TimeoutError where one does not end within a minute.
+        """
+        names = list(self.runners) if step is None else [self._checked(step)]
+        for name in names:
+            self.runners[name].stop()
+            if isinstance(self.runners[name], StepRunner):
+                cancel(self.graph.spark, self.graph.name, name)
+        for name in names:
+            self._join(name)
+        if step is None:
+            self._ending.set()
+            while self._holds:
+                self._holds.pop().release()
+
+    def resume(self, step: str) -> None:
+        """Start a step again that was stopped or has failed. Raises InvalidArgument."""
+        runner = self.runners[self._checked(step)]
+        if self._ending.is_set():
+            raise InvalidArgument("this run was stopped: start the graph again")
+        with self._lock:
+            if not runner.is_alive:
+                runner.start(self._thread)
+
+    def replay(self, dead: str, step: str, max_messages: int | None = None) -> int:
+        """Put the dead letters of a step back through it; how many they were.
+
+        What it fails with again is a dead letter again. Each batch is one transaction that takes
+        them from the queue `dead`. `max_messages`: the most; None: all that are there now. Raises
+        InvalidArgument, QueueNotFound, QueueFull, and what Spark raises.
+        """
+        from .replay import replay
+
+        runner = self.runners[self._checked(step)]
+        if not isinstance(runner, StepRunner) or runner.step.dead is None:
+            raise InvalidArgument(f"step '{step}' has no dead letters")
+        return replay(runner, dead, max_messages)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # Inside
+
+    def _checked(self, step: str) -> str:
+        if step not in self.runners:
+            raise InvalidArgument(
+                f"this run has no step {step!r:.100}; it has {', '.join(self.runners)}"
+            )
+        return step
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, timeout)
+
+    def _has_ended(self, name: str) -> bool:
+        return self.runners[name].tally.phase in _ENDED
+
+    def _join(self, name: str) -> None:
+        env = OsEnv()
+        deadline = env.monotonic() + STOP_SECONDS
+        runner = self.runners[name]
+        while not runner.join(WATCH_SECONDS):
+            if isinstance(runner, StepRunner):  # a job that began since
+                cancel(self.graph.spark, self.graph.name, name)
+            if env.monotonic() > deadline:
+                raise TimeoutError(f"step '{name}' goes on after {STOP_SECONDS:g} seconds")
+
+    def _hurry(self, hurried: bool) -> None:
+        for runner in self.runners.values():
+            runner.hurry(hurried)
+
+    def _behind(self) -> str:
+        """Which steps have something to read, in words. Raises StepFailed (see `drain`)."""
+        found = []
+        for name, step in self.status().steps.items():
+            if step.phase is Phase.FAILED or (
+                step.lag_messages and step.phase in (Phase.STOPPED, Phase.PAUSED)
+            ):
+                raise StepFailed(
+                    f"step '{name}' is {step.phase} and {step.lag_messages} messages behind"
+                    f"{f': {step.last_error}' if step.last_error else ''}"
+                )
+            if step.lag_messages or step.phase in _BUSY:
+                found.append(f"{name} {step.lag_messages}")
+        return ", ".join(found)
+
+    def _thread(self, target: Callable[[], None]) -> threading.Thread:
+        from pyspark import InheritableThread
+
+        thread = InheritableThread(target, session=self.graph.spark)
+        thread.daemon = True
+        return thread
+
+    def _paused(self) -> set[str]:
+        """The steps that somebody has told to pause, with or without a run."""
+        name = graph_state_name(self.graph.name)
+        found = connection.call(self.graph.path, lambda store: store.state_items(name))
+        return {
+            key.removeprefix("pause/")
+            for key, data in found.items()
+            if key.startswith("pause/") and json.loads(data)
+        }
+
+    def _watch(self) -> None:
+        while not self._ending.wait(WATCH_SECONDS):
+            try:
+                paused = self._paused()
+            except QuireError as error:
+                _log.debug("graph %s: %s", self.graph.name, error)
+                continue
+            for name, runner in self.runners.items():
+                runner.pause(name in paused)

@@ -1,0 +1,424 @@
+"""A step that runs: batch after batch, each one transaction, in a thread of its own.
+
+YRN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
+    is a message, its trigger is due, or somebody wants something of it.
+YRN2. At the start, and after whatever went wrong, the step's number and where its subscriptions
+    stand are read from the store: nothing that this process remembers outlives an error.
+YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
+YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
+    messages are tried apart (poison.py), if the step has a queue for dead letters.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+
+from quire.env import Env, OsEnv
+from quire.errors import QueueFull, QuireError
+from quire.spark_graphs import connection
+from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.limits import (
+    ATTEMPTS_BEFORE_BISECTION,
+    FULL_HOLD_SECONDS,
+    FULL_PAUSE_SECONDS,
+    RETRY_PAUSE_SECONDS,
+)
+from quire.spark_graphs.offsets import Positions
+
+from .definition import Step
+from .inputs import Held, Input
+from .job import described
+from .letters import letter
+from .planning import Batch, Planner, release, standing
+from .poison import NoPoison, Poison, find_poison, without
+from .status import Phase
+from .step_commit import StepCommit, ledger_key
+from .tally import Tally
+from .task_store import StoreTrouble
+from .values import KeptValues, state_name
+from .work import Work, whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from quire.store import Store
+    from quire.transaction import Transaction
+
+Restart = Literal["backoff", "never"]
+
+_log: Final = logging.getLogger("quire.spark_graphs")
+
+
+class Ended(Exception):
+    """The step was told to stop."""
+
+
+class StepRunner:
+    """One step of a run, that Spark's streaming has no part in."""
+
+    def __init__(
+        self,
+        graph: str,
+        path: str,
+        work: Work,
+        created_us: dict[str, int],
+        *,
+        spark: SparkSession,
+        restart: Restart,
+        told: Callable[[], None],
+        env: Env | None = None,
+    ) -> None:
+        self.step: Step = work.step
+        self.tally = Tally(env)
+        self.subscription = f"{graph}.{self.step.name}"
+        self.graph = graph
+        self.path = path
+        self._work = work
+        self._spark = spark
+        self._restart = restart
+        self._told = told  # something has changed that somebody may wait for
+        self._env = env or OsEnv()
+        self._planner = Planner(created_us, self.step.limit, work.tasks)
+        self._sources = {queue: f"{queue}/{self.subscription}" for queue in self.step.inputs}
+        self._created_us = created_us
+        self._key = ledger_key(graph, self.step.name)
+        self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
+        self._values: KeptValues | None = None
+        self._wake = threading.Event()
+        self._awaited: set[str] = set()  # the sources that tell when there is something
+        self._stopping = False
+        self._paused = False
+        self._hurried = False
+        self._begun = -1e9  # when the last batch was begun
+        # A step that ends with its first error has one attempt.
+        self._attempts = 1 if restart == "never" else ATTEMPTS_BEFORE_BISECTION
+        self._failures: dict[int, int] = {}  # of the batch with this number
+        self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
+        self._thread: threading.Thread | None = None
+
+    # Who has it run
+
+    def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
+        """Begin."""
+        self._stopping = False
+        self.tally.phase = Phase.IDLE
+        self._thread = make_thread(self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell it to stop, as soon as it can."""
+        self._stopping = True
+        self._wake.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended; False: it goes on."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it goes on."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def pause(self, paused: bool) -> None:
+        """Begin no further batch; or go on."""
+        if paused != self._paused:
+            self._paused = paused
+            self._wake.set()
+
+    def hurry(self, hurried: bool) -> None:
+        """Not wait for the trigger; or wait again."""
+        self._hurried = hurried
+        self._wake.set()
+
+    # Its thread
+
+    def _run(self) -> None:
+        _log.info("graph %s: step %s begins", self.graph, self.step.name)
+        phase = Phase.STOPPED
+        try:
+            while not self._stopping:
+                try:
+                    self._pass()
+                except Exception as error:  # noqa: BLE001 - told, and tried again or not
+                    if self._stopping or not self._goes_on(error):
+                        phase = Phase.STOPPED if self._stopping else Phase.FAILED
+                        return
+        finally:
+            self.tally.phase = phase
+            _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
+            self._told()
+
+    def _pass(self) -> None:
+        """Do a batch, or wait for what is to be done."""
+        self._wake.clear()
+        if self._paused:
+            self._rest(Phase.PAUSED, None)
+            return
+        early = self._begun + self.step.trigger_seconds - self._env.monotonic()
+        if early > 0 and not self._hurried:
+            self._rest(Phase.IDLE, early)
+            return
+        with self.turn:
+            batch = connection.call(self.path, self._plan, env=self._env)
+            if batch is not None:
+                self._begun = self._env.monotonic()
+                self._do(batch)
+                self._told()
+                return
+        self._await_messages()
+        self._rest(Phase.IDLE, None)
+
+    def _rest(self, phase: Phase, seconds: float | None) -> None:
+        if self._stopping:
+            return
+        if self.tally.phase is not phase:
+            self.tally.phase = phase
+            self._told()
+        self._wake.wait(seconds)
+
+    def _await_messages(self) -> None:
+        """Have the store tell when there is something (YRN1)."""
+        for source in self._sources.values():
+            if source not in self._awaited:
+                self._awaited.add(source)
+                connection.call(
+                    self.path,
+                    lambda store, source=source: store.when_ready(  # type: ignore[misc]
+                        source, lambda: self._arrived(source)
+                    ),
+                    env=self._env,
+                )
+
+    def _arrived(self, source: str) -> None:
+        self._awaited.discard(source)
+        self._wake.set()
+
+    def _plan(self, store: Store) -> Batch | None:
+        """The next batch; None: there is nothing to read."""
+        if self._known is None:
+            self._known = self._look(store)
+        _, begins = self._known
+        ends = {queue: end for queue, (_, end) in store.positions_many(begins).items()}
+        if all(ends[queue] <= begin for queue, begin in begins.items()):
+            return None
+        return self._planner.plan(store, begins, ends)
+
+    def _look(self, store: Store) -> tuple[int, Positions]:
+        """The last number and where the inputs stand (YRN2).
+
+        In this order: who has committed in between has a number that refuses ours.
+        """
+        last = store.ledger(self._key)
+        self._values = None
+        positions = standing(store, dict.fromkeys(self._sources, self.subscription))
+        self.tally.number = last
+        return -1 if last is None else last, positions
+
+    def _goes_on(self, error: Exception) -> bool:
+        """After an error: pause, and try again; or not."""
+        self._known = None
+        self.tally.failed(error)
+        _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
+        _log.debug("%s", "".join(traceback.format_exception(error)))
+        if self._restart == "never" or not self._is_spark_there():
+            return False
+        step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
+        self._wake.clear()
+        self._rest(Phase.RETRYING, RETRY_PAUSE_SECONDS[step])
+        return not self._stopping
+
+    def _is_spark_there(self) -> bool:
+        context = getattr(self._spark, "_sc", None)
+        if context is None:  # Spark Connect: the next job tells
+            return True
+        try:
+            return context._jsc is not None and not context._jsc.sc().isStopped()
+        except Exception:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
+            return False
+
+    # A batch
+
+    def _do(self, batch: Batch) -> None:
+        assert self._known is not None
+        number = self._known[0] + 1
+        began = self._env.monotonic()
+        self.tally.phase = Phase.RUNNING
+        try:
+            with described(self._spark, self.graph, self.step.name, number):
+                fragments, letters = self._tried(batch.inputs, number, self._attempts)
+            self._commit(batch, number, fragments, letters, began)
+        finally:
+            release(self.path, batch)
+
+    def _tried(
+        self, inputs: Sequence[Input], number: int, attempts: int
+    ) -> tuple[list[Fragment], list[tuple[str, pa.RecordBatch]]]:
+        """What the function makes of messages, and the dead letters among them (YRN4).
+
+        `attempts`: how often it has to have failed before messages are tried apart.
+        """
+        counts = [each.count for each in inputs]
+        try:
+            return self._attempt(inputs, number, whole(inputs)), []
+        except Exception as error:
+            failures = self._failures.get(number, 0) + 1
+            self._failures = {number: failures}
+            if not self._may_be_poison(error) or failures < attempts:
+                raise
+            first = error
+
+        def fails(selection: Any) -> Exception | None:
+            if self._stopping:
+                raise Ended
+            try:
+                found = self._attempt(inputs, number, selection)
+            except Exception as error:
+                if not self._may_be_poison(error):
+                    raise
+                return error
+            StepCommit(self.path, {}, found, env=self._env).discard()
+            return None
+
+        try:
+            poison = find_poison(counts, fails)
+        except NoPoison as none:
+            first.add_note(f"Nothing of it goes to the dead letters: {none}.")
+            raise first from None
+        fragments = self._attempt(inputs, number, without(counts, poison))
+        return fragments, [self._letter(inputs, number, each) for each in poison]
+
+    def _attempt(self, inputs: Sequence[Input], number: int, selection: Any) -> list[Fragment]:
+        if self._values is not None:
+            self._values.forget_changes()
+        return self._work.run(inputs, selection, number, self.values)
+
+    def _may_be_poison(self, error: Exception) -> bool:
+        """Whether a message may be at fault: not the store, nor what Spark finds without any."""
+        from pyspark.errors import AnalysisException
+
+        return (
+            self.step.dead is not None
+            and not self._stopping
+            and not isinstance(error, (AnalysisException, QuireError))
+            and StoreTrouble.__name__ not in str(error)
+            and self._is_spark_there()
+        )
+
+    def _letter(
+        self, inputs: Sequence[Input], number: int, poison: Poison
+    ) -> tuple[str, pa.RecordBatch]:
+        assert self.step.dead is not None
+        found = letter(
+            inputs[poison.index].message(poison.number),
+            step=f"{self.graph}/{self.step.name}",
+            subscription=self.subscription,
+            number=number,
+            error=poison.error,
+            now_us=self._env.now_us(),
+        )
+        return self.step.dead, found
+
+    def values(self) -> KeptValues:
+        """The step's values, as its function sees them."""
+        if self._values is None:
+            name = state_name(self.graph, self.step.name)
+            found = connection.call(self.path, lambda store: store.state_items(name), env=self._env)
+            self._values = KeptValues(self.step.name, found)
+        return self._values
+
+    # Its commit
+
+    def _commit(
+        self,
+        batch: Batch,
+        number: int,
+        fragments: list[Fragment],
+        letters: list[tuple[str, pa.RecordBatch]],
+        began: float,
+    ) -> None:
+        commit = StepCommit(
+            self.path,
+            {self._key: number},
+            fragments,
+            {self._sources[queue]: end for queue, end in batch.ends.items()},
+            {self._sources[queue]: made for queue, made in self._created_us.items()},
+            letters,
+            self._values,
+            state_name(self.graph, self.step.name),
+            self._env,
+        )
+        try:
+            is_done = self._committed(commit, batch)
+        except BaseException:
+            commit.discard()
+            raise
+        if not is_done:
+            self._known = None
+            return
+        if self._values is not None:
+            self._values.committed()
+        self._known = number, dict(batch.ends)
+        self._failures = {}
+        went = sum(each.messages for each in fragments)
+        seconds = self._env.monotonic() - began
+        came = batch.messages
+        self.tally.committed(number, came, went, len(letters), batch.removed, seconds)
+
+    def _committed(self, commit: StepCommit, batch: Batch) -> bool:
+        """Whether it was done by this; waits for room (YRN3)."""
+        until = self._env.monotonic() + FULL_HOLD_SECONDS
+        pauses = iter(FULL_PAUSE_SECONDS)
+        pause = 0.0
+        while True:
+            try:
+                return commit.commit()
+            except QueueFull as error:
+                if self.step.when_full == "fail":
+                    raise
+                self._refuse_too_large(commit, batch)
+                full = error.queue
+            self.tally.full = (full,) if full else self.step.writes
+            while True:
+                pause = next(pauses, pause)
+                self._wake.clear()
+                self._rest(Phase.WAITING, pause)
+                if self._stopping or self._env.monotonic() > until:
+                    commit.discard()
+                    return False
+                if full == self.step.dead or commit.has_room():
+                    break
+
+    def _refuse_too_large(self, commit: StepCommit, batch: Batch) -> None:
+        """Where no room would ever be enough: smaller batches, or QueueFull is raised."""
+        try:
+            commit.refuse_too_large()
+        except QueueFull:
+            if batch.messages > 1:
+                self._planner.shrink(batch.messages // 2)
+            raise
+
+    # Dead letters that are put back
+
+    def do_held(self, inputs: Sequence[Held], store: Store, txn: Transaction) -> None:
+        """Put messages through the function, all that follows from them into a transaction.
+
+        Who calls holds `turn`. What the function fails with is put to the dead letters again.
+        """
+        number = -1 if self.tally.number is None else self.tally.number
+        with described(self._spark, self.graph, self.step.name, number, restore=True):
+            fragments, letters = self._tried(inputs, number, attempts=1)
+        name = state_name(self.graph, self.step.name)
+        commit = StepCommit(
+            self.path, {}, fragments, letters=letters, values=self._values, values_name=name
+        )
+        commit.enter(store, txn)
+        self._values, self._known = None, None  # they are read from the store again

@@ -1,0 +1,154 @@
+"""What a run of a graph tells about itself: plain frozen values, which JSON can hold too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Phase(StrEnum):
+    """What a step is doing.
+
+    | phase | what it means |
+    |---|---|
+    | idle | it has read all there is, or waits for its trigger |
+    | running | a batch is on its way |
+    | waiting | an output has no room (`full` says which); nothing is held meanwhile |
+    | retrying | a batch has failed (`last_error`), and is tried again after a pause |
+    | paused | somebody told it to pause, which outlives the run |
+    | stopped | this run was told to stop it |
+    | failed | it has ended with `last_error` |
+    """
+
+    IDLE = "idle"
+    RUNNING = "running"
+    WAITING = "waiting"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class InputStatus:
+    """An input of a step."""
+
+    queue: str
+    subscription: str
+    position: int  # everything below is done with
+    end_position: int
+    lag_bytes: int  # about, by the mean of what the queue holds
+    lag_seconds: float  # how old the oldest message is that is not done with; 0.0: there is none
+
+    @property
+    def lag_messages(self) -> int:
+        """How many messages are not done with."""
+        return self.end_position - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class StepStatus:
+    """A step as it was when asked. Totals are since the run's start."""
+
+    name: str
+    kind: str  # "step", "streaming" or "terminal"
+    phase: Phase
+    inputs: tuple[InputStatus, ...]
+    writes: tuple[str, ...]
+    dead: str | None
+    number: int | None  # of the last batch that is committed
+    batches: int
+    messages_in: int
+    messages_out: int
+    rate_in: float  # messages a second, over the last minute
+    rate_out: float
+    last_batch_seconds: float
+    full: tuple[str, ...]  # the outputs whose room it waits for
+    dead_letters: int  # that it has put
+    removed: int  # messages that were removed from the inputs before it came to them
+    retries: int  # of batches, since the last one that was committed
+    last_error: str | None
+    last_error_us: int | None  # microseconds since the epoch
+
+    @property
+    def lag_messages(self) -> int:
+        """Of all inputs together."""
+        return sum(each.lag_messages for each in self.inputs)
+
+    @property
+    def lag_bytes(self) -> int:
+        """Of all inputs together, about."""
+        return sum(each.lag_bytes for each in self.inputs)
+
+    @property
+    def lag_seconds(self) -> float:
+        """Of the input that is furthest behind."""
+        return max((each.lag_seconds for each in self.inputs), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """A queue that a graph reads or writes."""
+
+    name: str
+    messages: int  # that not every subscription has read
+    used_bytes: int
+    capacity_bytes: int
+    subscriptions: tuple[str, ...]
+    is_full: bool  # a step waits for its room
+
+    @property
+    def fill(self) -> float:
+        """How much of its capacity is used: 0.0 to 1.0."""
+        return min(1.0, self.used_bytes / self.capacity_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A graph as it was when asked."""
+
+    graph: str
+    path: str
+    time_us: int  # microseconds since the epoch
+    steps: Mapping[str, StepStatus]
+    queues: Mapping[str, QueueStatus]
+
+    @property
+    def lag_messages(self) -> int:
+        """Of all steps together."""
+        return sum(each.lag_messages for each in self.steps.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As values that JSON can hold, what is derived included."""
+        found: dict[str, Any] = dataclasses.asdict(self)
+        for name, step in self.steps.items():
+            told = found["steps"][name]
+            told |= {key: getattr(step, key) for key in _LAGS}
+            told["phase"] = step.phase.value
+            for each, one in zip(step.inputs, told["inputs"], strict=True):
+                one["lag_messages"] = each.lag_messages
+        for name, queue in self.queues.items():
+            found["queues"][name]["fill"] = queue.fill
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.graph} at {self.path}"]
+        for step in self.steps.values():
+            line = (
+                f"  {step.name}: {step.phase}, {step.lag_messages} messages behind "
+                f"({step.lag_seconds:.1f} s), {step.rate_in:.0f}/s in, {step.rate_out:.0f}/s out"
+            )
+            if step.full:
+                line += f", no room in {', '.join(step.full)}"
+            if step.dead_letters:
+                line += f", {step.dead_letters} dead letters"
+            if step.last_error and step.phase in (Phase.RETRYING, Phase.FAILED):
+                line += f", {step.last_error.splitlines()[0]:.200}"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+_LAGS = ("lag_messages", "lag_bytes", "lag_seconds")

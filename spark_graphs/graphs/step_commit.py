@@ -1,0 +1,120 @@
+"""The commit of a batch: one compound transaction over all that it does.
+
+YSC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and the
+    batch's number are one transaction.
+YSC2. The number stands in the ledger. A batch whose number is there already has no effect, whoever
+    has committed it; so of two runs of one step each batch is done by one of them.
+YSC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
+YSC4. A file that the transaction would have adopted is removed only where no commit that named it
+    can have taken effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quire.env import Env, OsEnv
+from quire.errors import AlreadyCommitted, OutcomeUnknown, StoreFailed
+from quire.spark_graphs import connection, position_range, sink_queues
+from quire.spark_graphs.committer import put_fragments
+from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.fragment_file import remove
+
+from .values import KeptValues
+
+if TYPE_CHECKING:
+    from quire.store import Store
+    from quire.transaction import Transaction
+
+_log = logging.getLogger("quire.spark_graphs")
+
+
+def ledger_key(graph: str, step: str) -> str:
+    """The ledger's name for a step of a graph."""
+    return f"graph/{graph}/{step}"
+
+
+@dataclass
+class StepCommit:
+    """What a batch commits. Sources are "queue/subscription"."""
+
+    path: str
+    records: Mapping[str, int]  # for the ledger
+    fragments: Sequence[Fragment] = ()
+    reads: Mapping[str, int] = field(default_factory=dict)  # positions by source
+    created_us: Mapping[str, int] = field(default_factory=dict)  # by source
+    letters: Sequence[tuple[str, pa.RecordBatch]] = ()
+    values: KeptValues | None = None
+    values_name: str = ""
+    env: Env = field(default_factory=OsEnv)
+    _may_have_committed: bool = False
+
+    def commit(self) -> bool:
+        """Whether it took effect now; False: the ledger holds it already, by whomever.
+
+        Raises QueueFull with the fragments in their places: it may be called again.
+        """
+        try:
+            connection.call(self.path, self._try, env=self.env)
+        except AlreadyCommitted as error:
+            _log.warning("nothing is written again: %s", error)
+            self.discard()
+            return False
+        self._remove({each.shared_id for each in self.fragments})
+        return True
+
+    def has_room(self) -> bool:
+        """Whether the outputs have room for the fragments now."""
+        return connection.call(
+            self.path, lambda store: sink_queues.have_room(store, self.fragments), env=self.env
+        )
+
+    def refuse_too_large(self) -> None:
+        """Raise QueueFull where waiting for room would be in vain."""
+        connection.call(
+            self.path,
+            lambda store: sink_queues.check_capacities(store, self.fragments),
+            env=self.env,
+        )
+
+    def discard(self) -> None:
+        """Remove the files of fragments that cannot be part of the store (YSC4)."""
+        shared_only = self._may_have_committed
+        self._remove({each.shared_id if shared_only else each.ltds_id for each in self.fragments})
+
+    def _remove(self, files: set[int | None]) -> None:
+        try:
+            remove(self.path, [each for each in files if each is not None], self.env)
+        except OSError as error:
+            _log.warning("fragments are left to age: %s", error)
+
+    def _try(self, store: Store) -> None:
+        last = store.ledger_many(self.records) if self._may_have_committed else {}
+        if any(last.get(key, -1) >= version for key, version in self.records.items()):
+            raise AlreadyCommitted(f"the ledger of {self.path} holds {dict(self.records)}")
+        try:
+            with store.transaction() as txn:
+                self.enter(store, txn)
+        except (OutcomeUnknown, StoreFailed):
+            self._may_have_committed = True
+            raise
+
+    def enter(self, store: Store, txn: Transaction) -> None:
+        """All that the batch does, into a transaction (YSC1)."""
+        put_fragments(self.env, store, txn, self.fragments)
+        for queue, letters in self.letters:
+            txn.put_many(queue, letters)
+        if self.reads:
+            made = txn.read_to_many(self.reads)
+            for source, created_us in made.items():
+                if self.created_us.get(source, created_us) != created_us:
+                    raise position_range.made_again(source.partition("/")[0])
+        if self.values is not None:
+            self.values.write(txn, self.values_name)
+        for key, version in self.records.items():
+            txn.record(key, version)

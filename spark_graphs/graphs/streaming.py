@@ -1,0 +1,226 @@
+"""A step that Spark's streaming runs, for what Spark itself keeps: windows, joins, state.
+
+YSR1. It is one streaming query with one sink: all that it writes in a micro-batch commits together,
+    once, however often the micro-batch is repeated (writer.py, YW1). Its subscriptions follow,
+    after Spark's own commit log (retention.py, YT2).
+YSR2. Each input is a stream of its own with a subscription of its own: a queue that the step reads
+    twice has two.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from quire.env import Env, OsEnv
+from quire.errors import InvalidArgument
+from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
+from quire.spark_graphs.options import read_options
+from quire.spark_graphs.schema import check_sink_schema
+
+from .definition import Step
+from .status import Phase
+from .tally import Tally
+from .work import Work, with_queues
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from .runner import Restart
+
+_log: Final = logging.getLogger("quire.spark_graphs")
+
+
+class StreamRunner:
+    """One streaming step of a run."""
+
+    def __init__(
+        self,
+        graph: str,
+        path: str,
+        checkpoint: str,
+        work: Work,
+        *,
+        spark: SparkSession,
+        restart: Restart,
+        told: Callable[[], None],
+        env: Env | None = None,
+    ) -> None:
+        self.step: Step = work.step
+        self.tally = Tally(env)
+        self.subscription = f"{graph}.{self.step.name}"
+        self._graph = graph
+        self._path = path
+        self._checkpoint = checkpoint
+        self._work = work
+        self._spark = spark
+        self._restart = restart
+        self._told = told
+        self._env = env or OsEnv()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._paused = False
+        self._query: StreamingQuery | None = None
+        self._told_batch = -1
+        self._thread: threading.Thread | None = None
+
+    def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
+        """Begin. Raises what Spark finds wrong."""
+        self._stopping = False
+        if not self._paused:
+            self._query = self._writer().start()
+        self.tally.phase = Phase.IDLE
+        self._thread = make_thread(self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell it to stop, as soon as it can."""
+        self._stopping = True
+        self._wake.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait until it has ended; False: it goes on."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            return not self._thread.is_alive()
+        return True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it goes on."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def pause(self, paused: bool) -> None:
+        """Begin no further batch; or go on."""
+        if paused != self._paused:
+            self._paused = paused
+            self._wake.set()
+
+    def hurry(self, hurried: bool) -> None:
+        """Spark keeps to its trigger: there is nothing to hurry."""
+
+    # Its thread
+
+    def _run(self) -> None:
+        phase = Phase.STOPPED
+        try:
+            while not self._stopping:
+                self._wake.wait(RETRY_PAUSE_SECONDS[0])
+                self._wake.clear()
+                try:
+                    self._look()
+                except Exception as error:  # noqa: BLE001 - told, and tried again or not
+                    if not self._goes_on(error):
+                        phase = Phase.STOPPED if self._stopping else Phase.FAILED
+                        return
+        finally:
+            self._end()
+            self.tally.phase = phase
+            self._told()
+
+    def _look(self) -> None:
+        """Have the query run, or not; and take its numbers."""
+        if self._paused:
+            self._end()
+            self._set(Phase.PAUSED)
+        elif self._query is None:
+            self._query = self._writer().start()
+        elif not self._query.isActive:
+            error = self._query.exception()
+            self._query = None
+            raise error if error is not None else RuntimeError("the query was stopped")
+        else:
+            self._take(self._query)
+
+    def _take(self, query: StreamingQuery) -> None:
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] != self._told_batch:
+            rows = sum(each["numInputRows"] for each in progress["sources"])
+            if rows:
+                self._told_batch = progress["batchId"]
+                seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+                self.tally.committed(self._told_batch, rows, 0, 0, 0, seconds)
+                self._told()
+        is_busy = query.status["isTriggerActive"] and query.status["isDataAvailable"]
+        self._set(Phase.RUNNING if is_busy else Phase.IDLE)
+
+    def _set(self, phase: Phase) -> None:
+        if self.tally.phase is not phase:
+            self.tally.phase = phase
+            self._told()
+
+    def _goes_on(self, error: Exception) -> bool:
+        self.tally.failed(error)
+        _log.warning("graph %s: step %s: %s", self._graph, self.step.name, self.tally.last_error)
+        if self._stopping or self._restart == "never":
+            return False
+        self._set(Phase.RETRYING)
+        step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
+        self._wake.wait(RETRY_PAUSE_SECONDS[step])
+        return not self._stopping
+
+    def _end(self) -> None:
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
+
+    # Its query
+
+    def _writer(self) -> DataStreamWriter:
+        step = self.step
+        inputs = [self._input(index, queue) for index, queue in enumerate(step.reads)]
+        rows = _routed(step, self._work.outputs(step.function(*inputs)))
+        writer = (
+            rows.writeStream.format("quire")
+            .queryName(f"{self._graph}.{step.name}")
+            .option("checkpointLocation", self._checkpoint)
+            .option("path", self._path)
+        )
+        if step.trigger_seconds:
+            return writer.trigger(processingTime=f"{int(step.trigger_seconds * 1000)} milliseconds")
+        return writer
+
+    def _input(self, index: int, queue: str) -> DataFrame:
+        step = self.step
+        count = step.reads[:index].count(queue) + 1
+        name = self.subscription if count == 1 else f"{self.subscription}.{count}"
+        options = {
+            "queue": queue,
+            "subscription": name,
+            "startingOffsets": str(step.start),
+            "maxMessagesPerTrigger": str(step.limit.messages),
+            "maxBytesPerTrigger": str(step.limit.size_bytes),
+            "checkpointLocation": self._checkpoint,
+            **step.options,
+        }
+        read_options({**options, "path": self._path}, streaming=True)
+        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self._path)
+        return rows if step.watermark is None else rows.withWatermark("time", step.watermark)
+
+
+def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
+    """One DataFrame with a column `queue` that names the step's outputs only."""
+    from pyspark.sql import functions as f
+
+    if not outputs:
+        raise InvalidArgument(
+            f"step '{step.name}' is a streaming query and has no output: give it `writes`, and "
+            "return a DataFrame"
+        )
+    if None not in outputs:
+        return with_queues(outputs)
+    message = f.concat(
+        f.lit(f"step '{step.name}' does not write queue "),
+        f.coalesce(f.col("queue"), f.lit("null")),
+    )
+    (rows,) = outputs.values()
+    allowed = f.col("queue").isin(*step.writes)
+    found: DataFrame = rows.withColumn(
+        "queue", f.when(allowed, f.col("queue")).otherwise(f.raise_error(message))
+    )
+    check_sink_schema(found.schema, None)
+    return found

@@ -1,0 +1,125 @@
+"""How a step's tasks reach the messages: one small interface, here over the store's own files.
+
+YTS1. What a task reads was leased when the batch was planned; what it writes counts only by the
+    fragments that it returns.
+YTS2. What fails in reaching the store is told from what fails in a row: `StoreTrouble` in the text
+    of the error, as Spark hands it on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from quire.errors import InvalidArgument, QuireError
+from quire.ltds import Codec
+from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.message_batch import read_partition
+from quire.spark_graphs.options import WriteOptions
+from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.writer import write_fragments
+
+POINTERS = "fragments binary"
+"""The columns of what a job of a step returns."""
+
+
+class StoreTrouble(Exception):
+    """A task could not reach the store, or not what was leased: no row is at fault."""
+
+
+class RowRefused(Exception):
+    """A row is no message."""
+
+
+class TaskStore(Protocol):
+    """What the tasks of a step need of a store. It is pickled, and used in other processes."""
+
+    def read(self, part: QuirePartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+        """The messages of a part, in its order, in these columns."""
+
+    def write(self, rows: Iterator[pa.RecordBatch], queue: str | None) -> list[Fragment]:
+        """Make the rows fragments: of the queue, or each of that which its column `queue` names."""
+
+
+@dataclass(frozen=True)
+class StoreFiles:
+    """The files of a store that this host sees."""
+
+    path: str
+    store_id: int
+
+    def read(self, part: QuirePartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+        return read_partition(self.path, part, schema)
+
+    def write(self, rows: Iterator[pa.RecordBatch], queue: str | None) -> list[Fragment]:
+        options = WriteOptions(self.path, queue, None, None, 0.0, Codec.NONE)
+        return write_fragments(rows, options, self.store_id)
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """The function of the tasks that read: a row of theirs is the number of a part."""
+
+    store: TaskStore
+    parts: Sequence[QuirePartition]
+    schema: StructType
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with trouble():
+                    yield from self.store.read(self.parts[number], self.schema)
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """The function of the tasks that write: rows in, one row that names their fragments out."""
+
+    store: TaskStore
+    queue: str | None
+    allowed: frozenset[str]
+    step: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = pickle.dumps(self.fragments(batches))
+        yield pa.RecordBatch.from_pydict({"fragments": [found]})
+
+    def fragments(self, batches: Iterator[pa.RecordBatch]) -> list[Fragment]:
+        """The rows as fragments. Raises RowRefused, StoreTrouble."""
+        try:
+            with trouble():
+                return self.store.write(map(self._checked, batches), self.queue)
+        except InvalidArgument as error:
+            raise RowRefused(str(error)) from error
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.queue is None:
+            for name in batch.column("queue").unique().to_pylist():
+                if name is not None and name not in self.allowed:
+                    raise InvalidArgument(
+                        f"step '{self.step}' does not write queue {name}; it writes "
+                        f"{', '.join(sorted(self.allowed))}"
+                    )
+        return batch
+
+
+def fragments_of(rows: Sequence[Sequence[bytes]]) -> list[Fragment]:
+    """What the tasks have returned, in the order of the tasks, which is that of the rows."""
+    return [fragment for row in rows for fragment in pickle.loads(row[0])]
+
+
+@contextlib.contextmanager
+def trouble() -> Iterator[None]:
+    """Has errors of the store and of the system be StoreTrouble; those of rows stay (YTS2)."""
+    try:
+        yield
+    except InvalidArgument:
+        raise
+    except (QuireError, OSError) as error:
+        raise StoreTrouble(f"{type(error).__name__}: {error}") from error

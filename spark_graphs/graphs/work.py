@@ -1,0 +1,170 @@
+"""A step's function over a batch: DataFrames in, fragments out.
+
+YWO1. What is collected in the driver are the names of fragments, or small blocks themselves, as
+    large as a batch may be whose rows travel with its job: LOCAL_BYTES. Such a batch needs no
+    Python worker, which costs more than all else. Retries of tasks, speculation and stages that
+    are run again are safe, since only the fragments that Spark hands over count.
+YWO2. A step writes only to the queues that it names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from quire.errors import InvalidArgument
+from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.limits import LOCAL_BYTES
+from quire.spark_graphs.schema import check_sink_schema
+
+from .definition import Step
+from .inputs import Input, Run
+from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
+from .values import KeptValues
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_running = threading.local()
+
+
+def running_values(step: str) -> KeptValues | None:
+    """The values of the step whose function this thread is in; None: it is in another, or none."""
+    found: tuple[str, Any] | None = getattr(_running, "values", None)
+    return found[1]() if found is not None and found[0] == step else None
+
+
+class Work:
+    """A step's function with what it needs to run."""
+
+    def __init__(self, step: Step, spark: SparkSession, tasks: TaskStore) -> None:
+        self.step = step
+        self.tasks = tasks
+        self._spark = spark
+        self._written_bytes = 0  # by the last batch
+
+    def run(
+        self,
+        inputs: Sequence[Input],
+        runs: Sequence[Sequence[Run]],
+        number: int,
+        values: Callable[[], KeptValues],
+    ) -> list[Fragment]:
+        """Call the function with some rows of each input, and have its outputs written.
+
+        `values`: what gives the step's values, if the function asks for them. Raises what Spark
+        raises, and what the function does.
+        """
+        by_tasks = not self._is_small(inputs)
+        outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
+        if not outputs:
+            return []
+        fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        self._written_bytes = sum(each.charge_bytes for each in fragments)
+        return fragments
+
+    def _is_small(self, inputs: Sequence[Input]) -> bool:
+        """Whether a batch's rows may travel with its job, and what becomes of them too (YWO1)."""
+        return sum(each.size_bytes for each in inputs) + self._written_bytes <= LOCAL_BYTES
+
+    def called(
+        self,
+        inputs: Sequence[Input],
+        runs: Sequence[Sequence[Run]],
+        number: int,
+        values: Callable[[], KeptValues],
+        *,
+        by_tasks: bool = False,
+    ) -> Mapping[str | None, DataFrame]:
+        """What the function returns for some rows of each input, which nobody has asked for yet."""
+        by_queue = {
+            each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
+            for each, some in zip(inputs, runs, strict=True)
+        }
+        frames = [by_queue[queue] for queue in self.step.reads]
+        _running.values = (self.step.name, values)
+        try:
+            if self.step.kind == "terminal":
+                self.step.function(*frames, number)
+                return {}
+            return self.outputs(self.step.function(*frames))
+        finally:
+            _running.values = None
+
+    def outputs(self, returned: object) -> Mapping[str | None, DataFrame]:
+        """What a function has returned, by queue; None: each row says its own. (YWO2)
+
+        Raises InvalidArgument for what is no output of the step.
+        """
+        step = self.step
+        found: Mapping[str | None, DataFrame]
+        if returned is None:
+            found = {}
+        elif isinstance(returned, Mapping):
+            found = dict(returned)
+        else:
+            found = {step.writes[0] if len(step.writes) == 1 else None: _frame(step, returned)}
+        strange = [queue for queue in found if queue is not None and queue not in step.writes]
+        if strange:
+            raise InvalidArgument(
+                f"step '{step.name}' returned rows for {', '.join(map(str, strange))}; it writes "
+                f"{', '.join(step.writes) or 'nothing'}"
+            )
+        for queue, rows in found.items():
+            check_sink_schema(_frame(step, rows).schema, queue)
+        return found
+
+    def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have tasks write the outputs."""
+        pointers = [
+            rows.mapInArrow(self._writer(queue), POINTERS) for queue, rows in outputs.items()
+        ]
+        return fragments_of(reduce(_union, pointers).collect())
+
+    def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
+        """Have the outputs' rows come here, and write them."""
+        if len(outputs) == 1:
+            ((queue, rows),) = outputs.items()
+            return self._writer(queue).fragments(iter(rows.toArrow().to_batches()))
+        rows = with_queues(outputs)
+        return self._writer(None).fragments(iter(rows.toArrow().to_batches()))
+
+    def _writer(self, queue: str | None) -> PartWriter:
+        return PartWriter(self.tasks, queue, frozenset(self.step.writes), self.step.name)
+
+
+def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
+    """Outputs of several queues in one DataFrame, with a column `queue`."""
+    from pyspark.sql import functions as f
+
+    frames = [
+        rows.withColumns({"queue": f.lit(queue), "payload": f.col("payload").cast("binary")})
+        for queue, rows in outputs.items()
+    ]
+    found: DataFrame = reduce(_union_by_name, frames)
+    return found
+
+
+def whole(inputs: Sequence[Input]) -> list[list[Run]]:
+    """All rows of each input."""
+    return [[(0, each.count)] for each in inputs]
+
+
+def _union(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.union(second)
+
+
+def _union_by_name(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionByName(second, allowMissingColumns=True)
+
+
+def _frame(step: Step, returned: Any) -> DataFrame:
+    if not hasattr(returned, "mapInArrow"):
+        raise InvalidArgument(
+            f"step '{step.name}' returned {type(returned).__name__}: return a DataFrame, or a dict "
+            "of them by output queue, or None"
+        )
+    rows: DataFrame = returned
+    return rows

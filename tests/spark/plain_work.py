@@ -1,0 +1,85 @@
+"""A step's work done in Python alone, without Spark: for tests of what is around it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from quire.spark_graphs.fragment import Fragment
+from quire.spark_graphs.graphs.definition import Step
+from quire.spark_graphs.graphs.inputs import Run
+from quire.spark_graphs.graphs.preparing import prepare
+from quire.spark_graphs.graphs.runner import StepRunner
+from quire.spark_graphs.graphs.task_store import StoreFiles
+from quire.spark_graphs.graphs.work import Work
+
+GRAPH = "g"
+Function = Callable[..., dict[str, list[bytes]]]
+
+
+class PlainWork(Work):
+    """The function gets lists of payloads, and returns lists of payloads by queue."""
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        runs: Sequence[Sequence[Run]],
+        number: int,
+        values: Any,
+    ) -> list[Fragment]:
+        given = [
+            [
+                each.message(row).column("payload")[0].as_py()
+                for begin, end in some
+                for row in range(begin, end)
+            ]
+            for each, some in zip(inputs, runs, strict=True)
+        ]
+        returned: dict[str, list[bytes]] = self.step.function(*given)
+        fragments: list[Fragment] = []
+        for queue, payloads in returned.items():
+            batch = pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
+            fragments += self.tasks.write(iter([batch]), queue)
+        return fragments
+
+
+class PlainSpark:
+    """What a runner asks of a session of Spark Connect."""
+
+    def addTag(self, tag: str) -> None:  # noqa: N802 - Spark's name
+        """Nothing is tagged."""
+
+    def removeTag(self, tag: str) -> None:  # noqa: N802 - Spark's name
+        """Nothing is tagged."""
+
+
+def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
+    """A runner of the step, with the queues that it needs; it is not started."""
+    spark: Any = PlainSpark()
+    found = prepare(store, GRAPH, [step], {})
+    return StepRunner(
+        GRAPH,
+        store.path,
+        PlainWork(step, spark, StoreFiles(store.path, store.store_id)),
+        {queue: found[queue].created_us for queue in step.inputs},
+        spark=spark,
+        restart=restart,
+        told=lambda: None,
+    )
+
+
+def step(function: Function, reads: Any = "in", writes: Any = "out", **options: Any) -> Step:
+    """A step of the function."""
+    names = (reads,) if isinstance(reads, str) else tuple(reads)
+    outputs = (writes,) if isinstance(writes, str) else tuple(writes)
+    made = Step(name="s", kind="step", function=function, reads=names, writes=outputs)
+    return replace(made, **options)
+
+
+def thread(target: Callable[[], None]) -> threading.Thread:
+    """What a run makes for a step."""
+    return threading.Thread(target=target, daemon=True)

@@ -1,0 +1,246 @@
+"""What is around the functions of steps, without Spark: batches, errors, room, kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from quire.errors import StoreFailed
+from quire.opening import open_or_serve
+from quire.spark_graphs import connection
+from quire.spark_graphs.graphs.definition import Limit, Step
+from quire.spark_graphs.graphs.replay import replay
+from quire.spark_graphs.graphs.runner import StepRunner
+from quire.spark_graphs.graphs.status import Phase
+from quire.spark_graphs.graphs.step_commit import StepCommit
+from tests.spark.kit import eventually, fill, numbers_in, put_numbers, topic
+from tests.spark.plain_work import runner_of, step, thread
+
+
+def doubled(payloads: list[bytes]) -> dict[str, list[bytes]]:
+    """What is no number is an error."""
+    return {"out": [b"%d" % (2 * int(payload)) for payload in payloads]}
+
+
+@contextmanager
+def running(store: Any, made: Step, restart: str = "backoff") -> Iterator[StepRunner]:
+    """The step, until the end of the block."""
+    runner = runner_of(store, made, restart)
+    runner.start(thread)
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        assert runner.join(30)
+        connection.forget(store.path)
+
+
+def at_end(store: Any, runner: StepRunner) -> bool:
+    """Whether it has read all there is."""
+    (subscription,) = [s for s in store.subscriptions("in") if s.name == runner.subscription]
+    return bool(subscription.position == store.queue("in").end_position)
+
+
+def test_batches_follow_one_another(store: Any) -> None:
+    """What comes while it runs is seen at once, in batches of the limit, each counted once."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(25))
+    with running(store, step(doubled, limit=Limit(10))) as runner:
+        eventually(lambda: at_end(store, runner))
+        put_numbers(store, "in", range(25, 30))
+        eventually(lambda: at_end(store, runner))
+        assert (runner.tally.number, runner.tally.messages_in) == (3, 30)
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(30))
+    assert store.ledger("graph/g/s") == 3
+
+
+def test_poison_in_any_place(store: Any, rng: random.Random) -> None:
+    """The messages that fail, and no others, are dead letters; put back when they are right."""
+    topic(store, "in", "out")
+    bad = set(rng.sample(range(100), 7))
+    for start in range(0, 100, 50):
+        numbers = range(start, start + 50)
+        store.put_many("in", [b"bad %d" % n if n in bad else b"%d" % n for n in numbers])
+    is_right: list[bool] = []
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        if is_right:
+            payloads = [payload.removeprefix(b"bad ") for payload in payloads]
+        return doubled(payloads)
+
+    with running(store, step(function, dead="dead", limit=Limit(80))) as runner:
+        eventually(lambda: at_end(store, runner))
+        assert numbers_in(store, "out") == Counter(2 * n for n in range(100) if n not in bad)
+        letters = list(store.browse("dead"))
+        assert [int(each.attributes["quire.position"]) for each in letters] == sorted(bad)
+        assert all("invalid literal" in each.attributes["quire.reason"] for each in letters)
+        store.put("dead", b"another's")
+        assert replay(runner, "dead", 3) == 3
+        assert store.queue("dead").messages == 8  # the three are dead letters again
+        is_right.append(True)
+        assert replay(runner, "dead", None) == 7
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(100))
+    assert store.browse("dead").payloads() == [b"another's"]
+
+
+def test_errors_of_the_function_are_no_poison(store: Any) -> None:
+    """Where it fails without messages too; and `restart="never"` ends the step at once."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(5))
+
+    def wrong(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        raise KeyError("no such column")
+
+    with running(store, step(wrong, dead="dead"), "never") as runner:
+        eventually(lambda: runner.tally.phase is Phase.FAILED)
+        assert "no such column" in str(runner.tally.last_error)
+    assert store.queue("dead").messages == 0
+    assert store.ledger("graph/g/s") is None
+
+
+def test_room_is_waited_for(store: Any) -> None:
+    """With nothing held: no transaction, and files of fragments that are there once, or not."""
+    topic(store, "in")
+    topic(store, "out", capacity=8192)
+    before = fill(store, "out")
+    put_numbers(store, "in", range(20))
+    with running(store, step(doubled)) as runner:
+        eventually(lambda: runner.tally.phase is Phase.WAITING)
+        assert list(runner.tally.full) == ["out"]
+        assert store.transactions() == []
+        assert not at_end(store, runner)
+        assert len(store.get_many("out/check", before)) == before
+        eventually(lambda: at_end(store, runner))
+        assert len(runner.tally.full) == 0
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(20))
+
+
+def test_two_runs_of_one_step_do_each_batch_once(store: Any) -> None:
+    """Nothing but the ledger keeps them apart here, as on two machines."""
+    topic(store, "in", "out")
+    made = step(doubled, limit=Limit(3))
+    with running(store, made) as first, running(store, made) as second:
+        for start in range(0, 60, 6):
+            put_numbers(store, "in", range(start, start + 6))
+        eventually(lambda: at_end(store, first))
+        batches = first.tally.batches + second.tally.batches
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(60))
+    assert store.ledger("graph/g/s") == batches - 1
+
+
+def test_it_stops_while_it_waits_or_works(store: Any) -> None:
+    """At rest, paused, and between two trials of a batch."""
+    topic(store, "in", "out")
+    with running(store, step(doubled)) as runner:
+        runner.pause(True)
+        eventually(lambda: runner.tally.phase is Phase.PAUSED)
+        put_numbers(store, "in", range(3))
+        assert not at_end(store, runner)
+        runner.pause(False)
+        eventually(lambda: at_end(store, runner))
+        runner.stop()
+        assert runner.join(30)
+        assert runner.tally.phase is Phase.STOPPED
+        runner.start(thread)
+        put_numbers(store, "in", range(3, 6))
+        eventually(lambda: at_end(store, runner))
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(6))
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2)
+def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Random) -> None:
+    """A process that runs the step, killed while it reads, computes, writes or commits.
+
+    Each message's result is there once, and the sum that the step keeps is that of the results.
+    """
+    topic(store, "in", "out")
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        kept = runner.values()
+        kept["sum"] = kept.get("sum", 0) + sum(map(int, payloads))
+        time.sleep(rng.random() * 0.01)
+        return {"out": payloads}
+
+    runner = runner_of(store, step(function, limit=Limit(7)))
+    put = 0
+    for _ in range(max(3, rounds // 5)):
+        put_numbers(store, "in", range(put, put + 40))
+        put += 40
+        process = os.fork()
+        if process == 0:
+            connection._stores.clear()
+            runner.start(thread)
+            time.sleep(60)
+            os._exit(1)
+        time.sleep(rng.random() * 0.3)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        found = numbers_in(store, "out")
+        assert not found - Counter(range(put))
+        total = store.get_state("graph.g.step.s", "sum")
+        assert int(total or 0) == sum(found.elements())
+    with running(store, step(function, limit=Limit(7))) as runner:
+        eventually(lambda: at_end(store, runner))
+    assert numbers_in(store, "out") == Counter(range(put))
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2)
+def test_owners_killed_at_any_moment(store_path: str, rounds: int, rng: random.Random) -> None:
+    """The step goes on with the next owner, and each message's result is there once."""
+    with open_or_serve(store_path) as store:
+        topic(store, "in", "out")
+    store = connection.store_at(store_path)
+    runner = runner_of(store, step(doubled, limit=Limit(5)))
+    runner.start(thread)
+    try:
+        for end in range(40, 40 * max(2, rounds // 12) + 40, 40):
+            numbers = range(end - 40, end)
+            connection.call(store_path, lambda s, n=numbers: put_numbers(s, "in", n, 40))  # type: ignore[misc]
+            time.sleep(rng.random() * 0.05)
+            owner = connection.call(store_path, lambda s: s.owner_process_id)
+            os.kill(owner, signal.SIGKILL)
+            eventually(
+                lambda end=end: connection.call(  # type: ignore[misc]
+                    store_path, lambda s: numbers_in(s, "out").total() >= end
+                )
+            )
+    finally:
+        runner.stop()
+        assert runner.join(30)
+    found = connection.call(store_path, lambda s: numbers_in(s, "out"))
+    assert found == Counter(2 * n for n in range(end))
+    connection.forget(store_path)
+
+
+def test_a_commit_that_fails_leaves_no_files(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tasks have written is removed where it cannot be part of the store."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", [1])
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return {"out": [b"x" * 100_000] * 20}
+
+    failures = [StoreFailed("a test"), ValueError("a test")]
+    enter = StepCommit.enter
+
+    def entering(self: StepCommit, joined: Any, txn: Any) -> None:
+        enter(self, joined, txn)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(StepCommit, "enter", entering)
+    with running(store, step(function)) as runner:
+        eventually(lambda: at_end(store, runner))
+        assert store.queue("out").messages == 20
+    files = os.listdir(f"{store.path}/ltds")
+    assert len(files) <= 2  # the one that is adopted; and one whose fate was not known
