@@ -91,6 +91,13 @@ class _Sides:
             store.subscribe(name, "keep")
         return name
 
+    def fill(self, queue: str, batches: int) -> None:
+        """Put the messages of so many batches."""
+        with quire.open(self.path) as store:
+            for _ in range(batches):
+                with store.transaction() as transaction:
+                    transaction.put_many(queue, [b"x" * 100] * ROWS)
+
     def kafka(self, frame: Any) -> Any:
         """Its reader or writer, with the broker's address."""
         return frame.format("kafka").option("kafka.bootstrap.servers", self.broker)
@@ -142,10 +149,7 @@ def _jobs(sides: _Sides, rows: Any) -> list[float]:
 
 def _quire_query(sides: _Sides) -> list[float]:
     source, target = sides.queue(), sides.queue()
-    with quire.open(sides.path) as store:
-        for _ in range(sides.batches):
-            with store.transaction() as transaction:
-                transaction.put_many(source, [b"x" * 100] * ROWS)
+    sides.fill(source, sides.batches)
     rows = sides.spark.readStream.format("quire").option("queue", source)
     rows = rows.option("subscription", "copy").option("startingOffsets", "earliest")
     rows = rows.option("maxMessagesPerTrigger", ROWS).load(sides.path).select("payload")
