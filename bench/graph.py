@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -270,22 +272,19 @@ class _KafkaTransactions(_Way):
     def __init__(self, sides: _Sides) -> None:
         """Raises FileNotFoundError without the client."""
         super().__init__(sides)
-        try:
-            import confluent_kafka  # noqa: F401 - the tasks use it
-        except ImportError:
-            raise FileNotFoundError("confluent-kafka is not installed") from None
+        if find_spec("confluent_kafka") is None:
+            raise FileNotFoundError("confluent-kafka is not installed")
 
     def write(self, rows: Any) -> None:
         self.last = topic = self.sides.name()
         broker = self.sides.broker
 
         def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import confluent_kafka
             from pyspark import TaskContext
 
             context = TaskContext.get()
             assert context is not None
-            producer = confluent_kafka.Producer(
+            producer = import_module("confluent_kafka").Producer(
                 {
                     "bootstrap.servers": broker,
                     "transactional.id": f"{topic}-{context.partitionId()}",
