@@ -27,6 +27,7 @@ BENCHMARKS = {
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
     "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
     "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
+    "graph": "from queue to queue by Spark, and tables, beside Spark's Kafka connector",
     "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
     "waiting": "gets in each order of a queue where up to a million messages wait",
     "base": "put and get in memory and durably, sizes and memory, beside a thesis",
@@ -59,7 +60,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the payloads (default 1)")
     parser.add_argument("--folder", type=Path, help="where the stores go (default: temporary)")
     parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="small: measure this one beside the present"
+        "--before",
+        type=Path,
+        metavar="CHECKOUT",
+        help="small, spark: measure this one beside the present",
     )
     parser.add_argument(
         "--no-sync", action="store_true", help="small: the interpreter's part alone"
@@ -69,8 +73,10 @@ def parse() -> argparse.Namespace:
     for name in arguments.name:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
-    if (arguments.before or arguments.no_sync) and arguments.name != ["small"]:
-        parser.error("--before and --no-sync are for the benchmark small alone")
+    if arguments.before and arguments.name not in (["small"], ["spark"]):
+        parser.error("--before is for the benchmarks small and spark, one at a time")
+    if arguments.no_sync and arguments.name != ["small"]:
+        parser.error("--no-sync is for the benchmark small alone")
     if arguments.before and not (arguments.before / "quire").is_dir():
         parser.error(f"{arguments.before} is no checkout of Quire")
     return arguments
@@ -110,6 +116,7 @@ def measure(name: str, setting: Setting, facts: dict[str, str]) -> None:
     if not setting.quick:
         command = f"python -m bench {name} --seed {setting.seed}"
         if setting.before is not None:
+            name = name if name == "small" else f"{name}_before"
             facts = facts | {"before": machine.commit(setting.before)}
             command += f" --before {facts['before']}"
         if not setting.sync:

@@ -24,7 +24,7 @@ import quire
 from bench.figure import Figure, Result, Setting, Table, at_most
 from bench.served import Crowd
 from bench.served_rivals import QuireServer
-from quire.remote import ElectedStore
+from quire.remote.elected_store import ElectedStore
 from tests.remote.raw_stream import RawStream, call, get
 
 __all__ = ["run"]

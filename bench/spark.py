@@ -2,6 +2,8 @@
 
 Reads and writes of both sides take turns in one Spark session; the first turn warms up and does not
 count. A read goes to Spark's own `noop` sink, a write comes from the source in memory.
+
+With `--before`, another checkout's Quire does the same beside this one's (spark_turns.py).
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import quire
-from bench.figure import Figure, Setting, at_least
+from bench import spark_turns
+from bench.figure import Figure, Result, Setting, at_least
 from bench.payloads import as_arrow
 
-__all__ = ["run", "start_session"]
+__all__ = ["fill", "run", "start_session"]
 
 TURNS = 5
 CHUNK = 100_000  # messages in a transaction that fills the queue to read
@@ -25,19 +29,22 @@ COLUMNS = {"all columns": None, "payload alone": "payload binary"}
 TARGET = 0.6
 
 
-def run(setting: Setting) -> list[Figure]:
-    """Rows per second on both sides, and the ratios."""
+def run(setting: Setting) -> list[Result]:
+    """Rows per second on both sides, and the ratios; or beside another checkout's Quire."""
+    if setting.before is not None:
+        return spark_turns.run(setting)
     rows = setting.scaled(4_000_000, 400_000)
     path = setting.folder / "store"
-    _fill(path, rows, setting.seed)
+    fill(path, rows, setting.seed)
     spark = start_session()
     try:
-        return _read(spark, path, rows, setting) + _write(spark, path, rows, setting)
+        return [*_read(spark, path, rows, setting), *_write(spark, path, rows, setting)]
     finally:
         spark.stop()
 
 
-def _fill(path: Path, rows: int, seed: int) -> None:
+def fill(path: Path, rows: int, seed: int) -> None:
+    """Make a store with messages in `full`, and `sink`; both keep what is put."""
     payloads = as_arrow(CHUNK, seed)
     with quire.open(str(path)) as store:
         store.create_queue("full", capacity=CAPACITY_BYTES)
@@ -49,14 +56,16 @@ def _fill(path: Path, rows: int, seed: int) -> None:
                 transaction.put_many("full", payloads)
 
 
-def start_session() -> Any:
-    """A session on two cores, quiet, with the sources of `arrow_memory`."""
+def start_session(settings: Mapping[str, str] | None = None) -> Any:
+    """A session on two cores, quiet, with the sources of `arrow_memory`, and further settings."""
     from pyspark.sql import SparkSession
 
     from bench.arrow_memory import Discard, Memory
 
     root = str(Path(__file__).resolve().parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+    # What is named already goes first: the workers' Quire is that of this process.
+    named = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), root]
+    os.environ["PYTHONPATH"] = os.pathsep.join(named)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder: Any = SparkSession.builder
@@ -65,6 +74,7 @@ def start_session() -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
+        **(settings or {}),
     }.items():
         builder = builder.config(name, value)
     spark = builder.master("local[2]").appName("quire-bench").getOrCreate()

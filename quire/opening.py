@@ -62,7 +62,8 @@ def open(
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from quire.remote import ElectedStore, Election
+    from quire.remote.elected_store import ElectedStore
+    from quire.remote.election import Election
 
     election = Election(machine, path, options, background=background)
     locked: StoreLocked | None = None
@@ -115,7 +116,8 @@ def serve(
     which makes a checkpoint: the store's status, as JSON. A service manager is told too
     (NOTIFY_SOCKET). Raises what `open` raises; StoreLocked if another process owns the store.
     """
-    from quire.remote import READY, STOPPING, SharedStore, notify, on_hangup, told_to_end
+    from quire.remote import READY, STOPPING, notify, on_hangup, told_to_end
+    from quire.remote.shared_store import SharedStore
 
     path = checked_path(path)
     env = OsEnv()
@@ -148,12 +150,16 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """
-    from quire.engine.checkpoints.opened import prepare_directory
-    from quire.engine.layout import Layout
     from quire.remote import OwnerProcess, join
 
     path = checked_path(path)
     env = OsEnv()
+    joined = join(env, path)
+    if joined is not None:
+        return joined
+    from quire.engine.checkpoints.opened import prepare_directory  # the engine: others do without
+    from quire.engine.layout import Layout
+
     prepare_directory(env, Layout(path), create)
     deadline = env.monotonic() + START_SECONDS
     started: OwnerProcess | None = None

@@ -1,15 +1,16 @@
-"""Sharing of a store: the server in its owner, and the client that gives others the same API."""
+"""Sharing of a store: the server in its owner, and the client that gives others the same API.
+
+What owns a store (`election`, `elected_store`, `shared_store`) is imported from its module: it
+needs the whole engine, whose import takes most of the time of a process that joins an owner.
+"""
 
 from .address import Address, read_address
 from .client import RemoteStore
-from .elected_store import ElectedStore
-from .elected_transaction import ElectedTransaction
-from .election import Election, join
+from .joining import join
 from .owner_process import LOCKED_EXIT_STATUS, OwnerProcess
 from .remote_transaction import RemoteTransaction
 from .server import StoreServer
 from .service_manager import READY, STOPPING, notify
-from .shared_store import SharedStore
 from .signals import on_hangup, told_to_end
 
 __all__ = [
@@ -17,13 +18,9 @@ __all__ = [
     "READY",
     "STOPPING",
     "Address",
-    "ElectedStore",
-    "ElectedTransaction",
-    "Election",
     "OwnerProcess",
     "RemoteStore",
     "RemoteTransaction",
-    "SharedStore",
     "StoreServer",
     "join",
     "notify",

@@ -26,22 +26,11 @@ from typing import Any, Final
 
 from quire.engine.options import FIXED, Options
 from quire.env import Env
-from quire.errors import ConnectionLost, StoreLocked
+from quire.errors import StoreLocked
 
-from .address import read_address
 from .client import RemoteStore
+from .joining import join
 from .shared_store import SharedStore
-
-
-def join(env: Env, path: str) -> RemoteStore | None:
-    """The owner's store, if an owner can be reached."""
-    address = read_address(env, path)
-    if address is None:
-        return None
-    try:
-        return RemoteStore(address.url, epoch=address.epoch)
-    except ConnectionLost:
-        return None
 
 
 class Election:

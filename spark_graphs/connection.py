@@ -24,6 +24,7 @@ from quire.errors import (
 )
 
 from .limits import PATIENCE_SECONDS
+from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
@@ -95,10 +96,13 @@ def call(
     pause = 0.0
     while True:
         try:
-            return action(store_at(path))
+            result = action(store_at(path))
         except repeated:
             forget(path)
             pause = next(pauses, pause)
             if env.monotonic() + pause > deadline:
                 raise
             env.sleep(pause)
+        else:
+            leave_out_modules()
+            return result

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 from quire.errors import QuireError
 
+from .worker_garbage import is_worker
+
 # Spark's own switch (`spark.sql.execution.pyspark.udf.hideTraceback.enabled`), which a worker looks
 # at when an exception ends it.
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-_WORKER = "PYTHON_WORKER_FACTORY_"  # what the names of variables begin with that a worker has
 
 Class = TypeVar("Class", bound=type)
 
@@ -56,11 +57,7 @@ def _telling_first() -> Iterator[None]:
     try:
         yield
     except (QuireError, OSError) as error:
-        if _is_worker() and HIDE_TRACEBACK not in os.environ:
+        if is_worker() and HIDE_TRACEBACK not in os.environ:
             error.add_note(f"\n{traceback.format_exc()}")
             os.environ[HIDE_TRACEBACK] = "1"
         raise
-
-
-def _is_worker() -> bool:
-    return any(name.startswith(_WORKER) for name in os.environ)

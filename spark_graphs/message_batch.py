@@ -26,6 +26,7 @@ from quire.info import Piece
 from . import connection, position_range, sight
 from .limits import CACHED_ROWS
 from .partition import QuirePartition
+from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.engine import PieceReader
@@ -49,6 +50,7 @@ def read_partition(
             pieces = [item.piece for item in items]
             for positions, batch in _read(reader, path, queue, created_us, pieces):
                 yield _selected(arrow_schema, queue, positions, batch)
+    leave_out_modules()
 
 
 def _read(

@@ -33,6 +33,7 @@ from .offset_log import OffsetLog
 from .options import WriteOptions, local_path
 from .routing import gathered, routed
 from .schema import check_sink_schema
+from .worker_garbage import leave_out_modules
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -166,10 +167,12 @@ def write_fragments(
         with sight.seen(options.path):
             for batch in gathered(batches, options.queue):
                 writer.add(*routed(batch, options.queue))
-            return writer.finish()
+            fragments = writer.finish()
     except BaseException:
         writer.abort()
         raise
+    leave_out_modules()
+    return fragments
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

@@ -12,19 +12,22 @@ import pytest
 
 import quire
 from quire import aio, engine, errors, remote
+from quire.remote.elected_store import ElectedStore
+from quire.remote.elected_transaction import ElectedTransaction
+from quire.remote.shared_store import SharedStore
 
 INTERFACES: list[type] = [quire.Store, quire.Transaction, quire.Consumer]
 IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Store: [
         engine.EmbeddedStore,
         remote.RemoteStore,
-        remote.SharedStore,
-        remote.ElectedStore,
+        SharedStore,
+        ElectedStore,
     ],
     quire.Transaction: [
         engine.EmbeddedTransaction,
         remote.RemoteTransaction,
-        remote.ElectedTransaction,
+        ElectedTransaction,
     ],
 }
 PAIRS = [(kind, made) for kind, several in IMPLEMENTATIONS.items() for made in several]

@@ -51,9 +51,10 @@ class Run:
     """Messages in memory: lengths of the payloads, their bytes in pieces, and header columns.
 
     `pieces` is either one buffer per message (`region` False) or one buffer with all of them.
+    `offsets`: those of the payloads as a block stores them, where they are known.
     """
 
-    __slots__ = ("count", "headers", "lengths", "pieces", "region")
+    __slots__ = ("count", "headers", "lengths", "offsets", "pieces", "region")
 
     def __init__(
         self,
@@ -62,26 +63,40 @@ class Run:
         headers: Headers,
         *,
         region: bool,
+        offsets: Buffer | None = None,
     ) -> None:
         self.count = len(lengths)
         self.lengths = lengths
         self.pieces = pieces
         self.headers = headers
         self.region = region
+        self.offsets = offsets
 
     def split(self, counts: Sequence[int]) -> Iterator[Run]:
         """Runs of so many of its messages, in their order; their payloads are in one buffer."""
-        offsets: list[int] = offsets_of(self.lengths).tolist()
+        ends = offsets_of(self.lengths)
+        offsets: list[int] = ends.tolist()
         lengths, headers = self.lengths, self.headers
         columns = headers.columns()
         content = memoryview(self.pieces[0])
-        start = 0
+        stored = memoryview(_stored_offsets(ends, counts))
+        start = place = 0
         for count in counts:
-            stop = start + count
+            stop, next_place = start + count, place + 4 * (count + 1)
             own = headers.slice(start, stop).present() if columns else headers
             payloads = content[offsets[start] : offsets[stop]]
-            yield Run(lengths[start:stop], [payloads], own, region=True)
-            start = stop
+            known = stored[place:next_place]
+            yield Run(lengths[start:stop], [payloads], own, region=True, offsets=known)
+            start, place = stop, next_place
+
+
+def _stored_offsets(offsets: NDArray[np.int64], counts: Sequence[int]) -> bytes:
+    """The payload offsets of blocks of so many messages, one after another, each from 0 on."""
+    sizes = np.array(counts, np.int64)
+    starts = offsets_of(sizes)[:-1]
+    # The offset that ends one block begins the next one: it is there twice.
+    rows = np.arange(int(sizes.sum()) + len(sizes)) - np.repeat(np.arange(len(sizes)), sizes + 1)
+    return (offsets[rows] - np.repeat(offsets[starts], sizes + 1)).astype("<i4").tobytes()
 
 
 def run_of_rows(payloads: Sequence[Buffer], fields: Sequence[Fields | None]) -> Run:
@@ -155,6 +170,11 @@ def _or_absent(value: int | None) -> int:
 
 def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBlock]:
     """The blocks of the runs' messages in order; none above the size but by a single message."""
+    if len(runs) == 1 and runs[0].offsets is not None:
+        block = _plain_block(runs[0], min(max_block_bytes, MAX_BLOCK_BYTES))
+        if block is not None:
+            yield block
+            return
     if len(runs) == 1:
         lengths, headers = runs[0].lengths, runs[0].headers
     else:
@@ -184,13 +204,27 @@ def encode_runs(runs: Sequence[Run], max_block_bytes: int) -> Iterator[EncodedBl
         data = _assemble(
             part,
             columns,
-            offsets[start : stop + 1],
+            (offsets[start : stop + 1] - offsets[start]).astype("<i4").tobytes(),
             payload_bytes,
             _pieces(runs, offsets, start, stop),
         )
         charge_bytes = int(charges[stop] - charges[start]) + MESSAGE_OVERHEAD_BYTES * (stop - start)
         yield EncodedBlock(data, stop - start, charge_bytes, payload_bytes)
         start = stop
+
+
+def _plain_block(run: Run, max_bytes: int) -> EncodedBlock | None:
+    """The run's one block, if it has no header columns and fits: one of many, its offsets known.
+
+    Without numpy, as arrays of a few messages cost more than all the rest.
+    """
+    size = len(run.pieces[0])
+    if run.offsets is None or run.headers.columns():
+        return None
+    if HEADER_BYTES + padded(len(run.offsets)) + padded(size) > max_bytes:
+        return None
+    data = _assemble(run.headers, 0, run.offsets, size, run.pieces)
+    return EncodedBlock(data, run.count, size + MESSAGE_OVERHEAD_BYTES * run.count, size)
 
 
 def split_ends(stored: NDArray[np.int64], room_bytes: int) -> list[int]:
@@ -225,12 +259,11 @@ def _pieces(runs: Sequence[Run], offsets: NDArray[np.int64], start: int, stop: i
 def _assemble(
     headers: Headers,
     columns: int,
-    offsets: NDArray[np.int64],
+    payload_offsets: Buffer,
     payload_bytes: int,
     payload_pieces: Sequence[Buffer],
 ) -> bytearray:
-    count = len(offsets) - 1
-    payload_offsets = (offsets - offsets[0]).astype("<i4").tobytes()
+    count = len(payload_offsets) // 4 - 1
     parts: list[Buffer] = [b"", payload_offsets, PADDING[len(payload_offsets) & 7]]
     length = HEADER_BYTES + padded(len(payload_offsets)) + padded(payload_bytes)
     if columns:

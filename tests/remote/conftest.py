@@ -10,7 +10,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
-from quire.remote import ElectedStore, RemoteStore
+from quire.remote import RemoteStore
+from quire.remote.elected_store import ElectedStore
 from quire.store import Store as Interface
 from tests.aio.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.remote.children import join

@@ -27,7 +27,8 @@ from quire.errors import (
 from quire.info import QueueRecord
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
-from quire.remote import ElectedTransaction, RemoteStore, RemoteTransaction
+from quire.remote import RemoteStore, RemoteTransaction
+from quire.remote.elected_transaction import ElectedTransaction
 from quire.remote.failures import raise_error
 from tests.aio.behind_loop import BehindLoop
 from tests.remote.children import child, join

@@ -144,6 +144,18 @@ def test_an_owner_process_is_started_and_ends(served: str) -> None:
         assert store.queue("work").messages == 1
 
 
+def test_who_joins_an_owner_does_without_the_engine(store_path: str) -> None:
+    """Its import would take most of the time, in each of Spark's workers for one."""
+    code = (
+        "import sys; from quire.opening import open_or_serve; open_or_serve(sys.argv[1]).close();"
+        "print([name for name in sys.modules if name.startswith('quire.engine')])"
+    )
+    with open_store(store_path):
+        command = [sys.executable, "-c", code, store_path]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_killed_owner_process_is_replaced(served: str) -> None:
     """What it left behind is no hindrance."""
     with open_or_serve(served, linger=5) as first:

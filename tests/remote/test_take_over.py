@@ -27,7 +27,8 @@ from quire.errors import (
     TransactionTimeout,
 )
 from quire.opening import open as open_store
-from quire.remote import ElectedStore, RemoteStore
+from quire.remote import RemoteStore
+from quire.remote.elected_store import ElectedStore
 from quire.store import Store
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, child

@@ -1,0 +1,20 @@
+"""Joining the owner of a store, where there is one."""
+
+from __future__ import annotations
+
+from quire.env import Env
+from quire.errors import ConnectionLost
+
+from .address import read_address
+from .client import RemoteStore
+
+
+def join(env: Env, path: str) -> RemoteStore | None:
+    """The owner's store, if an owner can be reached."""
+    address = read_address(env, path)
+    if address is None:
+        return None
+    try:
+        return RemoteStore(address.url, epoch=address.epoch)
+    except ConnectionLost:
+        return None
