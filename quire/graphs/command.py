@@ -154,11 +154,19 @@ def _run(options: argparse.Namespace) -> int:
     """Until SIGINT or SIGTERM; a line for every change of what the steps do."""
     graph = _graph_named(options.graph, options.path)
     ending = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ending.set())
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: ending.set()) for number in signals]
+    try:
+        return _follow(graph, ending, drain=options.drain)
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
     with graph.start() as run:
         print(f"graph {graph.name} runs on {graph.path}", flush=True)
-        if options.drain:
+        if drain:
             run.drain()
             print(run.status())
             return 0
@@ -177,12 +185,13 @@ def _graph_named(name: str, path: str) -> Any:
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
         raise InvalidArgument(f"{name!r}: give MODULE:ATTRIBUTE, as shop.graphs:orders")
-    sys.path.insert(0, "")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"{name!r} cannot be had: {error}") from error
-    if not hasattr(found, "start") and callable(found):
+    if callable(found):
         found = found(path)
     if not hasattr(found, "start") or not hasattr(found, "steps"):
         raise InvalidArgument(f"{name!r} is no Graph, nor a function of a path that makes one")
