@@ -1,4 +1,4 @@
-"""What is done to a graph from outside of its run: looking, pausing, putting back, resetting."""
+"""What is done to a graph from outside of its run, without Spark: looking, pausing, replaying."""
 
 from __future__ import annotations
 
@@ -6,43 +6,50 @@ import json
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from quire.cli import main
 from quire.errors import InvalidArgument, QueueInUse
-from quire.graphs import graph_names, load_graph, paused_steps, see, set_paused, step_state_name
-from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import Phase
+from quire.graphs import graph_names, load_graph, paused_steps, see, set_paused
+from quire.spark_graphs import Graph, connection
+from quire.spark_graphs.graphs import Phase, Run
+from quire.spark_graphs.graphs import graph as module
 from tests.spark.kit import eventually, numbers_in, put_numbers, topic
+from tests.spark.plain_work import PlainSpark, PlainWork, thread
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+Payloads = dict[str, list[bytes]]
+SECONDS = 120.0
 
-pytestmark = pytest.mark.spark
 
-NUMBER = "cast(cast(payload as string) as long)"
+class Spark(PlainSpark):
+    """What a run asks of it besides."""
+
+    def interruptTag(self, tag: str) -> None:  # noqa: N802 - Spark's name
+        """Nothing runs there."""
 
 
 @pytest.fixture
-def graph(spark: SparkSession, store: Any) -> Graph:
-    """Two steps: one that fails with numbers from 100 on, and counts; one that copies."""
+def graph(store: Any, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """Two steps: one that fails with what is no number; one that copies."""
+    monkeypatch.setattr(module, "Work", PlainWork)
+    monkeypatch.setattr(module, "try_out", lambda work: None)
+    monkeypatch.setattr(Run, "_thread", lambda run, target: thread(target))
+    spark: Any = Spark()
     found = Graph("shop", spark, store.path)
     found.queue("in", keep_forever=True)
     topic(store, "out")
 
-    @found.step("in", "between", name="check", dead="in.dead", limit=50)
-    def check(rows: DataFrame) -> DataFrame:
-        values = found.state("check")
-        values["seen"] = values.get("seen", 0) + rows.count()
-        most = found.state("check").get("most", 100)
-        return rows.selectExpr(
-            f"if({NUMBER} >= {most}, raise_error('too large'), cast(payload as string)) as payload"
-        )
+    def check(payloads: list[bytes]) -> Payloads:
+        return {"between": [b"%d" % int(payload) for payload in payloads]}
 
-    found.step("between", "out", name="copy")(lambda rows: rows.select("payload"))
+    def copy(payloads: list[bytes]) -> Payloads:
+        return {"out": payloads}
+
+    found.step("in", "between", dead="in.dead", limit=50)(check)
+    found.step("between", "out")(copy)
     return found
 
 
@@ -53,17 +60,17 @@ def quire(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_graph_is_shown_told_and_reset(
+def test_a_graph_that_runs_is_shown_and_told(
     graph: Graph, store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By every process that has the store, with and without a run."""
+    """By the command line, which needs neither the graph's program nor Spark."""
     path = store.path
     assert graph_names(store) == []
-    assert "step check" in graph.explain()
     with graph.start() as run:
-        put_numbers(store, "in", [0, 1, 200])
-        run.drain(timeout=300)
-        assert numbers_in(store, "out") == Counter(range(2))
+        put_numbers(store, "in", range(9))
+        store.put("in", b"none")
+        run.drain(SECONDS)
+        assert numbers_in(store, "out") == Counter(range(9))
         shown = quire(capsys, "show", path, "shop")
         for words in ("reads in, from earliest on", "1 dead letters", "0 messages (0 bytes) of in"):
             assert words in shown
@@ -72,26 +79,26 @@ def test_a_graph_is_shown_told_and_reset(
 
         quire(capsys, "pause", path, "shop", "check")
         eventually(lambda: run.status().steps["check"].phase is Phase.PAUSED)
-        put_numbers(store, "in", [2])
+        put_numbers(store, "in", [9])
         assert quire(capsys, "ls", path) == "shop: 2 steps, 1 messages behind\n"
         assert quire(capsys, "resume", path, "shop") == "check, copy: going on\n"
-        run.drain(timeout=300)
+        eventually(lambda: run.status().steps["check"].phase is not Phase.PAUSED)
+        run.drain(SECONDS)
+        first = store.browse("in.dead")[0].id
         quire(capsys, "replay", path, "shop", "check", "--max", "1")
-        eventually(lambda: not store.get_state("graph.shop", "replay/check"))
-        assert store.queue("in.dead").messages == 1  # it was too large again
-    assert numbers_in(store, "out") == Counter(range(3))
-
-    said = json.loads(quire(capsys, "show", path, "shop", "--json", "--svg", f"{tmp_path}/g.svg"))
-    assert said["now"]["steps"]["check"]["inputs"][0]["lag_messages"] == 0
+        eventually(lambda: store.get_state("graph.shop", "replay/check") is None)
+        (letter,) = store.browse("in.dead")
+        assert letter.id > first  # it is no number still
+        assert graph.draw(f"{tmp_path}/g.svg") == (tmp_path / "g.svg").read_text()
+        check_picture((tmp_path / "g.svg").read_text())
+    assert numbers_in(store, "out") == Counter(range(10))
+    said = json.loads(quire(capsys, "show", path, "shop", "--json"))
     assert [step["name"] for step in said["steps"]] == ["check", "copy"]
-    check_picture((tmp_path / "g.svg").read_text())
-    assert main(["graph", "reset", path, "shop", "check"]) == 1  # it asks, and nobody is there
-    assert store.state_items(step_state_name("shop", "check"))
-    assert "from position 0 on" in quire(capsys, "reset", path, "shop", "check", "--yes")
-    assert store.state_items(step_state_name("shop", "check")) == {}
-    assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 4
-    graph.reset("check", to="latest")
-    assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 0
+    assert said["queues"][0]["options"] == {"keep_forever": "True"}
+    assert graph.reset("check") == {"in": 0}
+    assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 11
+    assert "11 messages" in graph.explain()
+    connection.forget(path)
 
 
 def check_picture(svg: str) -> None:
@@ -115,35 +122,25 @@ def test_a_graph_that_was_told_to_pause_starts_so(
     assert paused_steps(store, "shop") == {"check", "copy"}
     with caplog.at_level(logging.INFO, "quire"), graph.start(only=["copy"]) as run:
         eventually(lambda: run.status().steps["copy"].phase is Phase.PAUSED)
+        eventually(lambda: "graph shop, step copy: told to pause" in caplog.text)
         set_paused(store, "shop", "copy", False)
         eventually(lambda: run.status().steps["copy"].phase is Phase.IDLE)
-    assert "graph shop, step copy: told to go on" in caplog.text
+        eventually(lambda: "graph shop, step copy: told to go on" in caplog.text)
     for wrong in ({"graph": "none"}, {"step": "none"}):
         given = {"graph": "shop", "step": "copy"} | wrong
         with pytest.raises(InvalidArgument, match="none"):
             set_paused(store, given["graph"], given["step"], True)
+    connection.forget(store.path)
 
 
-def test_the_command_runs_a_graph(
-    spark: SparkSession, store: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """By the name of a Graph, or of a function of the store's path; here until it is drained."""
-    topic(store, "in", "out")
-    put_numbers(store, "in", range(5))
-    (tmp_path / "shop_graphs.py").write_text(
-        "from pyspark.sql import SparkSession\n"
-        "from quire.spark_graphs import Graph\n"
-        "def copying(path):\n"
-        "    graph = Graph('shop', SparkSession.getActiveSession(), path)\n"
-        "    graph.step('in', 'out', name='copy')(lambda rows: rows.select('payload'))\n"
-        "    return graph\n"
-        "number = 5\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    said = quire(capsys, "run", store.path, "shop_graphs:copying", "--drain")
-    assert "copy: idle, 0 messages behind" in said
-    assert numbers_in(store, "out") == Counter(range(5))
-    for wrong in ("shop_graphs", "shop_graphs:number", "shop_graphs:none", "no_such:graph"):
-        assert main(["graph", "run", store.path, wrong]) == 1
-        assert "InvalidArgument" in capsys.readouterr().err
+def test_a_graph_without_a_store_is_told_and_drawn(graph: Graph, tmp_path: Path) -> None:
+    """Nothing is made for it."""
+    spark: Any = Spark()
+    planned = Graph("plan", spark, f"{tmp_path}/none")
+    planned.step("a", "b", name="s")(lambda payloads: {"b": payloads})
+    assert "step s\n  reads a" in planned.explain()
+    assert "now:" not in planned.explain()
+    assert planned.draw().startswith("<svg")
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InvalidArgument, match="has no step 'x'"):
+        planned.reset("x")
