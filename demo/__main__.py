@@ -2,8 +2,8 @@
 
 Five processes work on one store: its owner (`quire serve`), the publisher, the Spark driver, the
 worker, and this one, which watches. Three times there is a SIGKILL without warning: of all
-others with their descendants, while a large transaction is open; of Spark, in a micro-batch; and of
-the owner alone.
+others with their descendants, while a large transaction is open; of Spark, in a batch; and of the
+owner alone.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def demonstrate(folder: Path, arguments: argparse.Namespace) -> int:
         print("Reconciling the queues with the CSV files ...")
         with store.join(folder / "store") as opened:
             lines, have = reconcile.examine(opened, want)
+            picture = report.flow(opened)
         chaos.end_owner(folder / "store")
     except DemoFailed as failure:
         print(f"The demo failed: {failure}\n{tails(members)}", file=sys.stderr)
@@ -73,7 +74,7 @@ def demonstrate(folder: Path, arguments: argparse.Namespace) -> int:
         kill(members)
     print(reconcile.render(lines))
     carriers = reconcile.by_carrier(want["delays"], have["delays"])
-    arguments.report.write_text(report.page(read(folder), lines, carriers))
+    arguments.report.write_text(report.page(read(folder), lines, carriers, picture))
     wrong = reconcile.wrong(lines)
     verdict = f"{len(wrong)} of them DIFFER" if wrong else "all equal"
     print(f"{len(lines)} figures compared, {verdict}. {time.monotonic() - began:.0f} s.")

@@ -3,8 +3,8 @@
 1. Half way through the large transaction all processes die at once: the owner of the store, the
    publisher, the Spark driver with its JVM and Python workers, and the worker. The last three are
    started again; the first that misses the owner starts another one.
-2. While Spark catches up, its driver and all that belongs to it die in a micro-batch, which is
-   logged and not committed. It is started again and repeats that micro-batch.
+2. While Spark catches up, its driver and all that belongs to it die in a batch, which is planned
+   and not committed. It is started again and goes on behind its last commit.
 3. Later the owner dies alone. The others lose their connection, perhaps in a commit whose outcome
    they cannot know; they start another owner, look what it recovered, and go on.
 """
@@ -52,7 +52,7 @@ def run(folder: Path, members: list[Member], totals: Counts, timeline: Timeline)
         watch.until(lambda _: happened(folder, "ready"))
         _start(publisher, timeline)
         _strike_all(folder, watch, members, timeline)
-        _strike_pipeline(folder, watch, pipeline, timeline)
+        _strike_pipeline(watch, pipeline, timeline)
         _strike_owner(watch, timeline)
         watch.until(lambda _: publisher.status == 0)
         pipeline.ask_to_finish()
@@ -70,26 +70,17 @@ def _strike_all(folder: Path, watch: Watch, members: list[Member], timeline: Tim
         _start(member, timeline)
 
 
-def _strike_pipeline(folder: Path, watch: Watch, pipeline: Member, timeline: Timeline) -> None:
+def _strike_pipeline(watch: Watch, pipeline: Member, timeline: Timeline) -> None:
     watch.until(
         lambda _: (
             watch.share("enriched") == 1.0
-            or (watch.share("enriched") >= SECOND_STRIKE and _in_micro_batch(folder))
+            or (watch.share("enriched") >= SECOND_STRIKE and watch.in_batch())
         )
     )
     count = kill([pipeline])
     timeline.add("kill", processes=count, who="Spark")
-    watch.say(f"SIGKILL: Spark's {count} processes, in a micro-batch.")
+    watch.say(f"SIGKILL: Spark's {count} processes, in a batch.")
     _start(pipeline, timeline)
-
-
-def _in_micro_batch(folder: Path) -> bool:
-    """Whether Spark has logged a micro-batch that it has not committed."""
-    logged, committed = (
-        {path.name for path in (folder / "checkpoint" / log).glob("[0-9]*")}
-        for log in ("offsets", "commits")
-    )
-    return bool(logged - committed)
 
 
 def _strike_owner(watch: Watch, timeline: Timeline) -> None:

@@ -1,8 +1,8 @@
-"""The Spark driver: one streaming query from `departures/ops` to three queues.
+"""The Spark driver: a graph of three steps, from `departures` to `enriched`, `delays` and `alerts`.
 
-Each micro-batch is one compound commit over `enriched`, `delays` and `alerts`. The checkpoint says
-which departures a batch holds, the store's ledger whether it is there already: after any failure,
-of the owner of the store or of this process and its JVM, the query goes on exactly once.
+A batch of a step is one transaction over what it reads and what it writes. After any failure, of
+the owner of the store or of this process and its JVM, each step goes on behind its last commit:
+exactly once, and without a checkpoint of Spark.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from demo import store
+from demo import route, store
 from demo.finish import Finish
-from demo.route import Reference, load_reference, route
 from demo.timeline import Timeline
+from quire.errors import QuireError
+from quire.spark_graphs import Graph, Run
 
-__all__ = ["run", "session"]
+__all__ = ["flights_graph", "run", "session"]
 
 # For a JVM that lives a minute: the first compiler alone, which took 16 s of processor time to warm
 # up where both took 27, and the collector without threads of its own.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-TRIGGER = "500 milliseconds"
+TRIGGER = "500 ms"
 LOOK_SECONDS = 1.0
-FAILURES = 10  # of the query, before the process gives up
 
 
 def session() -> SparkSession:
@@ -50,85 +49,63 @@ def session() -> SparkSession:
     return spark
 
 
-def run(folder: Path, most: int, spark: SparkSession, finish: Finish, timeline: Timeline) -> None:
-    """Run the query, again after each failure, until the end is asked for and all is written."""
-    reference = load_reference(spark)
-    failures = 0
-    while failures < FAILURES:
-        timeline.add("query")
-        query = start(folder, most, spark, reference)
-        try:
-            if _follow(query, finish, timeline):
-                return
-        except StreamingQueryException as error:
-            timeline.add("failed", error=str(error)[:2000])
-            failures += 1
-    raise SystemExit(f"the query failed {failures} times; see {folder / 'pipeline.log'}")
+def flights_graph(path: Path, most: int, spark: SparkSession) -> Graph:
+    """The graph over the store at the path; a batch has `most` messages at most."""
+    graph = Graph(store.GRAPH, spark, str(path))
+    reference = route.load_reference(spark)
+
+    @graph.step(reads="departures", writes="enriched", limit=most, trigger=TRIGGER)
+    def enrich(departures: DataFrame) -> DataFrame:
+        return route.enriched(departures, reference)
+
+    @graph.step(reads="enriched", writes="delays", limit=most, trigger=TRIGGER)
+    def late(flights: DataFrame) -> DataFrame:
+        return route.delays(flights)
+
+    @graph.step(reads="enriched", writes="alerts", limit=most, trigger=TRIGGER)
+    def warn(flights: DataFrame) -> DataFrame:
+        return route.alerts(flights)
+
+    return graph
 
 
-def start(folder: Path, most: int, spark: SparkSession, reference: Reference) -> Any:
-    """The running query, from where its checkpoint left off; `most` departures at a time."""
-    departures = (
-        spark.readStream.format("quire")
-        .option("path", str(folder / "store"))
-        .option("queue", "departures")
-        .option("subscription", store.OPS)
-        .option("startingOffsets", "earliest")
-        .option("maxMessagesPerTrigger", most)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .load()
-    )
-    return (
-        route(departures, reference)
-        .writeStream.format("quire")
-        .option("path", str(folder / "store"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(processingTime=TRIGGER)
-        .start()
-    )
+def run(graph: Graph, finish: Finish, timeline: Timeline) -> None:
+    """Run the graph until the end is asked for and all is written."""
+    with graph.start() as started:
+        timeline.add("ready")
+        noted = dict.fromkeys(graph.steps, 0)
+        while not finish.wait(LOOK_SECONDS):
+            _note(started, noted, timeline)
+        started.drain()
+        _note(started, noted, timeline)
 
 
-def _follow(query: Any, finish: Finish, timeline: Timeline) -> bool:
-    """Note the batches of a query; whether it was brought to its end."""
-    ready = False
-    noted = -1
-    while True:
-        asked = finish.wait(LOOK_SECONDS)
-        if asked:
-            query.processAllAvailable()
-        if not ready and query.lastProgress is not None:
-            ready = True
-            timeline.add("ready")
-        for progress in query.recentProgress:
-            if progress.batchId > noted and progress.numInputRows:
-                noted = progress.batchId
-                timeline.add("batch", **_figures(progress))
-        if asked:
-            query.stop()
-            return True
-        if not query.isActive:
-            query.awaitTermination(0)  # raises what ended it
-
-
-def _figures(progress: Any) -> dict[str, Any]:
-    return {
-        "batch": progress.batchId,
-        "began": progress.timestamp,
-        "departures": progress.numInputRows,
-        "milliseconds": dict(progress.durationMs),
-    }
+def _note(started: Run, noted: dict[str, int], timeline: Timeline) -> None:
+    """Write down the batches that were committed since the last look."""
+    try:
+        status = started.status()
+    except QuireError as error:  # the owner is gone; its successor is asked next time
+        timeline.add("lost", error=repr(error))
+        return
+    for name, step in status.steps.items():
+        if step.batches > noted[name]:
+            seconds, more = step.last_batch_seconds, step.batches - noted[name]
+            timeline.add("batches", step=name, number=step.number, batches=more, seconds=seconds)
+            noted[name] = step.batches
+        if step.last_error and step.retries:
+            timeline.add("failed", step=name, error=step.last_error[:2000])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.pipeline", description=__doc__)
     parser.add_argument("folder", type=Path, help="the demo's folder")
-    parser.add_argument("--most", type=int, required=True, help="departures in a micro-batch")
+    parser.add_argument("--most", type=int, required=True, help="messages in a batch")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     finish, timeline = Finish(), Timeline(folder, "spark")
     spark = session()
     spark.sparkContext.setLogLevel("ERROR")
-    run(folder, arguments.most, spark, finish, timeline)
+    run(flights_graph(folder / "store", arguments.most, spark), finish, timeline)
     spark.stop()
     return 0
 

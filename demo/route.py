@@ -1,18 +1,18 @@
-"""What Spark computes: one row per message to write, each naming the queue it goes to.
+"""What the three steps compute: the messages to write for those that were read.
 
-Every departure gives a row for `enriched`; a late one another for `delays`; a very late or
-cancelled one another for `alerts` (see `demo.flights` for the words). All rows of a departure come
-from one pass over it, in the order of the input: no shuffle, no second reading.
+Every departure gives one for `enriched`; of these a late one gives another for `delays`, and a very
+late or cancelled one another for `alerts` (see `demo.flights` for the words). All keep the order of
+what they read: there is no shuffle.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from demo import flights
 
-__all__ = ["Reference", "load_reference", "route"]
+__all__ = ["Reference", "alerts", "delays", "enriched", "load_reference"]
 
 AIRLINES = "carrier string, name string"
 AIRPORTS = (
@@ -23,6 +23,29 @@ WEATHER = (
     "humid double, wind_dir int, wind_speed double, wind_gust double, precip double, "
     "pressure double, visib double, time_hour string"
 )
+
+# What a message of `enriched` holds, and its type for Spark's JSON parser.
+ENRICHED = {
+    "flight_id": "int",
+    "scheduled": "string",
+    "carrier": "string",
+    "airline": "string",
+    "flight": "int",
+    "origin": "string",
+    "dest": "string",
+    "delay": "int",
+    "from": "string",
+    "to": "string",
+    "tailnum": "string",
+    "air_time": "int",
+    "distance": "int",
+    "cancelled": "boolean",
+    "weather": (
+        "struct<temperature_f: double, wind_mph: double, rain_in: double, visibility_mi: double>"
+    ),
+}
+WHO = ("flight_id", "scheduled", "carrier", "airline", "flight", "origin", "dest", "delay")
+_ENRICHED_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ENRICHED.items())
 
 Reference = dict[str, DataFrame]
 
@@ -48,48 +71,46 @@ def load_reference(spark: SparkSession) -> Reference:
     return {name: F.broadcast(frame.cache()) for name, frame in tables.items()}
 
 
-def route(departures: DataFrame, reference: Reference) -> DataFrame:
-    """Rows (queue string, payload binary) for the messages of `departures` (payload binary)."""
+def enriched(departures: DataFrame, reference: Reference) -> DataFrame:
+    """Departures with what the tables say of them, as many as before and in their order (FL3)."""
     schema = ", ".join(f"{name} {kind}" for name, kind in flights.FIELDS.items())
-    parsed = F.from_json(F.col("payload").cast("string"), schema)
-    flight = departures.select(parsed.alias("flight")).select("flight.*")
-    rows = _enrich(flight, reference).select(F.explode(_messages()).alias("row"))
-    return rows.select(
-        F.col("row.queue").alias("queue"), F.col("row.text").cast("binary").alias("payload")
-    )
-
-
-def _enrich(flight: DataFrame, reference: Reference) -> DataFrame:
-    """`flight` with `delay` and what the tables say; as many rows as before (FL3)."""
     airlines = reference["airlines"].withColumnRenamed("name", "airline")
     airports = reference["airports"]
     start = airports.select(F.col("faa").alias("origin"), F.col("name").alias("from"))
     end = airports.select(F.col("faa").alias("dest"), F.col("name").alias("to"))
-    return (
-        flight.withColumn("delay", F.greatest("dep_delay", "arr_delay"))
+    weather = F.struct("temperature_f", "wind_mph", "rain_in", "visibility_mi")
+    rows = (
+        _read(departures, schema)
+        .withColumn("delay", F.greatest("dep_delay", "arr_delay"))
         .join(airlines, "carrier", "left")
         .join(F.broadcast(start), "origin", "left")
         .join(F.broadcast(end), "dest", "left")
         .join(reference["weather"], ["origin", "time_hour"], "left")
+        .withColumn("weather", F.when(F.col("observed"), weather))
     )
+    return _written(rows.select(*ENRICHED))
 
 
-def _messages() -> Column:
-    """The messages of one departure: an array of (queue, text), without those that do not apply."""
-    who = ["flight_id", "scheduled", "carrier", "airline", "flight", "origin", "dest", "delay"]
-    weather = F.struct("temperature_f", "wind_mph", "rain_in", "visibility_mi")
-    observed = F.when(F.col("observed"), weather).alias("weather")
-    late = F.col("delay") > flights.LATE_MINUTES
+def delays(rows: DataFrame) -> DataFrame:
+    """The late ones of what `enriched` gives."""
+    found = _read(rows, _ENRICHED_SCHEMA)
+    return _written(found.where(F.col("delay") > flights.LATE_MINUTES).select(*WHO, "weather"))
+
+
+def alerts(rows: DataFrame) -> DataFrame:
+    """Those that are very late or cancelled, with the reason why somebody is to be told."""
+    found = _read(rows, _ENRICHED_SCHEMA)
     very_late = F.col("delay") > flights.VERY_LATE_MINUTES
     reason = F.when(F.col("cancelled"), "cancelled").otherwise("very late").alias("reason")
-    enriched = F.struct(*who, "from", "to", "tailnum", "air_time", "distance", observed)
-    messages = [
-        _message("enriched", enriched),
-        F.when(late, _message("delays", F.struct(*who, observed))),
-        F.when(F.col("cancelled") | very_late, _message("alerts", F.struct(*who, "to", reason))),
-    ]
-    return F.filter(F.array(*messages), lambda message: message.isNotNull())
+    return _written(found.where(F.col("cancelled") | very_late).select(*WHO, "to", reason))
 
 
-def _message(queue: str, fields: Column) -> Column:
-    return F.struct(F.lit(queue).alias("queue"), F.to_json(fields).alias("text"))
+def _read(rows: DataFrame, schema: str) -> DataFrame:
+    """The fields of messages (payload binary, a JSON object each) as columns."""
+    parsed = F.from_json(F.col("payload").cast("string"), schema)
+    return rows.select(parsed.alias("message")).select("message.*")
+
+
+def _written(rows: DataFrame) -> DataFrame:
+    """Columns as messages again."""
+    return rows.select(F.to_json(F.struct("*")).cast("binary").alias("payload"))

@@ -1,6 +1,9 @@
 """The store of the demo: its queues, who reads them, and how a process comes to it.
 
-    publisher -> departures -[ops]-> Spark -> enriched, delays, alerts -> worker -> notices
+    publisher -> departures -> enrich -> enriched -> late -> delays
+                                                  -> warn -> alerts -> worker -> notices
+
+`enrich`, `late` and `warn` are the steps of the graph that Spark runs (`demo.pipeline`).
 
 Every topic has one more subscription, `audit`, which holds all messages for the reconciliation.
 """
@@ -13,9 +16,9 @@ from quire.opening import open_or_serve
 from quire.remote import RemoteStore
 from quire.store import Store
 
-__all__ = ["ALERTS", "AUDIT", "OPS", "QUEUES", "TOPICS", "create_queues", "join"]
+__all__ = ["ALERTS", "AUDIT", "GRAPH", "QUEUES", "TOPICS", "create_queues", "join"]
 
-OPS = "ops"
+GRAPH = "flights"
 ALERTS = "alerts"
 AUDIT = "audit"
 TOPICS = ("departures", "enriched", "delays", "notices")
@@ -28,7 +31,6 @@ def create_queues(store: Store) -> None:
         store.create_queue(name, kind="topic" if name in TOPICS else "work")
     for name in TOPICS:
         store.subscribe(name, AUDIT, start="earliest")
-    store.subscribe("departures", OPS, start="earliest")
 
 
 def join(path: Path) -> RemoteStore:

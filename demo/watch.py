@@ -73,6 +73,12 @@ class Watch:
         """A line above the bars."""
         tqdm.write(text)
 
+    def in_batch(self) -> bool:
+        """Whether a step has a batch that is planned and not committed: it holds a lease."""
+        with suppress(QuireError):
+            return self._store is not None and self._store.status()["leases"] > 0
+        return False
+
     def owner(self) -> int:
         """The process that owns the store."""
         while self._store is None:

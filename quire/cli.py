@@ -625,6 +625,10 @@ class _Commands:
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._parsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    def group(self, name: str, *, help: str) -> argparse.ArgumentParser:
+        """A command with commands of its own."""
+        return self._parsers.add_parser(name, help=help, description=help)
+
     def add(
         self,
         name: str,
@@ -643,6 +647,7 @@ class _Commands:
 
 def _parser() -> argparse.ArgumentParser:
     from quire import __version__
+    from quire.graphs import add_commands
 
     parser = argparse.ArgumentParser(
         prog="quire", description="A transactional multi-queue engine: one store is one directory."
@@ -654,6 +659,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_message_commands(commands)
     _add_dump(commands)
     _add_transaction_commands(commands)
+    add_commands(
+        commands.group("graph", help="graphs of steps: list, show, run, pause, ..."), _start
+    )
     commands.add("verify", _verify, help="check every byte of a store")
     commands.add("checkpoint", _checkpoint, help="write a checkpoint")
     return parser

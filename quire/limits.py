@@ -413,6 +413,12 @@ assert DEFAULT_LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 
 # --- showing ---
 
+GRAPH_LINE_SECONDS = 5.0  # between two looks of `quire graph run` at what it tells
+LAYOUT_PASSES = 8  # over the layers of a graph that is drawn, each untangles some crossings
+DRAWN_WIDTH, DRAWN_HEIGHT = 158, 52  # of its node, in pixels
+DRAWN_ACROSS, DRAWN_DOWN = 214, 76  # from one node to the next
+DRAWN_MARGIN = 20
+DRAWN_CHARACTERS = 22  # of a name, that a node of a drawn graph has room for
 FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
 DUMP_SEARCH_BYTES = 4 << 20  # of a data file, that a dump looks through at once

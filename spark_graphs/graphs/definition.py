@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
+from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition
 from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 from quire.starts import Start, check_start
@@ -105,6 +106,41 @@ def check_title(name: object, what: str) -> str:
             f"{what} name {name!r:.100}: use 1 to {MAX_TITLE} of A-Z a-z 0-9 _ -, without dots"
         )
     return str(name)
+
+
+def described_as(
+    graph: str, queues: Mapping[str, Queue], steps: Mapping[str, Step]
+) -> GraphDefinition:
+    """A graph as its store keeps it."""
+    return GraphDefinition(
+        graph,
+        tuple(
+            QueueDefinition(queue.name, {name: str(v) for name, v in queue.options.items()})
+            for queue in queues.values()
+        ),
+        tuple(
+            StepDefinition(
+                name=step.name,
+                kind=step.kind,
+                reads=step.reads,
+                writes=step.writes,
+                dead=step.dead,
+                limit_messages=step.limit.messages,
+                limit_bytes=step.limit.size_bytes,
+                trigger_seconds=step.trigger_seconds,
+                when_full=step.when_full,
+                start=str(step.start),
+                watermark=step.watermark,
+                function=_function_name(step.function),
+            )
+            for step in steps.values()
+        ),
+    )
+
+
+def _function_name(function: Function) -> str:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{getattr(function, '__module__', '')}.{name}"
 
 
 def check_step(step: Step) -> Step:

@@ -13,7 +13,17 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.arguments import check_name
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StoreNotFound
+from quire.graphs import (
+    GraphDefinition,
+    GraphSight,
+    draw,
+    explain,
+    reset_step,
+    save_graph,
+    see,
+    write_drawing,
+)
 from quire.opening import checked_path
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import quantity_of_bytes
@@ -27,6 +37,7 @@ from .definition import (
     check_title,
     checked_names,
     choice_of,
+    described_as,
     limit_of,
     seconds_of,
 )
@@ -211,6 +222,8 @@ class Graph:
         found = connection.call(
             self.path, lambda store: prepare(store, self.name, steps, self.queues)
         )
+        definition = described_as(self.name, self.queues, self.steps)
+        connection.call(self.path, lambda store: save_graph(store, definition))
         with contextlib.ExitStack() as undo:
             run = Run(self, works, found, restart)
             undo.callback(run.stop)
@@ -242,6 +255,41 @@ class Graph:
 
         found = self._named(step)
         return Backfill(self, found, self._tasks(), name, to or {}).run(start, end)
+
+    def explain(self) -> str:
+        """The graph in words: steps, queues, where batches end, what each commits.
+
+        With how far the steps are, where the store is there. Raises what reaching the store raises.
+        """
+        return explain(*self._seen())
+
+    def draw(self, path: str | None = None) -> str:
+        """The graph as a picture, in SVG: queues, steps, and how many messages each is behind.
+
+        `path`: a file that it is written to as well. Raises what reaching the store and writing
+        the file raise.
+        """
+        picture = draw(*self._seen())
+        if path is not None:
+            write_drawing(path, picture)
+        return picture
+
+    def reset(self, step: str, to: Start = "earliest") -> Mapping[str, int]:
+        """Have a step read again, and forget its values; the positions of its inputs then.
+
+        In one transaction. `to`: where it reads from then on, as `Store.subscribe` takes it. What
+        it has put stays, and is put again. Raises QueueInUse while the step runs, PositionLost
+        where the queue does not keep so much any more, InvalidArgument.
+        """
+        self._named(step)
+        return connection.call(self.path, lambda store: reset_step(store, self.name, step, to))
+
+    def _seen(self) -> tuple[GraphDefinition, GraphSight | None]:
+        definition = described_as(self.name, self.queues, self.steps)
+        try:
+            return definition, connection.call(self.path, lambda store: see(store, definition))
+        except StoreNotFound:
+            return definition, None
 
     def _named(self, step: str) -> Step:
         if step not in self.steps:

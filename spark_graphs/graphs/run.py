@@ -8,15 +8,16 @@ YRU2. Ending the program, in whatever way, is as good as stopping the run.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from quire.env import FileLock, OsEnv
 from quire.errors import InvalidArgument, QuireError, StepFailed
+from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
 from quire.spark_graphs.subscription_hold import hold
@@ -38,11 +39,6 @@ Runner = StepRunner | StreamRunner
 _BUSY: Final = (Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
 _ENDED: Final = (Phase.STOPPED, Phase.FAILED)
 _log: Final = logging.getLogger("quire.spark_graphs")
-
-
-def graph_state_name(graph: str) -> str:
-    """The state of the store in which `pause/<step>` (JSON's true) has a graph's step pause."""
-    return f"graph.{graph}"
 
 
 class Run:
@@ -249,20 +245,46 @@ class Run:
 
     def _paused(self) -> set[str]:
         """The steps that somebody has told to pause, with or without a run."""
-        name = graph_state_name(self.graph.name)
-        found = connection.call(self.graph.path, lambda store: store.state_items(name))
-        return {
-            key.removeprefix("pause/")
-            for key, data in found.items()
-            if key.startswith("pause/") and json.loads(data)
-        }
+        name = self.graph.name
+        return connection.call(self.graph.path, lambda store: paused_steps(store, name))
+
+    def _asked(self) -> dict[str, int | None]:
+        """The steps whose dead letters somebody wants to be put back (`quire graph replay`)."""
+        name = self.graph.name
+        found = connection.call(self.graph.path, lambda store: asked_replays(store, name))
+        return {step: most for step, most in found.items() if step in self.runners}
 
     def _watch(self) -> None:
+        paused: set[str] = set()
+        replaying: threading.Thread | None = None
         while not self._ending.wait(WATCH_SECONDS):
             try:
-                paused = self._paused()
+                before, paused = paused, self._paused()
+                asked = self._asked()
             except QuireError as error:
                 _log.debug("graph %s: %s", self.graph.name, error)
                 continue
             for name, runner in self.runners.items():
+                if (name in paused) != (name in before):
+                    _log.info(
+                        "graph %s, step %s: %s",
+                        self.graph.name,
+                        name,
+                        "told to pause" if name in paused else "told to go on",
+                    )
                 runner.pause(name in paused)
+            if asked and (replaying is None or not replaying.is_alive()):
+                step, most = next(iter(asked.items()))
+                replaying = self._thread(partial(self._answer, step, most))
+                replaying.start()
+
+    def _answer(self, step: str, max_messages: int | None) -> None:
+        """Put dead letters back, as somebody has asked for, and say how many they were."""
+        graph = self.graph
+        try:
+            dead = graph.steps[step].dead or ""
+            done = self.replay(dead, step, max_messages)
+            _log.info("graph %s, step %s: %d dead letters put back", graph.name, step, done)
+        except Exception:  # noqa: BLE001 whatever the step's function raises; it is not asked for again
+            _log.exception("graph %s, step %s: dead letters not put back", graph.name, step)
+        connection.call(graph.path, lambda store: take_replay(store, graph.name, step))

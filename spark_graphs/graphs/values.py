@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument
+from quire.graphs import step_state_name
 
 if TYPE_CHECKING:
     from quire.transaction import Transaction
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def state_name(graph: str, step: str) -> str:
     """The name of a step's values in the store."""
-    return f"graph.{graph}.step.{step}"
+    return step_state_name(graph, step)
 
 
 class KeptValues(MutableMapping[str, Any]):

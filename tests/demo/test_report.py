@@ -10,6 +10,7 @@ import pytest
 from demo import report
 from demo.reconcile import Line
 from demo.timeline import Event
+from quire.graphs import GraphDefinition, StepDefinition, draw
 
 COUNTS = {"departures": 900, "enriched": 800, "delays": 300, "alerts": 50, "notices": 40}
 
@@ -32,6 +33,9 @@ def lines(actual: int) -> list[Line]:
 
 
 CARRIERS = pd.DataFrame({"expected": [3, 4], "actual": [3, 5]}, index=["AA", "<B>"])
+
+GRAPH = GraphDefinition("g", (), (StepDefinition("late", "step", ("enriched",), ("delays",)),))
+PICTURE = draw(GRAPH)
 
 
 class Tags(html.parser.HTMLParser):
@@ -59,7 +63,7 @@ class Tags(html.parser.HTMLParser):
 def test_the_page_stands_alone() -> None:
     """One page of well-formed HTML with three drawings, and nothing fetched from elsewhere."""
     tags = Tags()
-    tags.feed(report.page(events(), lines(7), CARRIERS))
+    tags.feed(report.page(events(), lines(7), CARRIERS, PICTURE))
     assert not tags.open
     assert tags.seen.count("svg") == 3
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
@@ -69,12 +73,12 @@ def test_the_page_stands_alone() -> None:
 @pytest.mark.parametrize(("actual", "words"), [(7, "all equal"), (8, "1 differ")])
 def test_the_page_says_whether_all_figures_are_equal(actual: int, words: str) -> None:
     """A wrong figure stands at the top."""
-    assert words in report.page(events(), lines(actual), CARRIERS)
+    assert words in report.page(events(), lines(actual), CARRIERS, PICTURE)
 
 
 def test_the_page_shows_strikes_counts_and_escapes_names() -> None:
     """What happened, how much of it, and no text of the data taken for markup."""
-    page = report.page(events(), lines(7), CARRIERS)
+    page = report.page(events(), lines(7), CARRIERS, PICTURE)
     assert "SIGKILL: everything" in page
     assert "9 processes" in page
     assert ">900<" in page

@@ -1,0 +1,48 @@
+"""Graphs of steps as their store knows them: looked at, drawn and told, without Spark."""
+
+from .command import add_commands
+from .definition import GraphDefinition, QueueDefinition, StepDefinition
+from .drawing import draw, write_drawing
+from .kept import (
+    ask_replay,
+    asked_replays,
+    graph_names,
+    graph_state_name,
+    load_graph,
+    paused_steps,
+    reset_step,
+    save_graph,
+    set_paused,
+    step_state_name,
+    subscription_of,
+    take_replay,
+)
+from .sight import GraphSight, InputSight, QueueSight, StepSight, see
+from .words import explain
+
+__all__ = [
+    "GraphDefinition",
+    "GraphSight",
+    "InputSight",
+    "QueueDefinition",
+    "QueueSight",
+    "StepDefinition",
+    "StepSight",
+    "add_commands",
+    "ask_replay",
+    "asked_replays",
+    "draw",
+    "explain",
+    "graph_names",
+    "graph_state_name",
+    "load_graph",
+    "paused_steps",
+    "reset_step",
+    "save_graph",
+    "see",
+    "set_paused",
+    "step_state_name",
+    "subscription_of",
+    "take_replay",
+    "write_drawing",
+]

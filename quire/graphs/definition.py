@@ -1,0 +1,87 @@
+"""What a graph is, as its store keeps it: names, queues and steps, without their functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from quire.errors import StoreCorrupt
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefinition:
+    """A queue that the graph makes where it is not there."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)  # as JSON has them
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """Queues -> function -> queues."""
+
+    name: str
+    kind: str  # "step", "streaming" or "terminal"
+    reads: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+    dead: str | None = None
+    limit_messages: int = 0  # the most of a batch
+    limit_bytes: int = 0
+    trigger_seconds: float = 0.0
+    when_full: str = "wait"
+    start: str = "earliest"  # where its subscriptions begin
+    watermark: str | None = None
+    function: str = ""  # what it is called in its module
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The queues that it reads, each once."""
+        return tuple(dict.fromkeys(self.reads))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The queues that it writes, that of its dead letters too."""
+        return self.writes if self.dead is None else (*self.writes, self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDefinition:
+    """A whole graph."""
+
+    name: str
+    queues: tuple[QueueDefinition, ...] = ()
+    steps: tuple[StepDefinition, ...] = ()
+
+    @property
+    def queue_names(self) -> tuple[str, ...]:
+        """All that it declares, reads or writes, in the order of their first mention."""
+        names = [queue.name for queue in self.queues]
+        names += [name for step in self.steps for name in (*step.inputs, *step.outputs)]
+        return tuple(dict.fromkeys(names))
+
+    def to_bytes(self) -> bytes:
+        """As the store keeps it: JSON."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Self:
+        """The same back. Raises StoreCorrupt for what is none."""
+        try:
+            said = json.loads(data)
+            return cls(
+                str(said["name"]),
+                tuple(QueueDefinition(each["name"], each["options"]) for each in said["queues"]),
+                tuple(_step(each) for each in said["steps"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreCorrupt(
+                f"the store's definition of a graph cannot be read ({error!r}): start the graph "
+                "again, which writes it anew"
+            ) from error
+
+
+def _step(said: Mapping[str, Any]) -> StepDefinition:
+    known = {name: said[name] for name in StepDefinition.__slots__ if name in said}
+    return StepDefinition(**known | {name: tuple(said[name]) for name in ("reads", "writes")})

@@ -1,0 +1,177 @@
+"""`quire graph` over a store whose graph nobody runs; that of tests/spark has one that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from quire.cli import main
+from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
+from quire.errors import QueueInUse
+from quire.graphs import (
+    GraphDefinition,
+    QueueDefinition,
+    StepDefinition,
+    asked_replays,
+    draw,
+    load_graph,
+    paused_steps,
+    reset_step,
+    save_graph,
+    see,
+    step_state_name,
+    take_replay,
+)
+
+GRAPH = GraphDefinition(
+    "shop",
+    (QueueDefinition("in"),),
+    (
+        StepDefinition("check", "step", ("in",), ("out",), "dead", 10, 4096),
+        StepDefinition("windows", "streaming", ("out",)),
+    ),
+)
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def path(store_path: str) -> Iterator[str]:
+    """Of a store in which the graph has done two batches; nobody has it open."""
+    with Store.open(store_path, background=False) as store:
+        store.create_queue("in", keep_forever=True)
+        store.create_queues(["out", {"name": "dead", "kind": "work"}])
+        store.subscribe("in", "shop.check")
+        store.subscribe("out", "shop.windows")
+        save_graph(store, GRAPH)
+        save_graph(store, GRAPH)
+        store.put_many("in", [b"%d" % number for number in range(10)])
+        with store.transaction() as txn:
+            txn.read_to("in/shop.check", 7)
+            txn.put_many("out", [b"x"] * 6)
+            txn.put("dead", b"y")
+            txn.record("graph/shop/check", 1)
+            txn.set_state(step_state_name("shop", "check"), "seen", b"7")
+        assert store.status()["state"]["keys"] == 2
+    yield store_path
+    with Store.open(store_path, background=False) as store:
+        assert store.verify().ok
+
+
+@pytest.fixture
+def quire(path: str, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command; what it prints, or its error where it ends with another status than 0."""
+
+    def run(command: str, *arguments: str, status: int = 0) -> str:
+        capsys.readouterr()
+        assert main(["graph", command, path, *arguments]) == status
+        out, err = capsys.readouterr()
+        return err if status else out
+
+    return run
+
+
+def test_it_is_listed_and_shown(quire: Command, tmp_path: Path) -> None:
+    """In words, as JSON, as a picture; the store is only looked at."""
+    assert quire("ls") == "shop: 2 steps, 9 messages behind\n"
+    (listed,) = json.loads(quire("ls", "--json"))
+    shown = json.loads(quire("show", "shop", "--json", "--svg", f"{tmp_path}/g.svg"))
+    assert listed == shown
+    check = shown["now"]["steps"]["check"]
+    assert (check["number"], check["lag_messages"], check["dead_letters"]) == (1, 3, 1)
+    assert (check["is_paused"], check["state_keys"]) == (False, 1)
+    texts = {"".join(each.itertext()) for each in ET.parse(tmp_path / "g.svg").iter()}
+    assert {"check", "windows", "3 behind", "6 behind", "10 messages", "1 message"} <= texts
+    words = quire("show", "shop")
+    assert "now: batch 1 is committed, 3 messages" in words
+    assert "1 values kept, 1 dead letters" in words
+    assert "knows no graph 'none'; it knows shop" in quire("show", "none", status=1)
+
+
+def test_steps_are_told_to_pause_and_to_go_on(quire: Command, path: str) -> None:
+    """One or all; it is kept."""
+    assert quire("pause", "shop", "check") == "check: paused\n"
+    with Store.open(path, background=False) as store:
+        assert paused_steps(store, "shop") == {"check"}
+        assert "paused, 3 behind" in draw(GRAPH, see(store, GRAPH))
+    assert "paused, batch 1" in quire("show", "shop")
+    assert quire("pause", "shop") == "check, windows: paused\n"
+    assert quire("resume", "shop") == "check, windows: going on\n"
+    assert "has no step 'none'; it has check, windows" in quire("pause", "shop", "none", status=1)
+
+
+def test_dead_letters_are_asked_for(quire: Command, path: str) -> None:
+    """Whoever answers takes the question away, once."""
+    assert "puts the dead letters of dead back" in quire("replay", "shop", "check", "--max", "3")
+    assert "no queue for dead letters" in quire("replay", "shop", "windows", status=1)
+    with Store.open(path, background=False) as store:
+        assert asked_replays(store, "shop") == {"check": 3}
+        assert take_replay(store, "shop", "check")
+        assert not take_replay(store, "shop", "check")
+        assert asked_replays(store, "shop") == {}
+
+
+def test_a_step_is_reset(quire: Command, path: str) -> None:
+    """Its position and its values in one transaction; asked for, and not while it runs."""
+    assert "give --yes" in quire("reset", "shop", "check", status=1)
+    assert "Spark's checkpoint" in quire("reset", "shop", "windows", "--yes", status=1)
+    assert "from position 0 on" in quire("reset", "shop", "check", "--yes")
+    with Store.open(path, background=False) as store:
+        assert store.state_items(step_state_name("shop", "check")) == {}
+        assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 10
+        held = OsEnv().lock_names(f"{path}/run/readers", ["in/shop.check"])
+        assert not isinstance(held, str)
+        with pytest.raises(QueueInUse, match="stop the graph"):
+            reset_step(store, "shop", "check")
+        held.release()
+        assert reset_step(store, "shop", "check", 4) == {"in": 4}
+    assert "from position 10 on" in quire("reset", "shop", "check", "--to", "latest", "--yes")
+
+
+class Graph:
+    """As much of a graph as the command needs."""
+
+    name = "shop"
+    steps = GRAPH.steps
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.drained = False
+
+    def start(self) -> Graph:
+        return self
+
+    def drain(self) -> None:
+        self.drained = True
+
+    def status(self) -> str:
+        return "all is done"
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self.drained
+
+
+elsewhere = Graph("/elsewhere")
+
+
+def test_a_graph_is_run_by_its_name(quire: Command) -> None:
+    """A graph, or what makes one of the path; anything else is refused with the reason."""
+    assert "all is done" in quire("run", f"{__name__}:Graph", "--drain")
+    for name, words in {
+        "shop": "MODULE:ATTRIBUTE", f"{__name__}:none": "cannot be had", "no_such:g": "cannot be",
+        f"{__name__}:GRAPH": "is no Graph", f"{__name__}:elsewhere": "not of",
+    }.items():  # fmt: skip
+        assert words in quire("run", name, status=1)

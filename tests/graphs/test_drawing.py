@@ -1,0 +1,79 @@
+"""Graphs without Spark: their definitions, how they are arranged, drawn and told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from quire.errors import StoreCorrupt
+from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, draw, explain
+from quire.graphs.layout import arrange
+
+SHOP = GraphDefinition(
+    "shop",
+    (QueueDefinition("raw", {"capacity": "1000000"}), QueueDefinition("unused <&>")),
+    (
+        StepDefinition("parse", "step", ("raw",), ("orders", "payments"), "raw.dead", 10, 4096),
+        StepDefinition("match", "streaming", ("orders", "payments"), ("bills",), watermark="1 s"),
+        StepDefinition("lake", "terminal", ("bills", "raw")),
+    ),
+)
+
+
+def test_a_definition_is_kept_as_it_is() -> None:
+    """And what is none is told."""
+    assert GraphDefinition.of_bytes(SHOP.to_bytes()) == SHOP
+    assert SHOP.queue_names == (
+        "raw", "unused <&>", "orders", "payments", "raw.dead", "bills",
+    )  # fmt: skip
+    for wrong in (b"", b"[]", b"{}", b'{"name": "a", "queues": 5, "steps": []}'):
+        with pytest.raises(StoreCorrupt, match="start the graph again"):
+            GraphDefinition.of_bytes(wrong)
+
+
+def test_layers_follow_the_edges() -> None:
+    """From left to right, each edge from one layer to the next, through its bends."""
+    edges = [("a", "s"), ("s", "b"), ("s", "c"), ("b", "t"), ("c", "t"), ("a", "t"), ("t", "b")]
+    found = arrange(["a", "b", "c", "s", "t"], edges)
+    depth = {node: n for n, layer in enumerate(found.layers) for node in layer}
+    assert [sorted(n for n in layer if ">" not in n) for layer in found.layers] == [
+        ["a"], ["s"], ["b", "c"], ["t"],
+    ]  # fmt: skip
+    for edge, route in found.routes.items():
+        assert (route[0], route[-1]) == edge
+        step = -1 if edge == ("t", "b") else 1  # which closes a circle
+        assert all(depth[end] - depth[start] == step for start, end in pairwise(route))
+    assert arrange([], []).layers == []
+    assert arrange(["a"], [("a", "a")]).layers == [["a"]]
+
+
+def test_crossings_are_untangled() -> None:
+    """Where there is an order without any."""
+    edges = [("a", "z"), ("b", "y"), ("c", "x")]
+    first, second = arrange(["a", "b", "c", "x", "y", "z"], edges).layers
+    assert [dict(edges)[node] for node in first] == second
+
+
+def test_a_picture_stands_alone() -> None:
+    """It is well-formed whatever names hold, and refers to nothing outside."""
+    svg = draw(SHOP, phases={"match": "failed"})
+    texts = ["".join(each.itertext()) for each in ET.fromstring(svg).iter()]
+    assert "unused <&>" in texts
+    assert "failed, streaming" in texts
+    assert "href" not in svg
+    assert svg.count("<path class") == 9
+
+
+def test_a_graph_is_told() -> None:
+    """What each step reads, where its batches end, and what it commits."""
+    text = explain(SHOP)
+    for words in (
+        "graph shop", "  raw: bytes; capacity 1000000", "  dead letters go to raw.dead",
+        "  cuts: up to 10 messages or 4 KiB",
+        "  commits: all outputs, dead letters, positions, state, number, in one transaction",
+        "messages up to 1 s late", "of all inputs up to one point of the commit order",
+        "when the function has returned (at least once)",
+    ):  # fmt: skip
+        assert words in text
