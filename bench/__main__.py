@@ -25,6 +25,7 @@ BENCHMARKS = {
     "compression": "compressed files of large transactions: size, put, read",
     "backlog": "ten million messages: open after kill -9, memory while reading",
     "spark": "Spark reads and writes, against sources and sinks that do nothing",
+    "typed": "typed queues in Spark, beside Parquet and messages of bytes",
     "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
     "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
     "graph": "from queue to queue by Spark, and tables, beside Spark's Kafka connector",

@@ -12,7 +12,7 @@ from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, read_head
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.limits import LTDS_WRITE_BYTES
+from quire.limits import HEAD_READ_BYTES, LTDS_WRITE_BYTES
 
 from .compression import codec_numbered, decompress
 from .files import path_of
@@ -156,6 +156,11 @@ class LtdsReader:
             return None
         return read_head(head, f"{self.path}: block {number}")[0]
 
+    def messages_of(self, number: int) -> tuple[int, int]:
+        """The index of the block's first message, and how many it has."""
+        entry = self._entries[number]
+        return int(entry["first_index"]), int(entry["count"])
+
     def head(self, number: int) -> memoryview | None:
         """The head of the block, not verified, or the first bytes of one of bytes.
 
@@ -165,7 +170,7 @@ class LtdsReader:
         offset, length = int(entry["offset"]), int(entry["length"])
         if self.codec or length < HEADER_BYTES:
             return None
-        found = memoryview(self._file.read(offset, min(length, PAGE_BYTES)))
+        found = memoryview(self._file.read(offset, min(length, HEAD_READ_BYTES)))
         needed = min(length, head_bytes(found))
         return found if needed <= len(found) else memoryview(self._file.read(offset, needed))
 

@@ -59,9 +59,15 @@ MAX_SCHEMA_BYTES = 8 << 10
 MAX_COLUMNS = 1000
 MAX_SCHEMA_DEPTH = 16
 
+# Of a condition on columns: what a program writes is shorter, and each level is a call.
+MAX_FILTER_BYTES = 16 << 10
+MAX_FILTER_DEPTH = 64
+
 # A block of rows in a large transaction's file, and one that is told in how far its columns reach:
 # for fewer rows to tell it takes longer than to read them.
 ROWS_BLOCK_BYTES = 4 << 20
+HEADED_BYTES = 64 << 10  # from this length on a block's head is read before the block
+HEAD_READ_BYTES = 4096  # what is read of a block for its head; more if it is longer
 STATISTICS_ROWS = 256
 STATISTICS_COLUMNS = 64
 STATISTICS_TEXT = 64  # characters of a string that are told

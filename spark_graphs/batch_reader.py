@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 
 from . import connection, input_queue, position_range
 from .first_line import first_line
-from .message_batch import read_partition
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, partitions
 from .queue_choice import first_queues
+from .reading import Reading
+from .row_columns import check_words
 
 if TYPE_CHECKING:
     from quire.info import Lease
@@ -31,19 +32,20 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """Reads from `startingOffsets` to `endingOffsets`. Each action of a DataFrame plans anew."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, words: str | None = None) -> None:
+        """`words`: the schema of the typed queues that are read."""
         self._options = options
-        self._schema = schema
+        self._reading = Reading.of(options, schema, words)
 
     def partitions(self) -> list[InputPartition]:
-        pieces = connection.call(self._options.path, self._pieces)
+        pieces = self._reading.narrowed(connection.call(self._options.path, self._pieces))
         return list(partitions(pieces, self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one partition of another kind where `partitions` returned none.
         if not isinstance(partition, QuirePartition):
             return iter(())
-        return read_partition(self._options.path, partition, self._schema)
+        return self._reading.read(partition)
 
     def _pieces(self, store: Store) -> list[QueuePiece]:
         # Nobody says when the tasks have ended: the leases run out by themselves.
@@ -57,6 +59,7 @@ class BatchReader(DataSourceReader):
         """What the options ask for. Raises PositionLost as `failOnDataLoss` says."""
         options, advice = self._options, position_range.BATCH_ADVICE
         found = {queue.name: queue for queue in first_queues(store, options, streaming=False)}
+        check_words(found.values(), self._reading.words)
         whole: dict[str, tuple[int, int]] = {}
         there: dict[str, tuple[int, int]] = {}
         for name, queue in found.items():

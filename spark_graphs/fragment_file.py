@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from quire import ltds
-from quire.block import BlockBuilder, runs_of_shares
+from quire.block import BlockBuilder, RowBuilder, Rows, runs_of_shares
 from quire.env import Env, OsEnv
 from quire.limits import MAX_BLOCK_BYTES
 
 from .fragment import Fragment
-from .limits import FLUSH_BYTES, INLINE_BYTES, OWN_FILE_BYTES, PENDING_BYTES
+from .limits import FLUSH_BYTES, INLINE_BYTES, OWN_FILE_BYTES, PENDING_BYTES, ROWS_FLUSH_BYTES
 
 
 def directory_of(path: str) -> str:
@@ -50,7 +50,9 @@ class FragmentWriter:
         self._store_id = store_id
         self._codec = codec
         self._env = env or OsEnv()
-        self._pending: dict[str, BlockBuilder] = {}  # in the order in which queues appeared
+        self._pending: dict[
+            str, BlockBuilder | RowBuilder
+        ] = {}  # in the order in which queues appeared
         self._held_bytes = 0  # Arrow memory that what is pending may refer to
         self._own: dict[str, ltds.LtdsWriter] = {}
         self._shared: ltds.LtdsWriter | None = None
@@ -64,12 +66,24 @@ class FragmentWriter:
         runs = runs_of_shares(messages, list(shares.values()))
         for queue, run in zip(shares, runs, strict=True):
             builder = self._pending.get(queue)
-            if builder is None:
+            if not isinstance(builder, BlockBuilder):
                 builder = self._pending[queue] = BlockBuilder()
             builder.add_run(run)
             if builder.charge_bytes >= FLUSH_BYTES:
                 self._write(self._own_file(queue), builder)
         self._held_bytes += messages.nbytes
+        if self._held_bytes >= PENDING_BYTES:
+            self._write_pending()
+
+    def add_rows(self, queue: str, rows: Rows) -> None:
+        """Add rows that fit the queue's schema; their Arrow memory is referred to likewise."""
+        builder = self._pending.get(queue)
+        if not isinstance(builder, RowBuilder):
+            builder = self._pending[queue] = RowBuilder()
+        builder.add(rows)
+        if builder.charge_bytes >= ROWS_FLUSH_BYTES:
+            self._write(self._own_file(queue), builder)
+        self._held_bytes += rows.batch.nbytes
         if self._held_bytes >= PENDING_BYTES:
             self._write_pending()
 
@@ -121,7 +135,7 @@ class FragmentWriter:
         self._pending = {}
         self._held_bytes = 0
 
-    def _write_shared(self, queue: str, builder: BlockBuilder) -> None:
+    def _write_shared(self, queue: str, builder: BlockBuilder | RowBuilder) -> None:
         if self._shared is None:
             self._shared = self._new_file()
         first, count, charge = self._shared.block_count, builder.count, builder.charge_bytes
@@ -145,7 +159,7 @@ class FragmentWriter:
             self._codec,
         )
 
-    def _write(self, file: ltds.LtdsWriter, builder: BlockBuilder) -> None:
+    def _write(self, file: ltds.LtdsWriter, builder: BlockBuilder | RowBuilder) -> None:
         if builder.count:
             file.add(builder)
             builder.clear()

@@ -10,6 +10,7 @@ from quire.limits import DEFAULT_INLINE_LIMIT_BYTES, FRAGMENT_AGE_SECONDS
 INLINE_BYTES = 64 << 10
 # What waits for one queue before it is written: several blocks of a file at once.
 FLUSH_BYTES = 4 << 20
+ROWS_FLUSH_BYTES = 8 << 20  # of rows, whose blocks are larger
 PENDING_BYTES = 32 << 20  # what waits for all queues of a task
 # From this on a queue's share of a task is worth a file of its own; below it, a sync for each queue
 # costs more than putting the messages once more (measured, 16 queues: with 64 KiB each 143 ms in

@@ -20,17 +20,18 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.errors import PositionLost, QuireError, StoreCorrupt
+from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
+from quire.row_filter import Condition, chosen
 
-from . import connection, position_range, sight
+from . import sight
+from .finding_again import find_again
 from .limits import CACHED_ROWS
 from .partition import QuirePartition
 from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.engine import PieceReader
-    from quire.store import Store
 
 Positions = NDArray[np.int64]
 Runs = deque[tuple[int, int]]  # of positions, half-open
@@ -38,9 +39,12 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def read_partition(
-    path: str, partition: QuirePartition, schema: StructType
+    path: str, partition: QuirePartition, schema: StructType, where: Condition | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a task, straight from the store's files, in the schema's columns."""
+    """The messages of a task, straight from the store's files, in the schema's columns.
+
+    Only those for which the condition is true, if there is one.
+    """
     from quire.engine import PieceReader  # heavy, and planners and sinks never come here
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
@@ -49,7 +53,8 @@ def read_partition(
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]
             for positions, batch in _read(reader, path, queue, created_us, pieces):
-                yield _selected(arrow_schema, queue, positions, batch)
+                found = _selected(arrow_schema, queue, positions, batch)
+                yield found if where is None else _chosen(where, queue, positions, batch, found)
     leave_out_modules()
 
 
@@ -66,7 +71,7 @@ def _read(
         for batch in reader.read_all(pieces, queue):
             yield _taken(runs, batch.num_rows), batch
     except (PositionLost, StoreCorrupt) as error:
-        pieces = _find_again(path, queue, created_us, runs, error)
+        pieces = find_again(path, queue, created_us, runs, error)
     else:
         return
     for batch in reader.read_all(pieces, queue):
@@ -97,33 +102,6 @@ def _taken(runs: Runs, rows: int) -> Positions:
     return found[0] if len(found) == 1 else np.concatenate([_NONE, *found])
 
 
-def _find_again(
-    path: str, queue: str, created_us: int | None, runs: Runs, error: QuireError
-) -> list[Piece]:
-    known = {} if created_us is None else {queue: created_us}
-
-    def leased(store: Store) -> list[Piece]:
-        leases = [
-            lease
-            for run in runs
-            for lease in position_range.lease(
-                store,
-                {queue: run},
-                whole=True,
-                created_us=known,
-                advice=position_range.TASK_ADVICE,
-            )
-        ]
-        return [piece for lease in leases for piece in lease.pieces]
-
-    try:
-        return connection.call(path, leased)
-    except PositionLost as second:  # says why the place holds other bytes by now
-        raise second from error
-    except QuireError as second:
-        raise error from second
-
-
 def _selected(
     schema: pa.Schema, queue: str, positions: Positions, batch: pa.RecordBatch
 ) -> pa.RecordBatch:
@@ -138,6 +116,19 @@ def _selected(
             column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chosen(
+    where: Condition, queue: str, positions: Positions, batch: pa.RecordBatch, found: pa.RecordBatch
+) -> pa.RecordBatch:
+    """The selected columns of the rows for which the condition is true."""
+
+    def column(name: str) -> pa.Array:
+        if name == "position":
+            return pa.array(positions)
+        return _repeated(queue, batch.num_rows) if name == "queue" else batch.column(name)
+
+    return found.filter(chosen(where, column))
 
 
 def _repeated(queue: str, rows: int) -> pa.Array:

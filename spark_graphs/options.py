@@ -40,6 +40,10 @@ Reads
                            durable before the store lets go of the messages (Graph gives it)
     failOnDataLoss         true: messages that are gone are an error. false: take what is there
     includeHeaders         true: all columns. false: queue, id, position, payload and time
+    columns                the columns to read, with commas between them; of typed queues all of
+                           theirs by default, and _meta (or _meta.position) only if it is named
+    where                  only rows for which this is true, such as "amount > 5 and day = date
+                           '2024-02-29'": see quire/row_filter.py. Blocks without any are not read
 
 Writes
     queue                  where all rows go; by default each goes where its column `queue` says
@@ -104,6 +108,8 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "minPartitions": _READS,
     "failOnDataLoss": _READS,
     "includeHeaders": _READS,
+    "columns": _READS,
+    "where": _READS,
     "txnAppId": (Side.BATCH,),
     "txnVersion": (Side.BATCH,),
     "queueFullTimeout": _WRITES,
@@ -144,6 +150,8 @@ class ReadOptions:
     min_messages: int | None = None
     max_delay_seconds: float = DEFAULT_TRIGGER_DELAY_SECONDS
     checkpoint: str | None = None
+    columns: str | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_messages=_min_messages(options),
         max_delay_seconds=_duration(options, "maxTriggerDelay", DEFAULT_TRIGGER_DELAY_SECONDS),
         checkpoint=options.get("checkpointLocation"),
+        columns=options.get("columns"),
+        where=options.get("where"),
     )
 
 

@@ -7,6 +7,7 @@ YP2. A piece is cut only between messages; nothing is left out and nothing is tw
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -63,6 +64,24 @@ def partitions(
     count = cores * -(-total // (cores * PARTITION_BYTES))
     count = max(min(count, -(-total // SMALL_BYTES)), minimum or 1)
     return [QuirePartition(group) for group in _groups(pieces, max(1, -(-total // count)))]
+
+
+def within(pieces: Iterable[QueuePiece], low: float, high: float) -> list[QueuePiece]:
+    """What of the pieces is at positions from `low` to `high`, both included."""
+    found = []
+    for item in pieces:
+        piece = item.piece
+        first, messages = piece.first_position, piece.stop - piece.start
+        begin = max(0, math.ceil(low) - first) if low > first else 0
+        end = min(messages, math.floor(high) - first + 1) if high < first + messages else messages
+        if begin >= end:
+            continue
+        cut = piece._replace(
+            start=piece.start + begin, stop=piece.start + end, first_position=first + begin
+        )
+        size = max(1, item.size_bytes * (end - begin) // messages)
+        found.append(item if end - begin == messages else replace(item, piece=cut, size_bytes=size))
+    return found
 
 
 def _groups(pieces: list[QueuePiece], size: int) -> Iterator[list[QueuePiece]]:

@@ -39,6 +39,8 @@ _COLUMNS: dict[str, DataType] = {
     "delivery_count": IntegerType(),
     "attributes": MapType(StringType(), StringType()),
 }
+META_COLUMNS = {name: type_ for name, type_ in _COLUMNS.items() if name != "payload"}
+"""The fields of `_meta`, beside the columns of typed queues."""
 _WITHOUT_HEADERS = ("queue", "id", "position", "payload", "time")
 SET_BY_STORE = frozenset({"id", "position", "time", "delivery_count"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -13,13 +14,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quire.errors import QuireError
+from quire.errors import InvalidArgument, QuireError
 
-from . import sink_queues
+from . import connection, row_sink
 from .batch_reader import BatchReader
 from .first_line import first_line
-from .options import WriteOptions, include_headers, read_options, write_options
+from .options import ReadOptions, WriteOptions, include_headers, read_options, write_options
 from .refused_stream import RefusedStream
+from .row_columns import chosen_columns, typed_schema, words_read
+from .row_sink import Routes
 from .schema import check_source_schema, source_schema
 from .stream_reader import StreamReader
 from .writer import BatchWriter, StreamWriter
@@ -44,29 +47,58 @@ class QuireDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return source_schema(include_headers(self.options))
+        plain = source_schema(include_headers(self.options))
+        options = self._read_options()
+        if options is None:
+            return plain  # what is wrong with them the reader says
+        words = self._words(options)
+        return chosen_columns(options, plain) if words is None else typed_schema(words, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_source_schema(schema)
-        return BatchReader(read_options(self.options, streaming=False), schema)
+        options = read_options(self.options, streaming=False)
+        words = self._words(options)
+        if words is None:
+            check_source_schema(schema)
+        return BatchReader(options, schema, words)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            check_source_schema(schema)
-            return StreamReader(read_options(self.options, streaming=True), schema)
+            options = read_options(self.options, streaming=True)
+            words = self._words(options)
+            if words is None:
+                check_source_schema(schema)
+            return StreamReader(options, schema, words=words)
         except QuireError as error:
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = write_options(self.options, streaming=False)
-        return BatchWriter(self._checked(options), schema, overwrite)
+        return BatchWriter(options, schema, overwrite, self._routes(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         options = write_options(self.options, streaming=True)
-        return StreamWriter(self._checked(options), schema, overwrite)
+        return StreamWriter(options, schema, overwrite, self._routes(options, schema))
 
-    def _checked(self, options: WriteOptions) -> WriteOptions:
-        """The options, whose queue is there when the write is planned."""
-        if self.plans and options.queue is not None:
-            sink_queues.check(options.path, [options.queue])
-        return options
+    def _read_options(self) -> ReadOptions | None:
+        """Of a batch or a stream, which is not said yet."""
+        for streaming in (False, True):
+            with suppress(InvalidArgument):
+                return read_options(self.options, streaming=streaming)
+        return None
+
+    def _words(self, options: ReadOptions) -> str | None:
+        """The schema of the queues to be read; None where they hold bytes, or are not there."""
+        try:
+            return connection.call(options.path, lambda store: words_read(store, options))
+        except InvalidArgument:
+            raise
+        except QuireError:  # which planning says
+            return None
+
+    def _routes(self, options: WriteOptions, schema: StructType) -> Routes | None:
+        """Where rows of typed queues go; the queue is there when the write is planned."""
+        if not self.plans:
+            return None if "payload" in schema.names else {}
+        return connection.call(
+            options.path, lambda store: row_sink.routes(store, options.queue, schema)
+        )

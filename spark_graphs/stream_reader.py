@@ -35,14 +35,15 @@ from quire.errors import InvalidArgument
 from . import byte_limit, connection, position_range
 from .first_line import first_line
 from .idling import Idling
-from .message_batch import read_partition
 from .offsets import Offset, Positions, admit, ranges
 from .options import ReadOptions
 from .pace import Pace
 from .partition import QueuePiece, QuirePartition, partitions
 from .planned import PlannedEnds
 from .queue_choice import queues_read
+from .reading import Reading
 from .retention import Retention
+from .row_columns import check_words
 
 if TYPE_CHECKING:
     from quire.env import Env
@@ -54,9 +55,16 @@ if TYPE_CHECKING:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One instance plans all micro-batches of a query; copies of it read in the executors."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, env: Env | None = None) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        env: Env | None = None,
+        words: str | None = None,
+    ) -> None:
+        """`words`: the schema of the typed queues that are read."""
         self._options = options
-        self._schema = schema
+        self._reading = Reading.of(options, schema, words)
         self._initial: Offset | None = None
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
@@ -140,6 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for lease in leases
             for piece in lease.pieces
         ]
+        pieces = self._reading.narrowed(pieces)
         return list(partitions(pieces, self._options.min_partitions))
 
     def stop(self) -> None:
@@ -150,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, QuirePartition)
-        return read_partition(self._options.path, partition, self._schema)
+        return self._reading.read(partition)
 
     def _joined(self, begin: Offset) -> Offset:
         """With the queues that a pattern finds since, which have their subscription now."""
@@ -185,6 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _now(self, store: Store) -> Offset:
         """The queues' ends, with their first kept positions as the origin."""
         found = queues_read(store, self._options, streaming=True)
+        check_words(found, self._reading.words)
         self._seen = {queue.name: queue for queue in found}
         return Offset(
             {queue.name: queue.first_position for queue in found},

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
 
-from . import connection, sight
+from . import connection, row_sink, sight
 from .committer import Committer
 from .first_line import first_line
 from .fragment import Fragment, TaskMessage
@@ -32,6 +32,7 @@ from .fragment_file import FragmentWriter
 from .offset_log import OffsetLog
 from .options import WriteOptions, local_path
 from .routing import gathered, routed
+from .row_sink import Routes
 from .schema import check_sink_schema
 from .worker_garbage import leave_out_modules
 
@@ -49,14 +50,22 @@ _log = logging.getLogger("quire.spark_graphs")
 class BatchWriter(DataSourceArrowWriter):
     """One batch write. It is repeated without effect if txnAppId and txnVersion say which it is."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        schema: StructType,
+        overwrite: bool,
+        routes: Routes | None = None,
+    ) -> None:
+        """`routes`: of rows for typed queues; None: the rows are messages of bytes."""
         _refuse_overwrite(overwrite)
-        check_sink_schema(schema, options.queue)
-        self._options = options
+        if routes is None:
+            check_sink_schema(schema, options.queue)
+        self._options, self._routes = options, routes
         self._store_id = store_id_at(options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return TaskMessage(write_fragments(iterator, self._options, self._store_id))
+        return TaskMessage(write_fragments(iterator, self._options, self._store_id, self._routes))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         self.committer().commit(_fragments(messages))
@@ -74,10 +83,18 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The sink of one streaming query; Spark makes one for each task and each commit."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+    def __init__(
+        self,
+        options: WriteOptions,
+        schema: StructType,
+        overwrite: bool,
+        routes: Routes | None = None,
+    ) -> None:
+        """`routes`: of rows for typed queues; None: the rows are messages of bytes."""
         _refuse_overwrite(overwrite)
-        check_sink_schema(schema, options.queue)
-        self._options = options
+        if routes is None:
+            check_sink_schema(schema, options.queue)
+        self._options, self._routes = options, routes
         self._store_id = store_id_at(options.path)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -90,7 +107,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "only once; a streaming sink of format 'quire' runs in a streaming query only"
             )
         return TaskMessage(
-            write_fragments(iterator, self._options, self._store_id),
+            write_fragments(iterator, self._options, self._store_id, self._routes),
             query_id=query_id,
             run_id=context.getLocalProperty(RUN_ID),
             batch_id=int(batch_id),
@@ -159,12 +176,19 @@ def store_id_at(path: str) -> int:
 
 
 def write_fragments(
-    batches: Iterator[pa.RecordBatch], options: WriteOptions, store_id: int
+    batches: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    store_id: int,
+    routes: Routes | None = None,
 ) -> list[Fragment]:
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
     writer = FragmentWriter(options.path, store_id, codec=options.codec)
     try:
         with sight.seen(options.path):
+            if routes is not None:
+                for queue, rows in row_sink.routed(batches, options.queue, routes):
+                    writer.add_rows(queue, rows)
+                return writer.finish()
             for batch in gathered(batches, options.queue):
                 writer.add(*routed(batch, options.queue))
             fragments = writer.finish()

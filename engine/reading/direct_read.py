@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from quire.block import Block, slices_to_arrow
+from quire.block import HEADER_BYTES, Block, head_bytes, slices_to_arrow
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
@@ -21,7 +21,13 @@ from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
 from quire.journal import segment_path
-from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, LTDS_READERS
+from quire.limits import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    CHECKPOINT_TRIES,
+    HEAD_READ_BYTES,
+    LTDS_READERS,
+)
 from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
 
@@ -69,12 +75,18 @@ class PieceReader:
     def _slices(self, piece: Piece) -> Iterator[Delivered]:
         if piece.kind != "ltds":
             yield Delivered(
-                self._block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
+                self.block(piece), piece.start, piece.stop, piece.first_id, piece.time_us, 1
             )
             return
+        yield from self._ltds_slices(piece)
+
+    @contextmanager
+    def large(self, piece: Piece) -> Iterator[LtdsReader]:
+        """The file of a piece that is of one. Raises as `read`, also where it is read."""
         path = path_of(self._layout.ltds, piece.address)
         try:
-            yield from self._ltds_slices(piece)
+            with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as file:
+                yield file
         except StoreCorrupt as error:
             if self._env.exists(path):
                 raise
@@ -84,7 +96,7 @@ class PieceReader:
             ) from error
 
     def _ltds_slices(self, piece: Piece) -> Iterator[Delivered]:
-        with LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id) as reader:
+        with self.large(piece) as reader:
             start = piece.start
             while start < piece.stop:
                 block, first = reader.block_at(reader.locate(start))
@@ -94,14 +106,29 @@ class PieceReader:
                 )
                 start = stop
 
-    def _block(self, piece: Piece) -> Block:
-        where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
+    def _place(self, piece: Piece) -> tuple[str, int]:
+        """The file and the offset of a block."""
         if piece.kind == "journal":
             number, offset = divmod(piece.address, self._segment_bytes)
-            path = segment_path(self._layout.journal, number)
-        else:
-            number, offset = split_address(piece.address)
-            path = self._layout.data_file(number)
+            return segment_path(self._layout.journal, number), offset
+        number, offset = split_address(piece.address)
+        return self._layout.data_file(number), offset
+
+    def head(self, piece: Piece) -> memoryview:
+        """The first bytes of a block that is in no file of its own, with its head; not verified."""
+        path, offset = self._place(piece)
+        try:
+            file = self._file(path)
+            found = memoryview(file.read(offset, min(piece.length, HEAD_READ_BYTES)))
+            needed = min(piece.length, head_bytes(found)) if len(found) >= HEADER_BYTES else 0
+            return found if needed <= len(found) else memoryview(file.read(offset, needed))
+        except FileNotFoundError:
+            return memoryview(b"")
+
+    def block(self, piece: Piece) -> Block:
+        """A block that is in no file of its own, verified. Raises PositionLost."""
+        where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
+        path, offset = self._place(piece)
         try:
             data = self._file(path).read(offset, piece.length)
             block = Block.parse(data, where)

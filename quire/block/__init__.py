@@ -8,7 +8,7 @@ from .encode import EncodedBlock, run_of_block
 from .format import HEADER_BYTES
 from .given import check_block
 from .pack import Part, pack, slices_to_arrow, split
-from .row_block import RowBlock, head_bytes, no_rows, reaches_of, read_head
+from .row_block import RowBlock, head_bytes, header_arrays_of, no_rows, reaches_of, read_head
 from .row_builder import RowBuilder
 from .row_input import Rows, is_row, one_row, rows_of, rows_of_block
 from .single import encode_one, payload_of_one
@@ -25,6 +25,7 @@ __all__ = [
     "check_block",
     "encode_one",
     "head_bytes",
+    "header_arrays_of",
     "is_row",
     "no_rows",
     "one_row",

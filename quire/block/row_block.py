@@ -170,6 +170,19 @@ def with_meta(
     )
 
 
+def header_arrays_of(
+    block: Block, start: int, stop: int, *, first_id: int, time_us: int, delivery_count: int = 1
+) -> dict[str, pa.Array]:
+    """The header columns of the messages from `start` to `stop`, by name."""
+    arrays = header_arrays(
+        block.headers.slice(start, stop),
+        ids=block.ids(first_id, start, stop),
+        times=block.times(time_us, start, stop),
+        delivery_count=delivery_count,
+    )
+    return {field.name: array for field, array in zip(META_FIELDS, arrays, strict=True)}
+
+
 def no_rows(words: str, queue: str) -> pa.RecordBatch:
     """Such a batch of no messages."""
     schema = schema_of_words(words)
