@@ -100,6 +100,7 @@ from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.message_id import PutId
+from quire.payload_reader import Stream
 from quire.properties import QueueChanges
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
@@ -683,6 +684,11 @@ class EmbeddedStore(SingleCalls):
         hidden = None if subscription is None else queue.subscription(subscription)
         found = self._context.delivery.browse(queue, hidden, first, max_messages)
         return Messages(name, found, queue.schema)
+
+    def chunk(self, stream: Stream, number: int) -> Bytes:
+        """Part of a streamed message's payload, for a client. Raises PositionLost, StoreCorrupt."""
+        self._state()
+        return self._context.reader.chunk(stream, number)
 
     def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
         """Look at messages that are not due yet, in the order in which they will be."""

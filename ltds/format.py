@@ -1,4 +1,4 @@
-"""The format of a large transaction's file, versions 1 and 2. Little endian.
+"""The format of a large transaction's file, versions 1 to 3. Little endian.
 
 The file `<id as 16 hex digits>.ltds` holds one transaction's messages for one queue. It is written
 once, from its beginning to its end, and never changed after. A file without a valid trailer was not
@@ -13,7 +13,7 @@ finished, and holds nothing.
     offset size field                           offset size field
     0      8    checksum of [8, 4096)           0      8    checksum of [8, 4096)
     8      8    magic, "QLTDSHDR"               8      8    magic, "QLTDSEND"
-    16     2    version, 1 or 2                 16     2    version, 1 or 2
+    16     2    version, 1 to 3                 16     2    version, 1 to 3
     18     2    codec                           18     2    codec
     20     4    reserved, 0                     20     4    reserved, 0
     24     8    id                              24     8    id
@@ -26,7 +26,7 @@ finished, and holds nothing.
                                                 80     8    checksum of the directory
                                                 88     4008 reserved, 0
 
-    directory entry of version 1 (32 bytes)     directory entry of version 2 (40 bytes)
+    directory entry of version 1 (32 bytes)     directory entry of 2 and 3 (40 bytes)
     offset size field                           offset size field
     0      8    place of the block              0      8    place of the block
     8      8    index of its first message      8      8    index of its first message
@@ -41,6 +41,11 @@ version 2. There each block is compressed by itself, so that any of them can be 
 others; where both lengths are the same the block is stored as it is. A stored page becomes 1 MiB at
 most: a block that would be more is stored as it is, so that what a reader allocates for a block is
 bounded by what lies on the disk.
+
+A file of version 3 holds one streamed message: the chunks of its payload, and behind them the block
+of the message, which names the file. A chunk is bytes of the payload and nothing else; its entry has
+0 as its count of messages. All have the same length but the last, which may be shorter. The codec is
+0, 1 or 2.
 
 A file of the same form, written by a Spark task, may hold messages for many queues. Which blocks are
 whose stands in the task's message to its commit, which puts the blocks; such a file is never the
@@ -62,6 +67,7 @@ import numpy as np
 PAGE_BYTES = 4096
 PLAIN_VERSION = 1
 COMPRESSED_VERSION = 2
+STREAMED_VERSION = 3
 HEADER_MAGIC = b"QLTDSHDR"
 TRAILER_MAGIC = b"QLTDSEND"
 
@@ -96,14 +102,16 @@ class Codec(IntEnum):
     LZ4 = 2
 
 
-def version_of(codec: Codec) -> int:
+def version_of(codec: Codec, *, streamed: bool = False) -> int:
     """The version of a file: the oldest that can hold it, so that older releases read it too."""
+    if streamed:
+        return STREAMED_VERSION
     return COMPRESSED_VERSION if codec else PLAIN_VERSION
 
 
-def entry_of(codec: Codec) -> np.dtype[np.void]:
+def entry_of(version: int) -> np.dtype[np.void]:
     """The directory's entries."""
-    return COMPRESSED_ENTRY if codec else ENTRY
+    return ENTRY if version == PLAIN_VERSION else COMPRESSED_ENTRY
 
 
 def paged(offset: int) -> int:

@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, read_head
+from quire.block import HEADER_BYTES, Block, RowBlock, StreamedBlock, head_bytes, read_head
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import HEAD_READ_BYTES, LTDS_WRITE_BYTES
+from quire.payload_reader import Stream
 
 from .compression import codec_numbered, decompress
 from .files import path_of
 from .format import (
     CHECKSUM,
     CHECKSUM_BYTES,
-    COMPRESSED_VERSION,
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
     PLAIN_BYTES_PER_PAGE,
+    PLAIN_VERSION,
+    STREAMED_VERSION,
     TRAILER,
     TRAILER_MAGIC,
     Codec,
@@ -70,7 +72,7 @@ class LtdsReader:
 
     def __iter__(self) -> Iterator[tuple[Block, int]]:
         """All blocks in order, each with the index of its first message."""
-        return (self.block_at(number) for number in range(self.block_count))
+        return (self.block_at(number) for number in range(self.chunk_count, self.block_count))
 
     def block_at(self, number: int) -> tuple[Block, int]:
         """Block `number` and the index of its first message."""
@@ -91,17 +93,49 @@ class LtdsReader:
         entry = self._entries[number]
         where = f"{self.path}: block {number} at {entry['offset']}"
         length, expected = len(stored), int(entry["checksum"])
-        if self.codec:
-            if checksum(stored) != expected:
-                raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
+        if self.version != PLAIN_VERSION:
             length = int(entry["plain_length"])
-            stored = decompress(self.codec, stored, length, where)
+            stored = self._plain(number, stored)
         block = Block.parse(stored, where)
         if (block.count, block.length) != (int(entry["count"]), length) or (
-            not self.codec and block.checksum != expected
+            self.version == PLAIN_VERSION and block.checksum != expected
         ):
             raise StoreCorrupt(f"{where} is not the one that the directory names")
+        if self.version == STREAMED_VERSION or isinstance(block, StreamedBlock):
+            self._check_streamed(block, where)
         return block, int(entry["first_index"])
+
+    def chunk(self, stream: Stream, number: int) -> memoryview:
+        """The bytes of a chunk of the streamed message, verified. Raises StoreCorrupt."""
+        return self.parse_chunk(stream, number, self.stored(number))
+
+    def parse_chunk(self, stream: Stream, number: int, stored: memoryview) -> memoryview:
+        """The same of what `stored` gave; the file may be closed."""
+        if not 0 <= number < self.chunk_count:
+            raise StoreCorrupt(f"{self.path}: it has no chunk {number}")
+        plain = self._plain(number, stored)
+        if len(plain) != stream.length_of(number):
+            raise StoreCorrupt(f"{self.path}: chunk {number} is not as long as its message says")
+        return plain
+
+    def _plain(self, number: int, stored: memoryview) -> memoryview:
+        """What `stored` gave of a file of version 2 or 3, verified and decompressed."""
+        entry = self._entries[number]
+        where = f"{self.path}: block {number} at {entry['offset']}"
+        if checksum(stored) != int(entry["checksum"]):
+            raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
+        return decompress(self.codec, stored, int(entry["plain_length"]), where)
+
+    def _check_streamed(self, block: Block, where: str) -> None:
+        """The message must be one whose payload are the file's chunks."""
+        if (
+            not isinstance(block, StreamedBlock)
+            or block.stream.file != self.id
+            or block.stream.chunks != self.chunk_count
+            or block.stream.size != self.payload_bytes
+        ):
+            raise StoreCorrupt(f"{where} is not the streamed message of this file's chunks")
+        block.read_chunk = self.chunk
 
     def contents(self, numbers: Sequence[int]) -> Iterator[memoryview]:
         """These blocks in turn as they were before they were written: decompressed and verified.
@@ -186,10 +220,12 @@ class LtdsReader:
         self.bytes = self._file.size()
         if self.bytes < 2 * PAGE_BYTES or self.bytes % PAGE_BYTES:
             raise StoreCorrupt(f"{self.path}: not finished ({self.bytes} bytes)")
-        self.codec, _ = self._page("header", 0, HEADER_MAGIC, HEADER)
-        codec, fields = self._page("trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER)
-        if codec != self.codec:
-            raise StoreCorrupt(f"{self.path}: header and trailer name different codecs")
+        self.version, self.codec, _ = self._page("header", 0, HEADER_MAGIC, HEADER)
+        version, codec, fields = self._page(
+            "trailer", self.bytes - PAGE_BYTES, TRAILER_MAGIC, TRAILER
+        )
+        if (version, codec) != (self.version, self.codec):
+            raise StoreCorrupt(f"{self.path}: header and trailer name different codecs or versions")
         (
             self.block_count,
             self.count,
@@ -198,7 +234,7 @@ class LtdsReader:
             directory_offset,
             directory_checksum,
         ) = fields
-        layout = entry_of(codec)
+        layout = entry_of(version)
         length = self.block_count * layout.itemsize
         if (
             directory_offset % PAGE_BYTES
@@ -210,35 +246,42 @@ class LtdsReader:
         if len(directory) != length or checksum(directory) != directory_checksum:
             raise StoreCorrupt(f"{self.path}: the directory's checksum does not match its bytes")
         self._entries: NDArray[Any] = np.frombuffer(directory, layout)
-        check_entries(self._entries, self.count, directory_offset, self.path)
+        is_streamed = version == STREAMED_VERSION
+        self.chunk_count = self.block_count - 1 if is_streamed else 0
+        check_entries(self._entries, self.count, directory_offset, self.path, self.chunk_count)
 
     def _page(
         self, name: str, offset: int, magic: bytes, layout: Any
-    ) -> tuple[Codec, tuple[int, ...]]:
-        """The codec, and the page's fields after the store id; all before them is verified."""
+    ) -> tuple[int, Codec, tuple[int, ...]]:
+        """Version, codec, and the page's fields after the store id; all before them is verified."""
         page = self._file.read(offset, PAGE_BYTES)
         if len(page) != PAGE_BYTES or page[CHECKSUM_BYTES : CHECKSUM_BYTES + 8] != magic:
             raise StoreCorrupt(f"{self.path}: not finished, or damaged: there is no {name}")
         stored_checksum, _, version, number, ltds_id, store_id, *fields = layout.unpack(page)
         if checksum(memoryview(page)[CHECKSUM_BYTES:]) != stored_checksum:
             raise StoreCorrupt(f"{self.path}: the {name}'s checksum does not match its bytes")
-        if not 0 < version <= COMPRESSED_VERSION:
+        if not 0 < version <= STREAMED_VERSION:
             raise StoreVersion(
                 f"{self.path}: the {name} has version {version}; this release reads 1 to "
-                f"{COMPRESSED_VERSION}: use a newer one"
+                f"{STREAMED_VERSION}: use a newer one"
             )
         codec = codec_numbered(number, self.path)
-        if version != version_of(codec):
+        if version not in (version_of(codec), STREAMED_VERSION):
             raise StoreCorrupt(f"{self.path}: the {name} has version {version}, codec {number}")
         if (ltds_id, store_id) != (self.id, self._store_id):
             raise StoreCorrupt(
                 f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
             )
-        return codec, tuple(fields)
+        return version, codec, tuple(fields)
 
 
-def check_entries(entries: NDArray[Any], count: int, end: int, path: str) -> None:
-    """The blocks must follow each other in pages before `end` and hold `count` messages."""
+def check_entries(
+    entries: NDArray[Any], count: int, end: int, path: str, chunk_count: int = 0
+) -> None:
+    """The blocks must follow each other in pages before `end` and hold `count` messages.
+
+    The first `chunk_count` hold none: they are chunks of the only message.
+    """
     offsets = entries["offset"].astype(np.uint64)
     ends = offsets + entries["length"]
     counts = entries["count"].astype(np.uint64)
@@ -249,7 +292,8 @@ def check_entries(entries: NDArray[Any], count: int, end: int, path: str) -> Non
         or (offsets < starts[:-1]).any()
         or (ends < offsets).any()
         or starts[-1] > end
-        or (counts == 0).any()
+        or (counts[chunk_count:] == 0).any()
+        or (chunk_count and (count != 1 or counts[:chunk_count].any()))
         or (entries["first_index"] != firsts[:-1]).any()
         or firsts[-1] != count
     ):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock, RowBuilder
 from quire.checksum import checksum
 from quire.env import Env, File
@@ -37,6 +38,7 @@ from .format import (
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
+    PLAIN_VERSION,
     TRAILER,
     TRAILER_MAGIC,
     Codec,
@@ -72,7 +74,10 @@ class LtdsWriter:
         store_id: int,
         ltds_id: int,
         codec: Codec = Codec.NONE,
+        *,
+        streamed: bool = False,
     ) -> None:
+        """`streamed`: the file is to hold one streamed message, chunks first."""
         self._env = env
         self._directory = directory
         self._store_id = store_id
@@ -89,6 +94,7 @@ class LtdsWriter:
         self._entries: tuple[array[int], ...] = tuple(array("Q") for _ in range(6))
         self.id = ltds_id
         self.codec = codec
+        self.version = version_of(codec, streamed=streamed)
         self.count = 0
         self.charge_bytes = 0
         self.payload_bytes = 0
@@ -125,6 +131,10 @@ class LtdsWriter:
             self._end = offset + len(stored)
         self._failed = False
 
+    def append_chunk(self, data: Bytes) -> None:
+        """Append the next bytes of the streamed message's payload."""
+        self.append([EncodedBlock(bytes(data), 0, len(data), len(data))])
+
     @property
     def failed(self) -> bool:
         """Whether `abort` is all that is left to do."""
@@ -159,7 +169,7 @@ class LtdsWriter:
         trailer = TRAILER.pack(
             0,
             TRAILER_MAGIC,
-            version_of(self.codec),
+            self.version,
             self.codec,
             self.id,
             self._store_id,
@@ -210,8 +220,7 @@ class LtdsWriter:
             self._path, create=True, exclusive=True, direct=True
         )
         self._created = True
-        version = version_of(self.codec)
-        page = HEADER.pack(0, HEADER_MAGIC, version, self.codec, self.id, self._store_id)
+        page = HEADER.pack(0, HEADER_MAGIC, self.version, self.codec, self.id, self._store_id)
         self._put(0, seal(page))
         return file
 
@@ -249,8 +258,9 @@ class LtdsWriter:
             self._synced_end = written
 
     def _note(self, offset: int, stored: bytes | bytearray, block: EncodedBlock) -> None:
-        # In files that are not compressed the entry repeats the block's own checksum.
-        stored_checksum = checksum(stored) if self.codec else CHECKSUM.unpack_from(block.data)[0]
+        # In files of version 1 the entry repeats the block's own checksum.
+        is_plain = self.version == PLAIN_VERSION
+        stored_checksum = CHECKSUM.unpack_from(block.data)[0] if is_plain else checksum(stored)
         row = (
             offset, self.count, len(stored), block.count, stored_checksum, len(block.data),
         )  # fmt: skip
@@ -261,8 +271,8 @@ class LtdsWriter:
         self.payload_bytes += block.payload_bytes
 
     def _directory_bytes(self) -> bytes:
-        entries = np.zeros(len(self._entries[0]), entry_of(self.codec))
-        # The plain length comes last, and only entries of compressed blocks have it.
+        entries = np.zeros(len(self._entries[0]), entry_of(self.version))
+        # The plain length comes last, and entries of version 1 do not have it.
         for name, column in zip(entries.dtype.names or (), self._entries, strict=False):
             entries[name] = column
         return entries.tobytes()

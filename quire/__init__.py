@@ -84,6 +84,8 @@ from quire.message_id import MessageId, MessageIds, PutId
 from quire.opening import connect, open, serve
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.order_code import OrderCode, register_order
+from quire.payload_reader import PayloadReader
+from quire.payload_writer import PayloadWriter
 from quire.properties import QueueChanges, QueueOptions
 from quire.queue_types import QueueType, register_type
 from quire.retry import Retry
@@ -117,6 +119,8 @@ __all__ = [
     "OrderCode",
     "OutcomeUnknown",
     "PayloadInvalid",
+    "PayloadReader",
+    "PayloadWriter",
     "Piece",
     "PositionLost",
     "PreparedInfo",

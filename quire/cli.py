@@ -331,6 +331,14 @@ def _unsubscribe(options: argparse.Namespace) -> None:
 
 
 def _put(options: argparse.Namespace) -> None:
+    if options.stream:
+        with _open(options) as store:
+            for name in options.payloads:
+                with open(name, "rb") as file:
+                    store.put_stream(options.queue, file, size=os.fstat(file.fileno()).st_size)
+            if not options.payloads:
+                store.put_stream(options.queue, sys.stdin.buffer)
+        return
     payloads: Iterable[bytes] = map(os.fsencode, options.payloads)
     if not options.payloads:
         payloads = (line.removesuffix(b"\n") for line in sys.stdin.buffer)
@@ -541,8 +549,13 @@ def _print_content(message: Any) -> None:
     from quire.typed_message import value_json
 
     value = value_json(message)
-    content = message.payload if value is None else json.dumps(value, ensure_ascii=False).encode()
-    sys.stdout.buffer.write(content + b"\n")
+    if value is not None:
+        sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+        return
+    with message.open() as payload:  # it may be larger than memory
+        while piece := payload.read(1 << 20):
+            sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.write(b"\n")
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -760,6 +773,8 @@ def _add_queue_commands(commands: _Commands) -> None:
 def _add_message_commands(commands: _Commands) -> None:
     sub = commands.add("put", _put, "queue", help="put messages in one transaction")
     sub.add_argument("payloads", nargs="*", metavar="PAYLOAD", help="else lines of standard input")
+    text = "a message of each file that is named, or of all of standard input, of any size"
+    sub.add_argument("--stream", action="store_true", help=text)
 
     sub = commands.add("get", _get, "source", help="take messages and print their payloads")
     sub.add_argument("-n", dest="count", type=int, default=1, metavar="N", help="at most N; else 1")

@@ -48,6 +48,7 @@ class QueueInfo:
     overflow: str = "fail"
     grow_to: int | None = None  # bytes
     max_message_bytes: int | None = None
+    max_stream_bytes: int | None = None
     dropped: int = 0  # messages that gave way to later ones: see `QueueOptions.overflow`
     id: int = 0  # its number in the catalog, which it keeps whatever it is called
     dedup_count: int | None = None

@@ -46,6 +46,11 @@ MAX_LTDS_BLOCK_BYTES = 1 << 20
 # What one write to a large transaction's file takes along: larger ones are no faster.
 LTDS_WRITE_BYTES = 4 << 20
 
+# A streamed payload: a reader, and a client that sends it, have one chunk in memory at a time. The
+# places of all its chunks are in memory while it is written or read: 12 MiB for the largest.
+CHUNK_BYTES = 1 << 20
+MAX_STREAM_BYTES = 256 << 30
+
 # How much of a large transaction's file may wait for a sync, so that finishing it costs little.
 LTDS_SYNC_BYTES = 64 << 20
 
@@ -85,6 +90,8 @@ assert ARROW_SLICE_BYTES <= ARROW_WHOLE_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= LTDS_WRITE_BYTES <= LTDS_SYNC_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= MAX_BLOCK_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= ROWS_BLOCK_BYTES <= LTDS_WRITE_BYTES
+assert CHUNK_BYTES <= LTDS_WRITE_BYTES
+assert MAX_PAYLOAD_BYTES <= MAX_STREAM_BYTES
 
 # --- space ---
 

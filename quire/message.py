@@ -23,6 +23,7 @@ from quire.limits import (
     MAX_STRING_BYTES,
     MAX_TIME_US,
 )
+from quire.payload_reader import PayloadReader, reader_of
 
 if TYPE_CHECKING:
     from quire.block import Block
@@ -180,6 +181,22 @@ class Message(_OpenMessage):
     def group_key(self) -> str | None:
         """The ordered group that it is of (see docs/messages.md); None: of none."""
         return self.attributes.get(GROUP_KEY)
+
+    @property
+    def size(self) -> int:
+        """Of the payload, in bytes; nothing is read for it."""
+        return len(self.payload)
+
+    def open(self) -> PayloadReader:
+        """The payload as a binary file that is read, from its beginning; any number of times.
+
+        Of a streamed message (see `Transaction.put_stream`) it holds about 1 MiB in memory, however
+        large the payload is, and can be sought in. It works while the message is there: as long as
+        the transaction that has got it is open, or nobody has read it for good. Then a read raises
+        PositionLost; StoreCorrupt where a part is damaged, of which nothing is returned. For one
+        thread.
+        """
+        return reader_of(self.payload)
 
     def decode(self, codec: str | None = None) -> Any:
         """The value of the payload, by its content type or the codec of that name: `quire.codecs`.

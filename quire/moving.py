@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -12,9 +12,12 @@ from quire.errors import InvalidArgument
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA, SETTABLE, Message, Messages, check_message
 from quire.row_schema import META
-from quire.typed_message import TypedMessage
+from quire.streamed import StreamedMessage
+from quire.typed_message import TypedMessage, content_of
 
 if TYPE_CHECKING:
+    from quire.message_id import MessageId
+
     from .transaction import Transaction
 
 OWN_PREFIX: Final = "quire."
@@ -48,6 +51,19 @@ def joined(own: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     return both if fits else dict(own)
 
 
+def put_again(
+    txn: Transaction, queue: str, message: Message, fields: Mapping[str, Any], content: Any = None
+) -> MessageId:
+    """Put a message once more; the payload of a streamed one is copied chunk by chunk.
+
+    `content`: what to put in the stead of its payload, or its row.
+    """
+    if isinstance(message, StreamedMessage):
+        with message.open() as payload:
+            return txn.put_stream(queue, payload, size=message.size, **fields)
+    return txn.put(queue, content_of(message) if content is None else content, **fields)
+
+
 def move(txn: Transaction, source: str | Iterable[Message], queue: str, max_messages: int) -> int:
     """See `Transaction.move`."""
     if not isinstance(source, str):
@@ -58,7 +74,8 @@ def move(txn: Transaction, source: str | Iterable[Message], queue: str, max_mess
     try:
         return _put(txn, list(messages), split_source(source)[1] or "", queue)
     except BaseException:
-        txn.unget()
+        if txn.state == "open":
+            txn.unget()
         raise
 
 
@@ -73,13 +90,11 @@ def _messages(given: object) -> list[Message]:
 
 def _put(txn: Transaction, messages: list[Message], subscription: str, queue: str) -> int:
     """All of them, or with an error none."""
+    if any(isinstance(message, StreamedMessage) for message in messages):
+        return _put_one_by_one(txn, messages, subscription, queue)
     names = SETTABLE if messages and isinstance(messages[0], TypedMessage) else _KEPT.names
     columns = {name: [getattr(m, name) for m in messages] for name in names}
-    columns["attributes"] = [
-        # What tells where it came from first is more than where it was last.
-        list(joined(m.attributes, origin(m, subscription, MOVED) | dict(m.attributes)).items())
-        for m in messages
-    ]
+    columns["attributes"] = [list(_attributes(m, subscription).items()) for m in messages]
     if messages:
         schema = pa.schema([_KEPT.field(name) for name in names])
         kept = pa.RecordBatch.from_pydict(columns, schema=schema)
@@ -96,3 +111,27 @@ def _rows(messages: list[Message], kept: pa.RecordBatch) -> pa.RecordBatch:
         raise InvalidArgument("the messages have different columns: move each kind by itself")
     rows = pa.concat_batches(found)
     return rows.append_column(META, kept.to_struct_array())
+
+
+def _put_one_by_one(
+    txn: Transaction, messages: list[Message], subscription: str, queue: str
+) -> int:
+    """The same where some are streamed; with an error after the first, all is rolled back."""
+    count = 0
+    try:
+        for message in messages:
+            fields = {name: getattr(message, name) for name in SETTABLE}
+            fields["attributes"] = _attributes(message, subscription)
+            put_again(txn, queue, message, fields)
+            count += 1
+    except BaseException:
+        if count:
+            txn.rollback()
+        raise
+    return count
+
+
+def _attributes(message: Message, subscription: str) -> dict[str, str]:
+    """What tells where it came from first is more than where it was last."""
+    own = origin(message, subscription, MOVED) | dict(message.attributes)
+    return joined(message.attributes, own)

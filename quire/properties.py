@@ -20,6 +20,7 @@ from quire.limits import (
     MAX_PRIORITY,
     MAX_PROPERTIES,
     MAX_REQUESTS,
+    MAX_STREAM_BYTES,
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
     MIN_CAPACITY_BYTES,
@@ -107,6 +108,9 @@ class QueueOptions(TypedDict, total=False):
     max_message_bytes: int | None
     """How large a message may be, in bytes: payload, strings and attributes together. None: as
     large as any. A larger one is refused (InvalidArgument)."""
+    max_stream_bytes: int | None
+    """The same of a message that is put as a stream (`put_stream`): up to 256 GiB. None: as
+    `max_message_bytes` says, and where that is None too, 256 GiB."""
     dedup_count: int | None
     """How many request ids of puts are kept, so that a put that is repeated is known: 1 to 100,000.
     None: none, or with `dedup_seconds` 100,000."""
@@ -167,6 +171,7 @@ class Properties(NamedTuple):
     overflow: OverflowPolicy = "fail"
     grow_to: int | None = None
     max_message_bytes: int | None = None
+    max_stream_bytes: int | None = None
     dedup_count: int | None = None
     dedup_seconds: float | None = None
     schema: str | None = None
@@ -184,6 +189,13 @@ class Properties(NamedTuple):
         if self.dedup_count is None:
             return 0 if self.dedup_seconds is None else MAX_REQUESTS
         return self.dedup_count
+
+    @property
+    def most_stream_bytes(self) -> int:
+        """How large a message may be that is put as a stream, payload and header, in bytes."""
+        if self.max_stream_bytes is not None:
+            return self.max_stream_bytes
+        return MAX_STREAM_BYTES if self.max_message_bytes is None else self.max_message_bytes
 
     def oldest_request_us(self, now_us: int) -> int:
         """When those that are kept were committed, at the earliest."""
@@ -399,6 +411,15 @@ def _message_bytes(name: str, value: object) -> int | None:
     return value
 
 
+def _stream_bytes(name: str, value: object) -> int | None:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or (is_int and 1 <= cast(int, value) <= MAX_STREAM_BYTES):
+        return cast("int | None", value)
+    raise InvalidArgument(
+        f"{name} {value!r:.100}: give bytes from 1 to {MAX_STREAM_BYTES}, or None"
+    )
+
+
 def _requests(name: str, value: object) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if value is None or (is_count and 1 <= cast(int, value) <= MAX_REQUESTS):
@@ -450,6 +471,7 @@ _CHECKS: Final = {
     "overflow": _overflow,
     "grow_to": _grow_to,
     "max_message_bytes": _message_bytes,
+    "max_stream_bytes": _stream_bytes,
     "dedup_count": _requests,
     "dedup_seconds": _seconds,
     "schema": check_schema,

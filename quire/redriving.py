@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from quire.errors import InvalidArgument
 from quire.message import GROUP_KEY, SETTABLE, Message
-from quire.moving import OWN_PREFIX, QUEUE, REASON
+from quire.moving import OWN_PREFIX, QUEUE, REASON, put_again
+from quire.streamed import StreamedMessage
 from quire.typed_message import content_of, row_of_payload
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ def redrive(
                 for name, value in letter.attributes.items()
                 if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
             }
+            if isinstance(letter, StreamedMessage):
+                put_again(txn, target, letter, fields)
+                count += 1
+                continue
             if target not in schemas:
                 schemas[target] = store.queue(target).schema
             content = content_of(letter)

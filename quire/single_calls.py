@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 
 import pyarrow as pa
 
@@ -21,19 +21,28 @@ from quire.arguments import (
     check_request_ids,
     check_source,
     check_switch,
+    check_timeout,
     count_of,
 )
+from quire.block import with_payloads
 from quire.documented import documented_by
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueExists, QueueNotFound
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    OutcomeUnknown,
+    QueueExists,
+    QueueNotFound,
+)
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import SETTABLE, Message, Messages
-from quire.message_id import PutId
+from quire.message_id import MessageId, PutId
+from quire.payload_writer import PayloadWriter, Sink, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
 from quire.starts import Start
-from quire.typed_message import content_of
+from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
-from .moving import move
+from .moving import move, put_again
 from .redriving import redrive
 from .store import Store
 from .transaction import Payloads, Transaction
@@ -110,15 +119,30 @@ class SingleCalls:
             return list(numbers)
         return [PutId.of(number, expires_by) for number in numbers]
 
+    def put_stream(
+        self: Store,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        durable: bool = True,
+        **fields: Any,
+    ) -> int:
+        with self.transaction(durable=durable) as txn:
+            message_id = txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+        return PutId.of(int(message_id), message_id.expires_by)
+
     def get(self: Store, source: str, timeout: float = 0.0) -> Message | None:
         with self.transaction(_lifetime(timeout)) as txn:
-            return txn.get(source, timeout)
+            message = txn.get(source, timeout)
+            return message.whole() if isinstance(message, StreamedMessage) else message
 
     def get_many(
         self: Store, source: str, max_messages: int = 1000, timeout: float = 0.0
     ) -> Messages:
         with self.transaction(_lifetime(timeout)) as txn:
-            return txn.get_many(source, max_messages, timeout)
+            return with_payloads(txn.get_many(source, max_messages, timeout))
 
     @overload
     def consume(
@@ -166,7 +190,7 @@ class SingleCalls:
             fields = {name: getattr(message, name) for name in SETTABLE}
             fields |= {"attributes": dict(message.attributes)}
             fields |= {"deliver_at": deliver_at, "delay": delay}
-            made = txn.put(queue, content_of(message), **fields)
+            made = put_again(txn, queue, message, fields)
         return int(made)
 
     def redrive(
@@ -248,6 +272,15 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
     return found
 
 
+class Streaming(Transaction, Protocol):
+    """A transaction as those calls need it."""
+
+    def begin_stream(
+        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+    ) -> Sink:
+        """Begin to put one message, whose payload the sink takes."""
+
+
 @documented_by(Transaction)
 class TransactionCalls:
     """For a class that has the other methods of `Transaction`."""
@@ -261,6 +294,37 @@ class TransactionCalls:
         self: Transaction, source: str, max_messages: int = 65536, timeout: float = 0.0
     ) -> pa.RecordBatch:
         return self.get_many(source, max_messages, timeout).to_arrow()
+
+    def put_writer(
+        self: Streaming,
+        queue: str,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PayloadWriter:
+        if fields.pop("request_id", None) is not None:
+            raise InvalidArgument(
+                "a message that is put as a stream has no request_id: leave it out"
+            )
+        length = check_size(size)
+        wait = None if timeout is None else check_timeout(timeout)
+        sink = self.begin_stream(check_name(queue, "queue"), fields, length, wait)
+        return PayloadWriter(sink, length)
+
+    def put_stream(
+        self: Streaming,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> MessageId:
+        with self.put_writer(queue, size=size, timeout=timeout, **fields) as writer:
+            for piece in pieces_of(source):
+                writer.write(piece)
+        return writer.message_id
 
     def move(
         self: Transaction, source: str | Iterable[Message], queue: str, max_messages: int = 1000

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, Unpack, overload
 from quire.arguments import Acknowledge, Bytes, QueueKind
 from quire.limits import DEFAULT_CAPACITY_BYTES, DEFAULT_LEASE_SECONDS
 from quire.message import Message, Messages
+from quire.payload_writer import Source
 from quire.properties import QueueChanges, QueueOptions
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.starts import Start, Time
@@ -429,12 +430,30 @@ class Store(Protocol):
         Takes what `Transaction.put_many` takes, `timeout` in seconds. Raises as `put`.
         """
 
+    def put_stream(
+        self,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        durable: bool = True,
+        **fields: Any,
+    ) -> int:
+        """Put one message of any size in a transaction of its own; its id. Durable on return.
+
+        Takes what `Transaction.put_stream` takes, `timeout` in seconds, and `durable` as `put`.
+        Raises what that and `put` raise; ConnectionLost, also where the owner of a joined store
+        changes meanwhile, as the source was read: begin again.
+        """
+
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
         Waits `timeout` seconds for one. The transaction has committed on return: the message is
         delivered at most once, and is lost if this process ends before it is done with it. Where
-        that matters, use `consume` or `transaction`.
+        that matters, use `consume` or `transaction`. A streamed message comes with its payload in
+        memory, and above 1 GiB not at all (InvalidArgument): get it in a transaction.
 
         `source` as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound, StoreCorrupt
         (it stays where it is), DiskFull, StoreFailed and OutcomeUnknown (it may be gone).

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from quire.arguments import Bytes
 from quire.message import Message, Messages
+from quire.payload_writer import PayloadWriter, Source
 from quire.retry import Retry
 from quire.starts import Start
 
@@ -130,6 +131,70 @@ class Transaction(Protocol):
         again, and have that one's id in the answer. Raises as `put`.
         """
 
+    def put_stream(
+        self,
+        queue: str,
+        source: Source,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        group: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
+        attributes: Mapping[str, str] | None = None,
+        group_key: str | None = None,
+    ) -> MessageId:
+        """Put one message whose payload may be larger than memory: up to 256 GiB.
+
+        `source`: a binary file, bytes, or an iterable of bytes, which is read to its end. A payload
+        above 1 MiB goes to a file as it is read, and about 5 MiB of it are in memory at a time; a
+        smaller one is put as by `put`. Readers get one message; `Message.open` reads its payload
+        piece by piece. The queue's capacity holds for all of it, `max_stream_bytes` in the stead of
+        `max_message_bytes`; the queue must not be volatile.
+
+        `size`: bytes of the payload, if they are known: the queue's space for all of them is taken
+        before the first is written, and another number is an error. `timeout`: seconds, as for
+        `put`, each time that the queue has no room. Takes what `put` takes besides, but no
+        `request_id`.
+
+        An error, also one that the source raises, leaves the transaction as it was, and nothing of
+        the message. Raises what `put` raises, and InvalidArgument for a source that gives no bytes.
+        """
+
+    def put_writer(
+        self,
+        queue: str,
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        group: int = 0,
+        sender: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        content_type: str | None = None,
+        expires_at: int | None = None,
+        deliver_at: int | None = None,
+        ttl: float | None = None,
+        delay: float | None = None,
+        attributes: Mapping[str, str] | None = None,
+        group_key: str | None = None,
+    ) -> PayloadWriter:
+        """The same, of a payload that is written: `write` takes its bytes, `finish` puts it.
+
+        Takes what `put_stream` takes, but for the source, `timeout` in seconds. As a `with` block
+        it is finished at the end, and on an exception nothing is put. Once more
+        than 1 MiB is written, and until it is finished or abandoned, the transaction refuses other
+        puts into the queue, and its commit (TransactionError). Raises as `put_stream`.
+        """
+
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (`quire.block`), which is verified first.
 
@@ -176,7 +241,7 @@ class Transaction(Protocol):
         """The same as one batch of `quire.MESSAGE_SCHEMA`, of no rows if none came.
 
         `timeout` in seconds. Raises as `get`, and InvalidArgument above 2 GiB, which one batch
-        cannot hold.
+        cannot hold, and for a streamed message above 1 GiB: get that, and read it by its `open`.
         """
 
     def move(self, source: str | Iterable[Message], queue: str, max_messages: int = 1000) -> int:
@@ -186,7 +251,8 @@ class Transaction(Protocol):
         this transaction has got. They keep payload, header and attributes, and get those of a dead
         letter that tell where they come from (`quire.queue`, `quire.subscription`,
         `quire.deliveries`, `quire.reason`), but where they have them already; so `store.redrive`
-        puts them back. Their ids and times are new. An error leaves the transaction as it was.
+        puts them back. Their ids and times are new. An error leaves the transaction as it was, but
+        where a streamed message cannot be put after others: then it is rolled back.
 
         Raises as `get` and as `put_many`.
         """

@@ -60,6 +60,7 @@ from quire.info import (
 from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.message_id import PutId
+from quire.payload_reader import Stream
 from quire.properties import QueueChanges
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
@@ -85,6 +86,7 @@ from .delivery import read_messages, read_value
 from .protocol import Decision, Frame, Header, field
 from .remote_transaction import RemoteTransaction
 from .results import read, read_list
+from .streams import READ_CHUNK, chunk_of
 
 T = TypeVar("T")
 
@@ -390,7 +392,11 @@ class RemoteStore(SingleCalls):
             start=check_first(start),
             max_messages=check_max_messages(max_messages),
         )
-        return read_messages(frames)
+        return read_messages(frames, self.read_chunk)
+
+    def read_chunk(self, stream: Stream, number: int) -> Bytes:
+        """Part of a streamed message's payload. Raises PositionLost once the message is gone."""
+        return chunk_of(self._frames(READ_CHUNK, stream=stream, number=number), stream, number)
 
     def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
         frames = self._frames(
@@ -398,7 +404,7 @@ class RemoteStore(SingleCalls):
             source=check_source(source),
             max_messages=check_max_messages(max_messages),
         )
-        return read_messages(frames)
+        return read_messages(frames, self.read_chunk)
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._awaiting.add(check_source(source), callback)

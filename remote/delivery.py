@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from quire.arguments import Bytes
-from quire.block import Block, Part, pack
+from quire.arguments import Bytes, is_int
+from quire.block import Block, Part, StreamedBlock, pack
 from quire.errors import RemoteError
+from quire.limits import CHUNK_BYTES
 from quire.message import Delivered, Message, Messages
+from quire.payload_reader import ReadChunk, Stream
+from quire.streamed import StreamedMessage
 from quire.typed_message import TypedMessage, row_of_payload
 
 from .limits import ANSWER_BYTES, JOIN_BYTES
@@ -39,7 +42,8 @@ _FIELDS = (
 def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
     """The frame of a message without other fields than all have; None for one that has them."""
     if (
-        message.priority
+        type(message) is StreamedMessage
+        or message.priority
         or message.group
         or message.attributes
         or message.sender is not None
@@ -78,12 +82,14 @@ def message_answer(message: Message | None) -> Answer:
     fields = {name: getattr(message, name) for name in _FIELDS}
     if message.attributes:
         fields["attributes"] = dict(message.attributes)
+    if isinstance(message, StreamedMessage):
+        return {"message": fields, "stream": message.stream}, (b"",)
     is_row = isinstance(message, TypedMessage)
     return {"message": fields, "row": is_row}, (message.payload,)
 
 
-def read_message(frame: Frame) -> Message | None:
-    """The message of such an answer."""
+def read_message(frame: Frame, read_chunk: ReadChunk) -> Message | None:
+    """The message of such an answer. `read_chunk`: reads its payload if it is streamed."""
     fields = frame.header.get("message")
     if fields is None:
         return None
@@ -92,7 +98,18 @@ def read_message(frame: Frame) -> Message | None:
     payload = bytes(frame.bodies[0])
     if frame.header.get("row"):
         return TypedMessage(Message(payload=b"", **fields), row_of_payload(payload))
-    return Message(payload=payload, **fields)
+    message = Message(payload=payload, **fields)
+    stream = frame.header.get("stream")
+    return message if stream is None else StreamedMessage(message, stream_of(stream), read_chunk)
+
+
+def stream_of(value: object) -> Stream:
+    """What a JSON value tells of a streamed message's payload. Raises RemoteError."""
+    if isinstance(value, list) and len(value) == 3 and all(map(is_int, value)):
+        stream = Stream(*value)
+        if 0 < stream.chunk_bytes <= min(CHUNK_BYTES, stream.size) and stream.file >= 0:
+            return stream
+    raise RemoteError(f"{value!r:.100} tells of no stream")
 
 
 def value_answer(value: bytes | None) -> Answer:
@@ -113,22 +130,24 @@ def messages_answers(messages: Messages) -> Iterator[Answer]:
     """Answers that together carry the messages, each of about `ANSWER_BYTES`."""
     answers = list(_groups(messages.slices))
     if not answers:
-        header = {"queue": messages.queue, "delivery_count": 1, "schema": messages.schema}
-        yield {**header, "more": False}, ()
+        nothing = {"queue": messages.queue, "delivery_count": 1, "schema": messages.schema}
+        yield {**nothing, "more": False}, ()
     for number, group in enumerate(answers, 1):
         block = pack([Part(*part[:5]) for part in group])
-        header = {
+        header: dict[str, object] = {
             "queue": messages.queue,
             "delivery_count": group[0].delivery_count,
             "failed_count": group[0].failed_count,
             "missing": group[0].missing,
             "more": number < len(answers),
         }
+        if isinstance(group[0].block, StreamedBlock):
+            header["stream"] = group[0].block.stream
         yield header, (block.data,)
 
 
-def read_messages(frames: Sequence[Frame]) -> Messages:
-    """The messages of such answers."""
+def read_messages(frames: Sequence[Frame], read_chunk: ReadChunk) -> Messages:
+    """The messages of such answers. `read_chunk`: reads the payloads of those that are streamed."""
     slices = []
     for frame in frames:
         count = field(frame.header, "delivery_count", int)
@@ -140,6 +159,8 @@ def read_messages(frames: Sequence[Frame]) -> Messages:
             missing = field(frame.header, "missing", int)
         for body in frame.bodies:
             block = Block.parse(body, "messages from the owner")
+            if (stream := frame.header.get("stream")) is not None:
+                block = StreamedBlock.of(block, stream_of(stream), read_chunk)
             slices.append(Delivered(block, 0, block.count, 0, 0, count, failed, missing))
     schema = frames[-1].header.get("schema")
     if schema is not None:
@@ -153,11 +174,15 @@ def _groups(slices: Sequence[Delivered]) -> Iterator[list[Delivered]]:
     size = 0
     for part in _cut(slices):
         charge = part.block.charge(part.start, part.stop)
-        if group and (size + charge > ANSWER_BYTES or part[5:] != group[0][5:]):
+        is_alone = isinstance(part.block, StreamedBlock)
+        if group and (is_alone or size + charge > ANSWER_BYTES or part[5:] != group[0][5:]):
             yield group
             group, size = [], 0
         group.append(part)
         size += charge
+        if is_alone:
+            yield group
+            group, size = [], 0
     if group:
         yield group
 

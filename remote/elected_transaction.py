@@ -20,7 +20,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -38,6 +39,7 @@ from quire.errors import (
 from quire.info import PreparedInfo, TransactionState
 from quire.message import Message, Messages
 from quire.message_id import MessageId, MessageIds
+from quire.payload_writer import Sink
 from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start
@@ -164,6 +166,14 @@ class ElectedTransaction(TransactionCalls):
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         try:
             return self._inner.adopt(queue, ltds_id)
+        except _ENDED as error:
+            self._end(error)
+
+    def begin_stream(
+        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+    ) -> Sink:
+        try:
+            return _Sink(self._inner.begin_stream(queue, fields, size, timeout), self._end)
         except _ENDED as error:
             self._end(error)
 
@@ -348,6 +358,36 @@ class ElectedTransaction(TransactionCalls):
                     f"the prepared transaction {xid!r} was decided already, by somebody else"
                 ) from None
         self._outcome = TransactionState.COMMITTED if commit else TransactionState.ROLLED_BACK
+
+
+class _Sink:
+    """A message that is put as a stream at the owner, whose end ends it."""
+
+    def __init__(self, inner: Sink, end: Callable[[QuireError], NoReturn]) -> None:
+        self._inner = inner
+        self._end = end
+
+    def whole(self, payload: bytes) -> MessageId:
+        try:
+            return self._inner.whole(payload)
+        except _ENDED as error:
+            self._end(error)
+
+    def chunk(self, data: Bytes) -> None:
+        try:
+            self._inner.chunk(data)
+        except _ENDED as error:
+            self._end(error)
+
+    def finish(self) -> MessageId:
+        try:
+            return self._inner.finish()
+        except _ENDED as error:
+            self._end(error)
+
+    def abandon(self) -> None:
+        with suppress(*_ENDED):  # what is lost is abandoned
+            self._inner.abandon()
 
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ RT4. The owner keeps what a queue has refused that says what to do then, and tak
     which waits for room (see `Session`). A put with a timeout is told at once, and waits itself.
 RT5. What is set of states waits at the client and travels with the commit or the prepare. A value
     that is read is asked of the owner, which notes that this transaction has read it.
+RT6. Each chunk of a message that is put as a stream is one request, made after all that was put
+    before. Until it is finished nothing else is put into its queue, and nothing is committed.
 
 | state | how |
 |---|---|
@@ -66,6 +68,7 @@ from quire.errors import (
     QuireError,
     TransactionAborted,
     TransactionClosed,
+    TransactionError,
     TransactionTimeout,
 )
 from quire.info import TransactionState
@@ -107,6 +110,7 @@ from .protocol import (
 )
 from .put_buffer import PutBuffer
 from .results import read_list
+from .streams import ABANDON, RemoteSink
 
 if TYPE_CHECKING:
     from .client import RemoteStore
@@ -129,6 +133,8 @@ class RemoteTransaction(TransactionCalls):
     """A `quire.Transaction`. Made by `RemoteStore`."""
 
     _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
+    _streams: frozenset[str] = frozenset()  # queues into which a message is being put as a stream
+    _last_stream = 0
 
     def __init__(
         self,
@@ -357,6 +363,7 @@ class RemoteTransaction(TransactionCalls):
             with self._lock:
                 self._check_open()
                 names = self._own_names([queue for queue, _ in some])
+                self._check_streams(names.values())
                 for queue, data in some:
                     self._check_full()
                     made.append(self._puts.put_block(names[queue], data))
@@ -371,6 +378,39 @@ class RemoteTransaction(TransactionCalls):
             if not self._puts.knows(queue):
                 self._announce(queue)
             return ids
+
+    # A message that is put as a stream (RT6)
+
+    def begin_stream(
+        self, queue: str, fields: Mapping[str, object], size: int | None, timeout: float | None
+    ) -> RemoteSink:
+        checked = self._puts.checked(fields)
+        with self._lock:
+            queue = self._check_put(queue)
+            number = self._last_stream = self._last_stream + 1
+        return RemoteSink(self, number, queue, checked, size, timeout)
+
+    def ask_in_turn(
+        self, op: str, arguments: Header, bodies: Sequence[Bytes], *, is_first: bool
+    ) -> None:
+        with self._lock:
+            self._check_open()
+            if self._puts.waits or (is_first and not self._puts.is_empty):
+                self._send_ahead()
+            if is_first:
+                self._streams |= {field(arguments, "queue", str)}
+            self._request(op, arguments, bodies)
+
+    def put_at_owner(self, queue: str) -> MessageId:
+        with self._lock:
+            self._streams -= {queue}
+            return self._puts.put_at_owner(queue)
+
+    def abandon_stream(self, queue: str, number: int) -> None:
+        with self._lock:
+            self._streams -= {queue}
+            if self._state is _OPEN and self._channel is not None:
+                self._request(ABANDON, {"stream": number})
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_timeout(timeout)
@@ -387,7 +427,7 @@ class RemoteTransaction(TransactionCalls):
                 return None
             if kind != RESULT:
                 raise self._fail(channel.unexpected())
-            return self._delivered(lambda data: read_message(decode_call(data)), answer)
+            return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         arguments = {
@@ -398,7 +438,7 @@ class RemoteTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             answer = self._request("get_many", arguments)
-            return self._delivered(read_messages, answer)
+            return self._delivered(read_messages, answer, self._store.read_chunk)
 
     def get_scheduled(self, source: str, message_id: int) -> Message | None:
         arguments: Header = {
@@ -408,7 +448,10 @@ class RemoteTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             answer = self._request("get_scheduled", arguments)
-            return self._delivered(lambda frames: read_message(frames[0]), answer)
+            return self._delivered(lambda frames: self._read_message(frames[0]), answer)
+
+    def _read_message(self, frame: Frame) -> Message | None:
+        return read_message(frame, self._store.read_chunk)
 
     def unget(self) -> None:
         with self._lock:
@@ -631,12 +674,22 @@ class RemoteTransaction(TransactionCalls):
             name = self._store.own_name(queue)
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
+        if self._streams:
+            self._check_streams([name])
         self._check_full()
         return name
 
     def _check_full(self) -> None:
         if self._puts.is_full:
             self._send_ahead()
+
+    def _check_streams(self, queues: Iterable[str]) -> None:
+        """Nothing is put there before the stream is finished (RT6)."""
+        for queue in queues:
+            if queue in self._streams:
+                raise TransactionError(
+                    f"a message is being put into queue {queue!r} as a stream: finish it first"
+                )
 
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
         """The same for many queues."""

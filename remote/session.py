@@ -101,6 +101,17 @@ from .protocol import (
     encode_call,
     field,
 )
+from .streams import (
+    ABANDON,
+    FINISH,
+    PUT_CHUNK,
+    PUT_WHOLE,
+    READ_CHUNK,
+    Beginning,
+    Chunks,
+    ServedStreams,
+    answer_chunk,
+)
 from .undecided import Undecided
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
@@ -112,7 +123,7 @@ Found = TypeVar("Found")
 Answers = bytes | Iterator[list[Bytes]] | None
 
 
-class ServedTransaction(Transaction, Protocol):
+class ServedTransaction(Transaction, Beginning, Protocol):
     """A transaction of a store that can be served."""
 
     put_timeout: float | None  # seconds that puts wait for room
@@ -121,7 +132,7 @@ class ServedTransaction(Transaction, Protocol):
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
 
-class ServedStore(Store, Holding, Protocol):
+class ServedStore(Store, Holding, Chunks, Protocol):
     """A store that can be served to clients."""
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
@@ -174,6 +185,7 @@ class Session:
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
         self._placing = Placing()
+        self._streams = ServedStreams(self._placing, waiting)
         self._holds = False  # subscriptions that end with it
         self._awaited = Awaited(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
@@ -199,6 +211,10 @@ class Session:
             "puts": self._puts,
             "commit": self._commit_with_records,
             "prepare": self._prepare,
+            PUT_CHUNK: self._put_chunk,
+            PUT_WHOLE: self._put_chunk,
+            FINISH: self._finish_stream,
+            ABANDON: self._abandon_stream,
         }
 
     def answer(self, data: Bytes) -> Answers:
@@ -418,6 +434,8 @@ class Session:
         if op in SUBSCRIBING:
             self._holds |= not is_lasting(frame.header)
             return answer_subscribing(self._store, self, frame.header)
+        if op == READ_CHUNK:
+            return iter([answer_chunk(self._store, frame.header)])
         if operation is None:
             return answer_call(self._store, op, frame.header)
         return operation(self._transaction_of(field(frame.header, "txn", int)), frame)
@@ -479,6 +497,15 @@ class Session:
             if not one.is_known:
                 self._placing.first.setdefault(queue, one)
         yield {"found": [int(one) if one.is_known else None for one in ids]}, ()
+
+    def _put_chunk(self, transaction: ServedTransaction, frame: Frame) -> Iterator[Answer]:
+        yield self._streams.put(transaction, frame, self._store.commit_timeout)
+
+    def _finish_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        yield self._streams.finish(frame)
+
+    def _abandon_stream(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
+        yield self._streams.abandon(frame)
 
     def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         source = check_source(frame.header.get("source"))
@@ -608,6 +635,7 @@ class Session:
         """The session's transaction, which is its no more."""
         transaction, self._transaction = self._transaction, None
         self._placing = Placing()
+        self._streams = ServedStreams(self._placing, self._waiting)
         self._taken = self._put_bytes = 0
         self._refusal = None
         self._held = []

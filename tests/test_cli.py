@@ -550,3 +550,17 @@ def test_times_that_are_none(
     with pytest.raises(SystemExit):
         main(["serve", quire.path, f"--linger={text}"])
     assert "give seconds" in capsys.readouterr().err
+
+
+def test_files_are_put_as_streams(
+    quire: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message each, or all of standard input as one; they are printed piece by piece."""
+    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", 4)
+    film = tmp_path / "film"
+    film.write_bytes(b"line\n" * 5)
+    quire("put", "w", str(film), str(film), "--stream")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"from\nelsewhere")))
+    quire("put", "w", "--stream")
+    assert quire("browse", "w") == "line\n" * 5 + "\n" + "line\n" * 5 + "\n" + "from\nelsewhere\n"
+    assert quire("get", "w") == "line\n" * 5 + "\n"

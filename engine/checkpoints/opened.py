@@ -200,7 +200,10 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
             with suppress(DiskFull):
                 keep_spares(env, layout.checkpoints, spare_space)
         opening.pop_all()
-    reader = BlockReader(env, layout.ltds, checkpoint.store_id, journal, data, state.places.memory)
+    reader = BlockReader(
+        env, layout.ltds, checkpoint.store_id, journal, data, state.places.memory,
+        state.places.holds,
+    )  # fmt: skip
     state.places.before_removal = reader.forget_file
     state.places.after_release = reader.forget
     return Opened(

@@ -18,6 +18,7 @@ from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import Part
 from quire.limits import MAX_DATA_BLOCK_BYTES
+from quire.ltds import LtdsWriter
 from quire.writebuffer import WriteBuffer
 
 from .sequencer import Sequencer
@@ -60,6 +61,14 @@ class Overflow:
             spilled, own = part.discard()
             self._places.abandon(self._places.extent_of(piece) for piece in spilled)
             files += own
+        self._remove(files)
+
+    def discard_file(self, writer: LtdsWriter) -> None:
+        """What was written to it is not put after all."""
+        if writer.leave():
+            self._remove([writer.id])
+
+    def _remove(self, files: list[int]) -> None:
         for ltds_id in files:
             self._places.discarded.add(ltds_id)
         if files:

@@ -28,11 +28,12 @@ class Written:
     when the last of them expires, if their queue says so. `placed` are
     those that have left the buffer, in order; a file that this transaction was given (`adopt`) is
     not removed by a rollback. `unsynced`: a file was completed, and its name is not durable yet.
+    `stream`: the file of a message that is being put as a stream; nothing else is put meanwhile.
     """
 
     __slots__ = (
         "_buffer", "_new_file", "_writer", "adopted", "charge", "count", "expires_by", "fields",
-        "first_id", "held", "payload", "placed", "queue", "unsynced",
+        "first_id", "held", "payload", "placed", "queue", "stream", "unsynced",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Written:
         self.placed: list[Piece] = []  # what follows is in the buffer
         self.adopted: frozenset[int] = frozenset()
         self.unsynced = False
+        self.stream: LtdsWriter | None = None
         if self.count:
             buffer.builder.append(self.payload, self.fields, self.charge)
             buffer.account.grow(self.charge, self.count)
@@ -141,6 +143,14 @@ class Written:
         self.placed.append(info)
         self.adopted |= {info.id}
 
+    def finish_stream(self, info: LtdsInfo, max_block_bytes: int) -> None:
+        """The file of a streamed message is complete; it follows what was written before."""
+        self.finish(max_block_bytes)
+        self.placed += self.buffer.drain(max_block_bytes)
+        self.placed.append(info)
+        self.stream = None
+        self.unsynced = True
+
     def finish(self, max_block_bytes: int) -> None:
         """Complete the file that is being written, with what is still in the buffer."""
         if self._writer is not None:
@@ -172,9 +182,8 @@ class Written:
             for piece in placed
             if isinstance(piece, LtdsInfo) and piece.id not in self.adopted
         ]
-        writer, self._writer = self._writer, None
-        if writer is not None and writer.leave():
-            files.append(writer.id)
+        writers, self._writer, self.stream = (self._writer, self.stream), None, None
+        files += [writer.id for writer in writers if writer is not None and writer.leave()]
         return spilled, files
 
     def spilled(self) -> list[Part]:

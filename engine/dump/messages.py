@@ -67,7 +67,7 @@ def _large(
     except UNREADABLE:
         return  # `check_large_file` has told it
     with reader:
-        first_block = 0
+        first_block = reader.chunk_count
         if start > ref.position and start - ref.position < reader.count:
             first_block = reader.locate(start - ref.position)
         for number in range(first_block, reader.block_count):
@@ -92,9 +92,10 @@ def _of_block(
             time_us=ref.time_us,
             delivery_count=0,
         )
-        shown = message.payload
+        size, beginning = message.size, _beginning(message)
         if isinstance(message, TypedMessage):
             shown = json.dumps(value_json(message), ensure_ascii=False).encode()
+            size, beginning = len(shown), shown[:PAYLOAD_START_BYTES]
         yield MessageItem(
             queue.queue_id,
             queue.name,
@@ -103,9 +104,17 @@ def _of_block(
             message.time,
             queue.released.contains(position + row),
             _fields(message),
-            len(shown),
-            shown[:PAYLOAD_START_BYTES],
+            size,
+            beginning,
         )
+
+
+def _beginning(message: Message) -> bytes:
+    """How the payload begins; nothing where that is damaged."""
+    try:
+        return message.open().read(PAYLOAD_START_BYTES)
+    except UNREADABLE:
+        return b""
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -327,6 +327,10 @@ class Places:
         with self._lock:
             return ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded
 
+    def holds(self, ltds_id: int) -> bool:
+        """Whether a commit holds the file, and messages of it are not released."""
+        return ltds_id in self.ltds
+
     @property
     def removable(self) -> int:
         return len(self._removable) + len(self.discarded)

@@ -105,15 +105,22 @@ class Space:
         self.pending_bytes += size
         self.pending_messages += messages
 
-    def write(self, charge: int, messages: int) -> None:
-        """S2: messages of an open transaction."""
+    def write(self, charge: int, messages: int, is_whole: bool = True) -> None:
+        """S2: messages of an open transaction; or a part of one, which may be of any size."""
         if self.is_guarded:
-            self._check(charge, messages)
+            self._check(charge, messages, is_whole)
         if self._low(charge) and self.capacity - self.used < self._need(WRITE, charge, messages):
             raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
+
+    def unwrite(self, charge: int, messages: int) -> None:
+        """They are not put after all; the transaction stays open."""
+        self.used -= charge
+        self.pending_bytes -= charge
+        self.pending_messages -= messages
+        self._freed()
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
@@ -295,10 +302,10 @@ class Space:
                 "a queue with a schema"
             )
 
-    def _check(self, charge: int, messages: int) -> None:
+    def _check(self, charge: int, messages: int, is_whole: bool = True) -> None:
         if self.stopped:
             raise QueueDisabled(self.stopped)
-        if messages == 1:  # of more, who puts them has looked at each
+        if is_whole and messages == 1:  # of more, who puts them has looked at each
             self.check_size(charge)
         if self.max_messages is not None and self.held + messages > self.max_messages:
             why = f"it holds at most {self.max_messages} messages"

@@ -16,7 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from quire.block import Block, payload_of_one
+from quire.arguments import Bytes
+from quire.block import Block, StreamedBlock, payload_of_one
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
@@ -29,6 +30,7 @@ from quire.journal import Journal
 from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES, LTDS_READERS
 from quire.ltds import LtdsReader
 from quire.message import Delivered
+from quire.payload_reader import Stream
 
 # What an entry of the caches takes besides its bytes, measured (see `tests/engine/test_caches.py`).
 _FRESH_ENTRY_BYTES: Final = 192
@@ -52,7 +54,10 @@ class BlockReader:
         journal: Journal,
         data: DataFiles,
         memory: MemoryBlocks,
+        is_held: Callable[[int], bool],
     ) -> None:
+        """`is_held`: whether a commit holds a large transaction's file that is not released."""
+        self._is_held = is_held
         self._env = env
         self._ltds_directory = ltds_directory
         self._store_id = store_id
@@ -190,7 +195,7 @@ class BlockReader:
         with self._ltds_lock:
             reader = self._readers.get(ref.address)
             if reader is None:
-                reader = self._open_ltds(ref)
+                reader = self._open_file(ref.address, ref.count)
             else:
                 self._readers.move_to_end(ref.address)
             number = reader.locate(index)
@@ -201,17 +206,47 @@ class BlockReader:
             stored = reader.stored(number)
         # Other threads need not wait for this, and may close the reader meanwhile.
         block, first = reader.parse(number, stored)
-        self._keep(key, block, first)
+        if isinstance(block, StreamedBlock):
+            block.read_chunk = self.chunk
+        else:
+            self._keep(key, block, first)
         return block, first
 
-    def _open_ltds(self, ref: BlockRef) -> LtdsReader:
-        reader = self.ltds(ref)
-        if reader.count != ref.count:
+    def chunk(self, stream: Stream, number: int) -> Bytes:
+        """A chunk of a streamed message, verified. Raises PositionLost, StoreCorrupt.
+
+        Past the cache: who reads a payload reads each chunk once.
+        """
+        try:
+            with self._ltds_lock:
+                if not self._is_held(stream.file):
+                    raise StoreCorrupt("the file is released")
+                reader = self._readers.get(stream.file)
+                if reader is None:
+                    reader = self._open_file(stream.file, 1)
+                else:
+                    self._readers.move_to_end(stream.file)
+                if not 0 <= number < reader.chunk_count:
+                    raise StoreCorrupt(f"{reader.path}: it has no chunk {number}")
+                stored = reader.stored(number)
+            return reader.parse_chunk(stream, number, stored)
+        except StoreCorrupt as error:
+            if self._is_held(stream.file):
+                raise
+            raise PositionLost(
+                "the message is not there any more, and its payload with it: it was read for good, "
+                "or its queue was dropped; read the payload while the transaction that has got the "
+                "message is open"
+            ) from error
+
+    def _open_file(self, ltds_id: int, count: int) -> LtdsReader:
+        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
+        if reader.count != count:
             reader.close()
             raise StoreCorrupt(
-                f"{reader.path}: holds {reader.count} messages, its record says {ref.count}"
+                f"{reader.path}: holds {reader.count} messages, its record says {count}"
             )
-        self._readers[ref.address] = reader
+        self._readers[ltds_id] = reader
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader

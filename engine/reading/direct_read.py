@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from quire.block import HEADER_BYTES, Block, head_bytes, slices_to_arrow
+from quire.block import HEADER_BYTES, Block, StreamedBlock, head_bytes, slices_to_arrow
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
@@ -47,7 +47,7 @@ class PieceReader:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
 
         Raises `PositionLost` when the lease has ended and the messages are gone, `StoreCorrupt` for
-        damage.
+        damage, `InvalidArgument` for a streamed message of more than 1 GiB.
         """
         return self.read_all([piece], queue)
 
@@ -100,6 +100,8 @@ class PieceReader:
             start = piece.start
             while start < piece.stop:
                 block, first = reader.block_at(reader.locate(start))
+                if isinstance(block, StreamedBlock):  # whoever reads pieces makes batches of them
+                    block = block.whole()
                 stop = min(piece.stop, first + block.count)
                 yield Delivered(
                     block, start - first, stop - first, piece.first_id + first, piece.time_us, 1

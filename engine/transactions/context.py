@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakSet
 
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
@@ -72,12 +73,15 @@ class Context:
     transaction_timeout: float  # seconds, by default
     light_bytes: int
     light_messages: int
+    # The files of messages that are being put as streams.
+    streams: WeakSet[LtdsWriter] = field(default_factory=WeakSet)
     room: MakesRoom = field(default_factory=NoRoom)  # until the store is whole
 
-    def new_file(self) -> LtdsWriter:
-        """For a large transaction's messages in one queue."""
-        codec = codec_named(self.options.ltds_compression)
-        return LtdsWriter(self.env, self.ltds_directory, self.store_id, new_id(self.env), codec)
+    def new_file(self, *, streamed: bool = False) -> LtdsWriter:
+        """For a large transaction's messages in one queue, or for a streamed message."""
+        codec, ltds_id = codec_named(self.options.ltds_compression), new_id(self.env)
+        directory = self.ltds_directory
+        return LtdsWriter(self.env, directory, self.store_id, ltds_id, codec, streamed=streamed)
 
     def relieve(self, buffer: WriteBuffer, asking: int, own: Leaving) -> None:
         """The write buffer is full: the oldest transactions leave it, the asking one too."""

@@ -39,9 +39,16 @@ from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.engine.records.commit_record import Entry, entry_bytes
-from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
+from quire.errors import (
+    InvalidArgument,
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+    TransactionError,
+)
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
-from quire.ltds import check_foreign
+from quire.ltds import LtdsInfo, check_foreign
 from quire.message import Fields
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds
 from quire.properties import Expiry
@@ -58,7 +65,7 @@ class Puts:
     __slots__ = (
         "_buffer", "_charge", "_context", "_expiries", "_messages", "_request_bytes",
         "_transaction_id",
-        "by_queue", "found", "is_light", "large", "lost", "requests",
+        "by_queue", "found", "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
@@ -69,6 +76,7 @@ class Puts:
         self.requests: dict[tuple[int, str], MessageId] | None = None  # by queue and request id
         self._request_bytes = 0  # that they take in the record
         self._expiries: dict[Queue, Expiry] | None = None  # of queues with `max_ttl`
+        self.streams = 0  # messages that are being put
         self._context = context
         self._transaction_id = transaction_id
         self.is_light = True  # nothing waits in the write buffer, or has left it
@@ -126,8 +134,8 @@ class Puts:
             self.fill()
         written = self._claim(queue, charge, 1)
         index = written.count - 1
-        if self._expiries and (expiry := self._expiries.get(written.queue)) is not None:
-            fields = Fields.expiring(fields, expiry)
+        if self._expiries:
+            fields = self.granted(written, fields)
         try:
             written.buffer.builder.append(content, fields, charge)
             self._note(written, charge, 1)
@@ -368,6 +376,57 @@ class Puts:
         expiry = written.buffer.builder.expiry = self._expiry(written.queue)
         written.expires_by = expiry.latest
 
+    def granted(self, written: Written, fields: Fields | None) -> Fields | None:
+        """What a message's put sets, as its queue grants it."""
+        expiry = self._expiries.get(written.queue) if self._expiries else None
+        return fields if expiry is None else Fields.expiring(fields, expiry)
+
+    # Streams (see `streaming`)
+
+    def begin_stream(self, queue: object, charge: int) -> Written:
+        """Take the queue's space for a message that is put chunk by chunk, and for some of these.
+
+        Raises as a put, with everything as it was.
+        """
+        written = self._written(queue)
+        self._take_space(written, charge, 1, False)
+        self.streams += 1
+        return written
+
+    def go_on_with_stream(self, written: Written, charge: int) -> None:
+        """The same for further chunks."""
+        self._take_space(written, charge, 0, False)
+
+    def finish_stream(self, written: Written, info: LtdsInfo) -> MessageId:
+        """Its file is complete."""
+        try:
+            with self._context.sequencer.writing_file():
+                written.finish_stream(info, MAX_DATA_BLOCK_BYTES)
+        except BaseException:
+            self.lost = True
+            raise
+        self.streams -= 1
+        return MessageId(written, written.count - 1)
+
+    def abandon_stream(self, written: Written, charge: int) -> None:
+        """It is not put; what was taken for it is given back."""
+        writer, written.stream = written.stream, None
+        self.streams -= 1
+        with written.queue.lock:
+            written.queue.space.unwrite(charge, 1)
+        written.charge -= charge
+        written.count -= 1
+        self._leave_untouched(written.queue)
+        if writer is not None:
+            self._context.overflow.discard_file(writer)
+
+    def check_no_stream(self) -> None:
+        """Raises TransactionError while a message is being put as a stream."""
+        if self.streams:
+            raise TransactionError(
+                f"{self.streams} messages are being put as streams: finish or abandon them first"
+            )
+
     # Space (PU1)
 
     def _open(self, written: Written, charge: int, messages: int) -> None:
@@ -410,6 +469,10 @@ class Puts:
             self._open(written, 0, 0)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
+        elif written.stream is not None:
+            raise TransactionError(
+                f"a message is being put into queue {queue!r} as a stream: finish it first"
+            )
         return written
 
     def _claim(
@@ -437,11 +500,13 @@ class Puts:
         self._take_space(written, charge, messages)
         return written
 
-    def _take_space(self, written: Written, charge: int, messages: int) -> None:
+    def _take_space(
+        self, written: Written, charge: int, messages: int, is_whole: bool = True
+    ) -> None:
         queue = written.queue
         try:
             with queue.admission:
-                queue.space.write(charge, messages)
+                queue.space.write(charge, messages, is_whole)
                 written.charge += charge
                 written.count += messages
         except (QueueFull, QueueDisabled, InvalidArgument) as error:

@@ -111,6 +111,7 @@ from .context import Context
 from .gets import Gets, message_of
 from .own_values import OwnValues
 from .puts import Puts
+from .streaming import StreamPut
 
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
@@ -254,7 +255,7 @@ class EmbeddedTransaction(TransactionCalls):
             put = partial(puts.row, queue, row, checked)
             return put() if request_id is None else puts.known_or(request_id, queue, put)
 
-        return self._put(action, timeout)
+        return self.putting(action, timeout)
 
     def put_many(
         self,
@@ -278,12 +279,12 @@ class EmbeddedTransaction(TransactionCalls):
             payloads = list(payloads)  # it may have to be done again
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
-            return self._put(lambda puts: puts.many_once(queue, payloads, known), timeout)
-        return self._put(lambda puts: puts.many(queue, payloads), timeout)
+            return self.putting(lambda puts: puts.many_once(queue, payloads, known), timeout)
+        return self.putting(lambda puts: puts.many(queue, payloads), timeout)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of one encoded block (see `quire.block`), verified first."""
-        return self._put(lambda puts: puts.block(queue, data))
+        return self.putting(lambda puts: puts.block(queue, data))
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks one after another, each into its queue."""
@@ -295,13 +296,34 @@ class EmbeddedTransaction(TransactionCalls):
         The file is the store's once the commit has returned; a rollback leaves it to its writer.
         Raises InvalidArgument unless the id is one for such files, StoreCorrupt if it is damaged.
         """
-        return self._put(lambda puts: puts.file(queue, ltds_id))
+        return self.putting(lambda puts: puts.file(queue, ltds_id))
 
     def schema_of(self, queue: str) -> str | None:
         """Of a typed queue, in words."""
         return self._context.state.queue(queue).schema
 
-    def _put(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+    def begin_stream(
+        self, queue: str, fields: Mapping[str, Any], size: int | None, timeout: float | None
+    ) -> StreamPut:
+        """Begin to put one message chunk by chunk (see `TransactionCalls.put_writer`)."""
+        checked = Fields.of(**from_now(fields, self._context.env.now_us))
+        self._check_open()
+        return StreamPut(self._context, self, queue, checked, size, timeout)
+
+    def if_open(self, action: Callable[[Puts], None]) -> None:
+        """Do something with what it has put, if it is open."""
+        with self._lock:
+            puts = self._puts
+            if self._state is not _OPEN or puts is None:
+                return
+            try:
+                action(puts)
+            except BaseException:  # an interrupt
+                self._lose()
+                raise
+
+    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+        """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
             self._check_open()
             puts = self._puts
@@ -742,6 +764,8 @@ class EmbeddedTransaction(TransactionCalls):
         passed: Sequence[Read] = ()
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
+            if not light:
+                puts.check_no_stream()
         if gets is not None:
             taken = gets.to_read()
             if gets.passes:
@@ -781,6 +805,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._refuse_volatile()
         if puts is not None:
             puts.fill()
+            puts.check_no_stream()
         self._context.two_phase.prepare(
             self,
             xid,

@@ -21,7 +21,7 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE
 from quire.message import SETTABLE, Message
-from quire.moving import TIME, joined, origin
+from quire.moving import TIME, joined, origin, put_again
 from quire.typed_message import ARROW_STREAM, TypedMessage
 
 
@@ -95,10 +95,11 @@ def put_letter(
     for name in ("expires_at", "deliver_at"):  # times of the queue that it is out of
         fields[name] = None
     fields["attributes"] = joined(message.attributes, own)
-    content: Any = message.payload
+    content: Any = None
     if isinstance(message, TypedMessage):
+        content = message.payload
         if txn.schema_of(target) is None:
             fields["content_type"] = ARROW_STREAM
         else:
             content = message.row
-    txn.put(target, content, **fields)
+    put_again(txn, target, message, fields, content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from quire.block import Block, StreamedBlock
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.opened import Opened
 from quire.engine.checkpoints.space_maps import SpaceSnapshot
@@ -128,7 +129,7 @@ class _Check:
         """Read a block, or a large transaction's file, to its end."""
         if ref.kind == format.LTDS:
             with self._context.reader.ltds(ref) as reader:
-                messages = sum(block.count for block, _ in reader)
+                messages = sum(map(_read_whole, (block for block, _ in reader)))
                 self._checked["bytes"] += reader.bytes
             self._checked["large_files"] += 1
         else:
@@ -201,6 +202,14 @@ class _Check:
             space, held = queue.space, self._context.state.prepared.held(queue)
             if (space.prepared, space.prepared_bytes, space.prepared_messages) != held:
                 self._find(f"queue {queue.name!r}: prepared transactions hold {held}, not counted")
+
+
+def _read_whole(block: Block) -> int:
+    """How many messages the block has, whose payloads are read where they are streams."""
+    if isinstance(block, StreamedBlock):
+        for number in range(block.stream.chunks):
+            block.read_chunk(block.stream, number)
+    return block.count
 
 
 def _contradictions(

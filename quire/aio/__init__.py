@@ -15,7 +15,15 @@ nothing. A transaction's `async with` block that is cancelled is rolled back.
 
 from .consumer import AsyncConsumer
 from .opening import open
+from .payloads import AsyncPayload, AsyncPayloadWriter
 from .store import AsyncStore
 from .transaction import AsyncTransaction
 
-__all__ = ["AsyncConsumer", "AsyncStore", "AsyncTransaction", "open"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncPayload",
+    "AsyncPayloadWriter",
+    "AsyncStore",
+    "AsyncTransaction",
+    "open",
+]

@@ -11,6 +11,7 @@ from .pool import Pool
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Callable[..., object])
 
 
 class Caller(Protocol):
@@ -48,6 +49,16 @@ def put_in_thread(
             return await in_some_thread(self, *args, **kwargs)
 
     return call
+
+
+def told_as(method: Callable[..., object]) -> Callable[[C], C]:
+    """For a coroutine that takes what the method takes, and is told as it is."""
+
+    def tell(coroutine: C) -> C:
+        functools.update_wrapper(coroutine, method)
+        return coroutine
+
+    return tell
 
 
 class Entered(Protocol):

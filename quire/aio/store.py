@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from quire.arguments import Acknowledge, check_max_messages, check_source, check_timeout
+from quire.arguments import Acknowledge, Bytes, check_max_messages, check_source, check_timeout
 from quire.consumer import Asked
 from quire.documented import documented_by
 from quire.limits import AIO_THREADS
 from quire.message import Message, Messages
+from quire.message_id import PutId
+from quire.payload_writer import Source
 from quire.store import Store
+from quire.streamed import StreamedMessage
 from quire.transaction import Transaction
 
 from .calls import Beginning, in_thread, put_in_thread
 from .consumer import AsyncConsumer
 from .lines import Lines
+from .payloads import kept
 from .pool import Pool
 from .transaction import AsyncTransaction
 
@@ -123,6 +127,21 @@ class AsyncStore:
     rollback_prepared = in_thread(Store.rollback_prepared)
     put = put_in_thread(Store.put)
     put_many = put_in_thread(Store.put_many)
+
+    async def put_stream(
+        self,
+        queue: str,
+        source: Source | AsyncIterable[Bytes],
+        *,
+        size: int | None = None,
+        timeout: float | None = None,
+        durable: bool = True,
+        **fields: Any,
+    ) -> int:
+        async with self.transaction(durable=durable) as txn:
+            made = await txn.put_stream(queue, source, size=size, timeout=timeout, **fields)
+        return PutId.of(int(made), made.expires_by)
+
     scheduled = in_thread(Store.scheduled)
     cancel = in_thread(Store.cancel)
     reschedule = in_thread(Store.reschedule)
@@ -144,6 +163,8 @@ class AsyncStore:
     async def _get(self, consumer: AsyncConsumer[T]) -> T | None:
         async with consumer:
             found = await anext(consumer, None)
+            if isinstance(found, StreamedMessage | Messages):
+                found = await self._pool.run(partial(kept, found))
             await consumer.acknowledge()
             return found
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
-from quire.arguments import check_max_messages, check_source, check_timeout
+from quire.arguments import Bytes, check_max_messages, check_source, check_timeout
 from quire.documented import documented_by
 from quire.errors import QueueFull
 from quire.message import Message, Messages
+from quire.message_id import MessageId
+from quire.payload_writer import Source
 from quire.transaction import Transaction
 
-from .calls import in_thread, put_in_thread
+from .calls import in_thread, put_in_thread, told_as
 from .lines import Lines
+from .payloads import AsyncPayloadWriter
 from .pool import Pool
 
 R = TypeVar("R")
@@ -72,6 +75,23 @@ class AsyncTransaction:
     put_block = put_in_thread(Transaction.put_block)
     put_blocks = put_in_thread(Transaction.put_blocks)
     adopt = put_in_thread(Transaction.adopt)
+
+    @told_as(Transaction.put_stream)
+    async def put_stream(
+        self, queue: str, source: Source | AsyncIterable[Bytes], **how: Any
+    ) -> MessageId:
+        writer = await self._writer(queue, **how)
+        async with writer:
+            await writer.write_all(source)
+        return writer.message_id
+
+    @told_as(Transaction.put_writer)
+    async def put_writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
+        return await self._writer(queue, **how)
+
+    async def _writer(self, queue: str, **how: Any) -> AsyncPayloadWriter:
+        writer = await self._call(lambda inner: inner.put_writer(queue, **how))
+        return AsyncPayloadWriter(writer, self._step)
 
     async def get(self, source: str, timeout: float = 0.0) -> Message | None:
         return await self._get(source, timeout, lambda inner: inner.get(source))
@@ -188,6 +208,13 @@ class AsyncTransaction:
                 raise
             async with self._room:
                 await self._call(lambda inner: end(inner, timeout))
+
+    async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:
+        """A step of a put, which may wait for room: it leaves threads for those who make it."""
+        if surely:
+            return await self._call(lambda _: call(), surely=True)
+        async with self._pool.putting:
+            return await self._call(lambda _: call())
 
     async def _call(
         self,

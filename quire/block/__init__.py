@@ -2,16 +2,16 @@
 
 from .arrow import to_header_batch
 from .arrow_input import runs_of_shares
-from .block import Block
+from .block import Block, StreamedBlock
 from .builder import BlockBuilder
 from .encode import EncodedBlock, run_of_block
 from .format import HEADER_BYTES
 from .given import check_block
-from .pack import Part, pack, slices_to_arrow, split
+from .pack import Part, pack, slices_to_arrow, split, with_payloads
 from .row_block import RowBlock, head_bytes, header_arrays_of, no_rows, reaches_of, read_head
 from .row_builder import RowBuilder
 from .row_input import Rows, is_row, one_row, rows_of, rows_of_block
-from .single import encode_one, payload_of_one
+from .single import encode_one, encode_streamed, payload_of_one
 
 __all__ = [
     "HEADER_BYTES",
@@ -22,8 +22,10 @@ __all__ = [
     "RowBlock",
     "RowBuilder",
     "Rows",
+    "StreamedBlock",
     "check_block",
     "encode_one",
+    "encode_streamed",
     "head_bytes",
     "header_arrays_of",
     "is_row",
@@ -40,4 +42,5 @@ __all__ = [
     "slices_to_arrow",
     "split",
     "to_header_batch",
+    "with_payloads",
 ]

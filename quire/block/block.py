@@ -19,6 +19,8 @@ from quire.checksum import checksum
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.limits import MESSAGE_OVERHEAD_BYTES
 from quire.message import NO_ATTRIBUTES, Message
+from quire.payload_reader import ReadChunk, Stream, whole_payload
+from quire.streamed import StreamedMessage
 
 from .arrow import to_record_batch
 from .columns import Buffer, Headers
@@ -92,7 +94,7 @@ class Block:
                 f"{where}: the block has version {version}, flags {flags}, columns {columns:#x}; "
                 "this release cannot read it: use a newer one"
             )
-        self = cls.__new__(cls)
+        self = cls.__new__(StreamedBlock if columns & Column.STREAM else cls)
         self.checksum = stored_checksum
         self.columns = columns
         self.count = count
@@ -110,6 +112,8 @@ class Block:
         self.headers = _NO_HEADERS
         if columns:
             self.headers = read_headers(view[:payload_at], columns, count, sections_at, where)
+            if payload_bytes and columns & Column.STREAM:
+                raise StoreCorrupt(f"{where}: a streamed message has a payload in its block")
         elif sections_at != payload_at:
             raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
         return self
@@ -259,6 +263,73 @@ class Block:
         if self.count == 1:
             return bytes(self.payload)
         return bytes(self.payload[int(self.offsets[row]) : int(self.offsets[row + 1])])
+
+
+class StreamedBlock(Block):
+    """The header of one streamed message. Its payload is elsewhere (see `quire.streamed`)."""
+
+    __slots__ = ("read_chunk",)
+
+    read_chunk: ReadChunk
+    """Reads the payload; set by who has read the block."""
+
+    @property
+    def stream(self) -> Stream:
+        """Where the payload is."""
+        assert self.headers.stream is not None
+        return self.headers.stream
+
+    @classmethod
+    def of(cls, header: Block, stream: Stream, read_chunk: ReadChunk) -> StreamedBlock:
+        """A block of one message whose payload is the stream."""
+        self = cls.__new__(cls)
+        for name in Block.__slots__:
+            setattr(self, name, getattr(header, name))
+        self.columns, self.headers = header.columns | Column.STREAM, header.headers.slice(0, 1)
+        self.headers.stream, self.read_chunk = stream, read_chunk
+        return self
+
+    def whole(self) -> Block:
+        """The same message with its payload in memory. Raises InvalidArgument above 1 GiB."""
+        payload = memoryview(whole_payload(self.stream, self.read_chunk))
+        block = Block.__new__(Block)
+        block.checksum, block.columns = self.checksum, self.columns & ~Column.STREAM
+        block.count, block.length = 1, self.length + len(payload)
+        block.offsets = np.array([0, len(payload)], np.int32)
+        block.payload, block.headers = payload, self.headers.slice(0, 1)
+        return block
+
+    def charge(self, start: int, stop: int) -> int:
+        return super().charge(start, stop) + self.stream.size * (stop - start)
+
+    def largest_charge(self) -> int:
+        return super().largest_charge() + self.stream.size
+
+    def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
+        return self.whole().payloads(start, stop)
+
+    def message(
+        self,
+        row: int,
+        *,
+        queue: str,
+        first_id: int,
+        time_us: int,
+        delivery_count: int,
+        failed_count: int | None = None,
+    ) -> Message:
+        header = super().message(
+            row,
+            queue=queue,
+            first_id=first_id,
+            time_us=time_us,
+            delivery_count=delivery_count,
+            failed_count=failed_count,
+        )
+        return StreamedMessage(header, self.stream, self.read_chunk)
+
+    def to_arrow(self, start: int = 0, stop: int | None = None, **how: Any) -> pa.RecordBatch:
+        return self.whole().to_arrow(start, stop, **how)
 
 
 def _time(fixed: dict[int, NDArray[Any]], column: int, row: int) -> int | None:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quire.payload_reader import Stream
+
 from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 
 Buffer = bytes | bytearray | memoryview
@@ -167,9 +169,10 @@ def join_attributes(parts: Sequence[Attributes]) -> Attributes:
 class Headers:
     """The header columns of a run of messages; columns that are absent are not there."""
 
-    __slots__ = ("attributes", "fixed", "strings")
+    __slots__ = ("attributes", "fixed", "stream", "strings")
 
     def __init__(self) -> None:
+        self.stream: Stream | None = None  # of the only message
         self.fixed: dict[int, NDArray[Any]] = {}
         self.strings: dict[int, Strings] = {}
         self.attributes: Attributes | None = None

@@ -32,6 +32,10 @@ padded with zeros to a multiple of 8, so that the places of all follow from the 
     attributes                           int32 list offsets[count + 1] counting pairs, int32 key
                                          offsets[pairs + 1], UTF-8 keys, int32 value offsets[pairs + 1],
                                          UTF-8 values
+    stream                               u64 file, u64 length in bytes, u32 bytes of a chunk, u32 0; only
+                                         in the block of a streamed message, which is alone in it and has
+                                         no payload bytes there: they are the chunks of the large
+                                         transaction's file with that id
 
 Offsets begin with 0, never fall, and end with the length of what they point into; an absent string is
 empty. A block is valid when its checksum matches and all the lengths and offsets above agree.
@@ -100,6 +104,7 @@ class Column:
     REPLY_TO: Final = 1 << 8
     CONTENT_TYPE: Final = 1 << 9
     ATTRIBUTES: Final = 1 << 10
+    STREAM: Final = 1 << 11
 
 
 FIXED_COLUMNS: dict[int, tuple[str, int]] = {
@@ -120,8 +125,9 @@ STRING_COLUMNS = (
 )
 STRING_SECTIONS = 3
 ATTRIBUTES_SECTIONS = 5
+STREAM = struct.Struct("<QQI4x")
 
-ALL_COLUMNS = (1 << 11) - 1
+ALL_COLUMNS = (1 << 12) - 1
 
 COLUMN_NAMES = {bit: name.lower() for name, bit in vars(Column).items() if not name.startswith("_")}
 """The columns' names as attributes of messages and fields."""
@@ -137,6 +143,7 @@ def section_count(columns: int) -> int:
         (columns & _FIXED_BITS).bit_count()
         + STRING_SECTIONS * (columns & _STRING_BITS).bit_count()
         + (ATTRIBUTES_SECTIONS if columns & Column.ATTRIBUTES else 0)
+        + (1 if columns & Column.STREAM else 0)
     )
 
 

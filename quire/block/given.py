@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.errors import InvalidArgument, StoreCorrupt
 
-from .block import Block
+from .block import Block, StreamedBlock
 
 
 def check_block(data: object) -> Block:
@@ -21,6 +21,8 @@ def check_block(data: object) -> Block:
         block = Block.parse(data, "put_block")
     except StoreCorrupt as error:
         raise InvalidArgument(f"{error}: give the bytes of one block, all of them") from None
+    if isinstance(block, StreamedBlock):
+        raise InvalidArgument("put_block takes no streamed message: give its payload to put_stream")
     if block.length != memoryview(data).nbytes or block.is_packed:
         raise InvalidArgument("put_block takes exactly one block, without ids and times")
     return block

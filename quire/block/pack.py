@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_BLOCK_BYTES
+from quire.message import Delivered, Messages
 
 from .arrow import schema_of, to_record_batch
-from .block import Block
+from .block import Block, StreamedBlock
 from .columns import (
     Attributes,
     Buffer,
@@ -28,10 +29,6 @@ from .format import FIXED_COLUMNS, STRING_COLUMNS, Column
 from .row_block import RowBlock, encode_rows, rows_and_headers, with_meta
 from .row_builder import split_rows
 from .row_input import Rows
-
-if TYPE_CHECKING:
-    from quire.message import Delivered
-
 
 _PACKED = Column.ID | Column.TIME
 
@@ -190,6 +187,7 @@ def slices_to_arrow(slices: Sequence[Delivered], *, queue: str) -> pa.RecordBatc
         )
     if not any(part.block.columns for part in slices):
         return _plain_to_arrow(slices, queue)
+    slices = [_with_payload(part) for part in slices]
     runs = _runs_of([Part(*part[:5]) for part in slices])
     offsets = offsets_of(np.concatenate([run.lengths for run in runs]))
     _check_batch_bytes(int(offsets[-1]))
@@ -212,6 +210,19 @@ def _rows_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:
     ids, times = headers.fixed.pop(Column.ID), headers.fixed.pop(Column.TIME)
     counts = _delivery_counts(slices)
     return with_meta(batch, headers, ids=ids, times=times, delivery_count=counts, queue=queue)
+
+
+def with_payloads(messages: Messages) -> Messages:
+    """The same where all payloads are in memory. Raises InvalidArgument above 1 GiB."""
+    if any(isinstance(part.block, StreamedBlock) for part in messages.slices):
+        return Messages(messages.queue, list(map(_with_payload, messages.slices)), messages.schema)
+    return messages
+
+
+def _with_payload(part: Delivered) -> Delivered:
+    """A batch has all payloads in memory."""
+    block = part.block
+    return part._replace(block=block.whole()) if isinstance(block, StreamedBlock) else part
 
 
 def _plain_to_arrow(slices: Sequence[Delivered], queue: str) -> pa.RecordBatch:

@@ -8,11 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quire.errors import StoreCorrupt
+from quire.limits import MAX_STREAM_BYTES
+from quire.payload_reader import Stream
 
 from .columns import Attributes, Headers, Strings
 from .format import (
     FIXED_COLUMNS,
     HEADER_BYTES,
+    STREAM,
     STRING_COLUMNS,
     Column,
     padded,
@@ -90,6 +93,15 @@ class _Sections:
         check_offsets(starts, pairs, self._where)
         return Attributes(starts, self.text(None, pairs), self.text(None, pairs))
 
+    def stream(self, count: int) -> Stream:
+        section = self.next()
+        if len(section) != STREAM.size or count != 1:
+            raise self.wrong("have a wrong length")
+        stream = Stream(*STREAM.unpack(section))
+        if not 0 < stream.chunk_bytes <= stream.size <= MAX_STREAM_BYTES:
+            raise self.wrong("tell of a stream that there cannot be")
+        return stream
+
     def end(self) -> None:
         if self._place != len(self._view):
             raise self.wrong("do not fill it")
@@ -110,5 +122,7 @@ def read_headers(view: memoryview, columns: int, count: int, place: int, where: 
             headers.strings[column] = sections.strings(count)
     if columns & Column.ATTRIBUTES:
         headers.attributes = sections.attributes(count)
+    if columns & Column.STREAM:
+        headers.stream = sections.stream(count)
     sections.end()
     return headers

@@ -9,6 +9,7 @@ from itertools import accumulate
 from quire.checksum import checksum
 from quire.limits import COPY_TWICE_BYTES
 from quire.message import Fields
+from quire.payload_reader import Stream
 
 from .format import (
     CHECKSUM,
@@ -18,6 +19,7 @@ from .format import (
     MAGIC,
     PADDING,
     PLAIN_ONE,
+    STREAM,
     TABLE_ENTRY_BYTES,
     VERSION,
     Column,
@@ -78,7 +80,19 @@ def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:
     return data
 
 
+def encode_streamed(stream: Stream, fields: Fields | None = None) -> bytearray:
+    """The block of one message whose payload is a stream."""
+    sections: list[bytes] = [] if fields is None else _sections(fields)
+    columns = Column.STREAM if fields is None else fields.columns | Column.STREAM
+    return _seal_one(b"", columns, [*sections, STREAM.pack(*stream)])
+
+
 def _encode_fields(payload: bytes, fields: Fields) -> bytearray:
+    return _seal_one(payload, fields.columns, _sections(fields))
+
+
+def _sections(fields: Fields) -> list[bytes]:
+    """Of the columns that the message has."""
     columns = fields.columns
     sections: list[bytes] = []
     if columns & Column.PRIORITY:
@@ -99,6 +113,10 @@ def _encode_fields(payload: bytes, fields: Fields) -> bytearray:
             texts = [text.encode() for text in strings]
             offsets = (0, *accumulate(map(len, texts)))
             sections += (struct.pack(f"<{len(offsets)}i", *offsets), b"".join(texts))
+    return sections
+
+
+def _seal_one(payload: bytes, columns: int, sections: list[bytes]) -> bytearray:
     lengths = list(map(len, sections))
     size = len(payload)
     length = HEADER_BYTES + TABLE_ENTRY_BYTES * len(lengths) + 8 + padded(size)

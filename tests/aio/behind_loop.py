@@ -55,6 +55,10 @@ class BehindLoop:
 
         return BehindLoop(self._run(begin()), self._loop)
 
+    def put_writer(self, *args: Any, **kwargs: Any) -> Any:
+        """Of a transaction."""
+        return BehindLoop(self._run(self._inner.put_writer(*args, **kwargs)), self._loop)
+
     def consume(self, *args: Any, **kwargs: Any) -> Any:
         """Its `async for`, as a plain loop."""
         asked = self._inner.consume(*args, **kwargs)

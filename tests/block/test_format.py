@@ -73,7 +73,7 @@ def test_packed_block() -> None:
 def test_fields_know_the_bits_of_the_columns() -> None:
     """`Fields.columns` has the bits of `Column`; only the store sets ids and times."""
     assert Fields().columns == 0
-    assert FIELDS.columns == sum(COLUMN_NAMES) - Column.ID - Column.TIME
+    assert FIELDS.columns == sum(COLUMN_NAMES) - Column.ID - Column.TIME - Column.STREAM
     alone = {
         Column.PRIORITY: Fields(priority=1),
         Column.GROUP: Fields(group=1),

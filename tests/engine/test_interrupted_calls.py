@@ -49,6 +49,12 @@ def _roll_back(transaction: Transaction) -> None:
     transaction.rollback()
 
 
+def _put_stream(transaction: Transaction) -> None:
+    transaction.put("a", b"x")
+    with transaction.put_writer("b") as writer:
+        writer.write(b"x" * 9000)
+
+
 ACTIONS: list[Action] = [
     _put,
     _put_again,
@@ -56,6 +62,7 @@ ACTIONS: list[Action] = [
     _get,
     lambda transaction: transaction.get_many("a", 5),
     _roll_back,
+    _put_stream,
 ]
 
 
@@ -101,8 +108,11 @@ def _held(store: Store) -> list[tuple[int, ...]]:
 @pytest.mark.pure
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("action", ACTIONS, ids=range(len(ACTIONS)))
-def test_a_rollback_after_an_interrupt_gives_all_back(action: Action, *, together: bool) -> None:
+def test_a_rollback_after_an_interrupt_gives_all_back(
+    monkeypatch: pytest.MonkeyPatch, action: Action, *, together: bool
+) -> None:
     """`together`: the messages that are got stand in one block. New ones for each moment."""
+    monkeypatch.setattr("quire.payload_writer.CHUNK_BYTES", 4096)
     moment, interrupted = 0, True
     with Store.open("/store", env=SimEnv(), background=False) as store:
         for queue in ("a", "b"):

@@ -14,6 +14,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-schedules.tar.gz schedules
     python tests/formats/make_store.py tests/formats/store-v5-policies.tar.gz policies
     python tests/formats/make_store.py tests/formats/store-v3-rows.tar.gz rows
+    python tests/formats/make_store.py tests/formats/store-v3-streams.tar.gz streams
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -23,6 +24,7 @@ ledger; with `prepared` also transactions that are prepared, before and after th
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
+with `streams` messages are streamed, in the checkpoint, in the journal and of a prepared put;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
 each in the checkpoint and in the journal;
@@ -176,6 +178,18 @@ def fill_names(store: Store) -> None:
     store.disable(gets=True)
 
 
+def fill_streams(store: Store) -> None:
+    """Streamed messages, in the checkpoint, in the journal and of a prepared transaction."""
+    store.create_queue("films", kind="work", max_stream_bytes=5 << 20)
+    film = b"film" * (600 << 10)
+    store.put_stream("films", film, sender="sealed", attributes={"ü": ""})
+    store.checkpoint()
+    store.put_stream("films", film[::-1])
+    txn = store.transaction()
+    txn.put_stream("films", film, sender="prepared")
+    txn.prepare("film")
+
+
 def fill_requests(store: Store) -> None:
     """Request ids of a queue that keeps three, in the checkpoint and in the journal."""
     store.create_queue("once", kind="work", dedup_count=3)
@@ -283,6 +297,7 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
     "properties": fill_properties,
     "topics": fill_topics,
     "names": fill_names,
+    "streams": fill_streams,
     "requests": fill_requests,
     "schedules": fill_schedules,
     "policies": fill_policies,

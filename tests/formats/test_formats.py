@@ -36,6 +36,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-names.tar.gz",
         "store-v4-full.tar.gz",
         "store-v5-requests.tar.gz",
+        "store-v3-streams.tar.gz",
         "store-v3-schedules.tar.gz",
         "store-v5-policies.tar.gz",
         "store-v3-rows.tar.gz",
@@ -55,7 +56,9 @@ def codecs_of(store: Store) -> set[Codec]:
         with LtdsReader(OsEnv(), directory, ltds_id, store.store_id) as reader:
             if reader.count:
                 codecs.add(reader.codec)
-                assert bool(reader.codec) == (len(reader.stored(0)) < reader.block_at(0)[0].length)
+                first = reader.chunk_count
+                length = reader.block_at(first)[0].length
+                assert bool(reader.codec) == (len(reader.stored(first)) < length)
     return codecs
 
 
@@ -75,6 +78,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["kept"] * ("topics" in archive.name)
         late += ["renamed"] * ("names" in archive.name)
         late += ["once"] * ("requests" in archive.name)
+        late += ["films"] * ("streams" in archive.name)
         late += ["puts"] * ("schedules" in archive.name)
         late += POLICIES * ("policies" in archive.name)
         late += ["rows"] * ("rows" in archive.name)
@@ -253,6 +257,26 @@ def test_request_ids_of_a_released_format(tmp_path: Path) -> None:
                 assert store.put("once", b"", request_id="prepared") == by_payload["prepared"]
             assert len(store.browse("once")) == 6
             store.checkpoint()
+
+
+@pytest.mark.promise(10)
+def test_streams_of_the_archive(tmp_path: Path) -> None:
+    """They are read chunk by chunk, and so is the one that is prepared, once it is committed."""
+    with tarfile.open(Path(__file__).parent / "store-v3-streams.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    film = b"film" * (600 << 10)
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert store.queue("films").max_stream_bytes == 5 << 20
+        store.commit_prepared("film")
+        sealed, late, prepared = store.browse("films")
+        assert [m.sender for m in (sealed, late, prepared)] == ["sealed", None, "prepared"]
+        assert dict(sealed.attributes) == {"ü": ""}
+        assert [m.payload for m in (sealed, late, prepared)] == [film, film[::-1], film]
+        payload = late.open()
+        assert payload.seek(-4, 2) == len(film) - 4
+        assert payload.read() == b"mlif"
+        assert len(store.get_many("films")) == 3
+        assert store.queue("films").used_bytes == 0
 
 
 def test_schedules_of_the_archive(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from quire.ltds import (
     remove,
 )
 from quire.ltds import reader as ltds_reader
-from quire.ltds.format import COMPRESSED_VERSION, HEADER, PAGE_BYTES, TRAILER
+from quire.ltds.format import HEADER, PAGE_BYTES, STREAMED_VERSION, TRAILER
 from quire.ltds.writer import seal
 from quire.testing import SimEnv, enumerate_crashes
 
@@ -363,7 +363,7 @@ def test_newer_files_are_refused_as_such() -> None:
     env.make_directory("/ltds")
     write(env, "/ltds", [b"x"])
     page = list(HEADER.unpack(env.contents(path_of("/ltds", LTDS_ID))[:PAGE_BYTES]))
-    page[2] = COMPRESSED_VERSION + 1
+    page[2] = STREAMED_VERSION + 1
     env.open_file(path_of("/ltds", LTDS_ID)).write(0, seal(HEADER.pack(*page)))
     with pytest.raises(StoreVersion, match="newer"):
         read(env, "/ltds")

@@ -46,6 +46,7 @@ from quire.remote.protocol import (
     field,
 )
 from quire.remote.session import Session
+from quire.remote.streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK
 from tests.remote.raw_stream import RawStream
 
 VALUES: list[Any] = [
@@ -92,6 +93,9 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "values": [[], [["q", "k", 0]], [["q", "k", 1], ["w", "k", None]]],
     "changes": [{}, {"text": "t"}, {"priority": True}, {"gets": True, "capacity": 1 << 20}],
     "message_id": [1, 2, 7],
+    "stream": [1, 1, 2, [1 << 60, 8, 4], [5, 1, 9]],
+    "fields": [{}, {"priority": 1}],
+    "size": [None, 5, 10],
     "reason": ["", "bad"],
     "delay": [0, 0.01],
     "old": ["q", "r"],
@@ -112,10 +116,15 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "commit": ["records", "values", "wait"],
     "prepare": ["records", "values", "xid", "wait"],
     "read_state": ["name", "key"],
+    PUT_CHUNK: ["stream", "queue", "fields", "size", "wait"],
+    PUT_WHOLE: ["stream", "queue", "fields", "size", "wait"],
+    FINISH: ["stream"],
+    ABANDON: ["stream"],
 }
 CALLS_AND_BROWSE = {
     **{name: sorted(call.arguments) for name, call in CALLS.items()},
     "browse": sorted(BROWSE_ARGUMENTS),
+    READ_CHUNK: ["stream", "number"],
     **{name: sorted(arguments) for name, arguments in STATE_ARGUMENTS.items()},
     SUBSCRIBE: sorted(SUBSCRIBE_ARGUMENTS),
     CLAIM: ["names"],
@@ -194,8 +203,12 @@ def random_call(rng: random.Random, number: int, puts: int) -> bytes:
         header["puts"] = puts
     if rng.random() < 0.1:
         header[rng.choice(list(header))] = rng.choice(VALUES)
+    body = b""
+    if header["op"] in (PUT_CHUNK, PUT_WHOLE):
+        body = b"chunk"[: rng.choice([5, 5, 4])]
+        header["bodies"] = [len(body)]
     text = json.dumps(header).encode()
-    return CALL_HEAD.pack(4 + len(text), CALL, len(text)) + text
+    return CALL_HEAD.pack(4 + len(text) + len(body), CALL, len(text)) + text + body
 
 
 def mutated(rng: random.Random, frame: bytes) -> bytes:
