@@ -1,7 +1,8 @@
 """Between two queues by Spark: Quire beside Spark's Kafka connector, and beside an empty job.
 
 All in one Spark session, in turns. First what 1,000 messages cost from one queue to another; of
-queries it is the median of the micro-batches after the first two, as Spark's progress has them.
+queries it is the median of the micro-batches after the first two, as Spark's progress has them, of
+a step its share of the time for all of them.
 Then tables of rows, written and read as JSON, to Kafka and to queues; the best of several turns.
 
 Kafka is one broker on this machine with one partition a topic, and syncs nothing; Quire's commits
@@ -22,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import quire
-from bench.figure import Figure, Result, Setting, Table
+from bench.figure import Figure, Result, Setting, Table, at_most
 from bench.kafka_broker import CONNECTOR, Broker, jars
 from bench.spark import start_session
 
@@ -111,6 +112,7 @@ def _steps(sides: _Sides) -> list[Result]:
         "empty Spark job": _empty_job,
         "empty Spark job with a task in Python": _python_job,
         "Quire's streaming query": _quire_query,
+        "Quire's step of a graph": _quire_step,
     }
     if sides.broker is not None:
         ways["Kafka connector's streaming query"] = _kafka_query
@@ -124,8 +126,12 @@ def _steps(sides: _Sides) -> list[Result]:
     ]
     kafka = medians.get("Kafka connector's streaming query")
     if kafka is not None:
-        ratio = medians["Quire's streaming query"] / kafka
-        figures.append(Figure(f"{ROWS:,} messages: Quire's query to Kafka's", ratio, "times"))
+        for words, way, goal in (
+            ("query", "Quire's streaming query", None),
+            ("step", "Quire's step of a graph", at_most(1)),
+        ):
+            name = f"{ROWS:,} messages: Quire's {words} to Kafka's query"
+            figures.append(Figure(name, medians[way] / kafka, "times", goal))
     return figures
 
 
@@ -157,6 +163,26 @@ def _quire_query(sides: _Sides) -> list[float]:
     rows = rows.option("maxMessagesPerTrigger", ROWS).load(sides.path).select("payload")
     writer = rows.writeStream.format("quire").option("path", sides.path).option("queue", target)
     return _query(sides, writer)
+
+
+def _quire_step(sides: _Sides) -> list[float]:
+    """What a batch takes of the time that the step needs for all."""
+    from quire.spark_graphs import Graph
+
+    source, target = sides.queue(), sides.queue()
+    graph = Graph(sides.name(), sides.spark, sides.path)
+
+    @graph.step(reads=source, writes=target, limit=ROWS)
+    def copy(rows: Any) -> Any:
+        return rows.select("payload")
+
+    with graph.start(restart="never") as run:
+        sides.fill(source, WARM_UP)
+        run.drain()
+        sides.fill(source, sides.batches - WARM_UP)
+        begin = time.perf_counter()
+        run.drain()
+        return [1_000 * (time.perf_counter() - begin) / (sides.batches - WARM_UP)]
 
 
 def _kafka_query(sides: _Sides) -> list[float]:

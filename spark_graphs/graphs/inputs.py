@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 ARROW_SCHEMA: Final = to_arrow_schema(source_schema(), timezone="UTC")
 
-_ONE_ROW: Final = pa.Table.from_pylist([{}], ARROW_SCHEMA)
+# Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
+_ONE_ROW: Final = pa.Table.from_arrays(
+    [pa.nulls(1, field.type) for field in ARROW_SCHEMA], schema=ARROW_SCHEMA
+)
 
 Run = tuple[int, int]
 """Rows from one number to before another."""

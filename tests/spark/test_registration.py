@@ -42,6 +42,16 @@ def test_the_module_that_spark_imports_is_cheap() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True)
 
 
+def test_what_a_worker_imports_is_light() -> None:
+    """Each of Spark's workers imports it: neither the engine nor pandas, which take the longest."""
+    code = (
+        "import sys, quire.spark_graphs.source, quire.remote;"
+        "print({'quire.engine', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_without_pyspark_the_module_is_silent(tmp_path: Path) -> None:
     """A module that raises would disable the look-up of every data source."""
     (tmp_path / "pyspark.py").write_text("raise ImportError('no pyspark here')")
