@@ -146,6 +146,8 @@ class EmbeddedStore(SingleCalls):
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
+        self._committer = context.committer
+        self._by_name = opened.state.names
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._names = Names(opened.state, self._definitions.submit)
         context.room = Room(context, self._definitions, self._maintenance.retention)
@@ -630,12 +632,12 @@ class EmbeddedStore(SingleCalls):
         if durable is not True:
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
-            committer = self._context.committer
-            target = self._context.state.queue(queue)
-            put = committer.put_volatile if target.is_volatile else committer.put
+            target = self._by_name.get(queue) if type(queue) is str else None
             try:
-                if not target.limits_expiry:
-                    return put(target, payload, durable)
+                if target is not None and target.puts_are_plain:
+                    return self._committer.put(target, payload, durable)
+                if target is None or not target.limits_expiry:
+                    return self._put_light(queue, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -649,14 +651,19 @@ class EmbeddedStore(SingleCalls):
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """The same of a message alone, by a thread that must not wait for room."""
-        committer, target = self._context.committer, self._state().queue(queue)
+        target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            put = committer.put_volatile if target.is_volatile else committer.put
-            return put(target, payload, True)
+            return self._put_light(queue, payload, True)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
         return PutId.of(int(message_id), message_id.expires_by)
+
+    def _put_light(self, queue: str, payload: bytes, durable: bool) -> int:
+        """A plain message to any queue, or to none of this name."""
+        committer, target = self._committer, self._context.state.queue(queue)
+        put = committer.put_volatile if target.is_volatile else committer.put
+        return put(target, payload, durable)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.

@@ -22,8 +22,8 @@ class BoundedCache(Generic[Key, Value]):
     `size_of` tells the bytes that a value takes, `entry_bytes` is for its key and its place here.
     """
 
-    __slots__ = ("_entry_bytes", "_limit_bytes", "_lock", "_size_of", "_values", "get",
-                 "size_bytes")  # fmt: skip
+    __slots__ = ("_entry_bytes", "_limit_bytes", "_lock", "_set_default", "_size_of", "_values",
+                 "get", "size_bytes")  # fmt: skip
 
     def __init__(self, limit_bytes: int, size_of: Callable[[Value], int], entry_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -33,6 +33,7 @@ class BoundedCache(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self.size_bytes = 0
         self.get: Callable[[Key], Value | None] = self._values.get
+        self._set_default = self._values.setdefault
 
     def __len__(self) -> int:
         return len(self._values)
@@ -42,10 +43,11 @@ class BoundedCache(Generic[Key, Value]):
 
     def add(self, key: Key, value: Value) -> None:
         """Keep a value, unless there is one."""
+        set_default, size_of = self._set_default, self._size_of
         with self._lock:
-            if self._values.setdefault(key, value) is value:
-                self.size_bytes += self._size_of(value) + self._entry_bytes
-                if self.size_bytes > self._limit_bytes:
+            if set_default(key, value) is value:
+                self.size_bytes = size = self.size_bytes + size_of(value) + self._entry_bytes
+                if size > self._limit_bytes:
                     self._make_room()
 
     def forget(self, key: Key) -> None:

@@ -18,16 +18,19 @@ from .format import (
     MAGIC,
     PADDING,
     PLAIN_ONE,
+    PLAIN_ONE_ENDS,
+    PLAIN_ONE_START,
     TABLE_ENTRY_BYTES,
     VERSION,
     Column,
     padded,
 )
 
-_pack_plain = PLAIN_ONE.pack
+_pack_plain = PLAIN_ONE_ENDS.pack
 _unpack_plain = struct.Struct(CHECKSUM.format + PLAIN_ONE.format.lstrip("<")).unpack_from
 _PLAIN_BYTES = HEADER_BYTES + 8
 _pack_checksum = CHECKSUM.pack
+_checksum_of = CHECKSUM.unpack_from
 _pack_small = struct.Struct("<H").pack
 _pack_time = struct.Struct("<q").pack
 _pack_offsets = struct.Struct("<ii").pack
@@ -35,15 +38,22 @@ _pack_offsets = struct.Struct("<ii").pack
 
 def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearray:
     """A block of one message. The payload's size must have been checked (`check_payload`)."""
-    if fields is not None and fields.columns:
-        return _encode_fields(payload, fields)
+    return checked_one(payload, fields)[1]
+
+
+def checked_one(payload: bytes, fields: Fields | None) -> tuple[int, bytes | bytearray]:
+    """The same with the block's checksum before it."""
     size = len(payload)
-    length = (HEADER_BYTES + 8 + 7 + size) & ~7
-    head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
-    if size > COPY_TWICE_BYTES:
-        return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
-    body = head + payload + PADDING[size & 7]
-    return _pack_checksum(checksum(body)) + body
+    if size > COPY_TWICE_BYTES or (fields is not None and fields.columns):
+        data = _encode_large(payload, fields)
+        return _checksum_of(data)[0], data
+    body = (
+        _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
+        + payload
+        + PADDING[size & 7]
+    )
+    sum_ = checksum(body)
+    return sum_, _pack_checksum(sum_) + body
 
 
 def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | None:
@@ -76,6 +86,15 @@ def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:
     data = bytearray().join(parts)
     CHECKSUM.pack_into(data, 0, checksum(memoryview(data)[CHECKSUM_BYTES:]))
     return data
+
+
+def _encode_large(payload: bytes, fields: Fields | None) -> bytearray:
+    """The same of what is not copied twice, or has more than a payload."""
+    if fields is not None and fields.columns:
+        return _encode_fields(payload, fields)
+    size = len(payload)
+    head = _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
+    return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
 
 
 def _encode_fields(payload: bytes, fields: Fields) -> bytearray:
