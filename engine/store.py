@@ -634,10 +634,12 @@ class EmbeddedStore(SingleCalls):
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             target = self._by_name.get(queue) if type(queue) is str else None
             try:
-                if target is not None and target.puts_are_plain:
+                if target is None:
+                    target = self._context.state.queue(queue)
+                if target.puts_are_plain:
                     return self._committer.put(target, payload, durable)
-                if target is None or not target.limits_expiry:
-                    return self._put_light(queue, payload, durable)
+                if target.is_volatile and not target.limits_expiry:
+                    return self._committer.put_volatile(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -653,17 +655,12 @@ class EmbeddedStore(SingleCalls):
         """The same of a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            return self._put_light(queue, payload, True)
+            put = self._committer.put_volatile if target.is_volatile else self._committer.put
+            return put(target, payload, True)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
         return PutId.of(int(message_id), message_id.expires_by)
-
-    def _put_light(self, queue: str, payload: bytes, durable: bool) -> int:
-        """A plain message to any queue, or to none of this name."""
-        committer, target = self._committer, self._context.state.queue(queue)
-        put = committer.put_volatile if target.is_volatile else committer.put
-        return put(target, payload, durable)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions, each with a commit of its own, so that these share writes and syncs.

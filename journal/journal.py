@@ -298,10 +298,11 @@ class Journal:
         if unsynced or not durable:
             self._write_cached(lsn, group, durable)
         else:
-            write, sync = self._write, self._sync
+            write = self._write
             try:
                 write(lsn - self._base, group)
-                sync()
+                if not self._file.direct:
+                    self._sync()
             except BaseException as error:
                 self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
                 raise

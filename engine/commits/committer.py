@@ -96,6 +96,7 @@ class Committer:
         self.volatile = volatile
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
+        self.due_lsn = 0  # it need not be called before the journal ends there
 
     @property
     def failed(self) -> bool:
@@ -182,8 +183,8 @@ class Committer:
             raise
         if not light:
             self.leave_unused(transaction.id, written)
-        after_commit = self.after_commit  # a call of what an attribute holds takes longer
-        after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self.after_commit()
 
     def _submit_more(
         self,
@@ -359,8 +360,8 @@ class Committer:
             with queue.lock:
                 queue.space.abandon_whole(charge)
             raise
-        after_commit = self.after_commit
-        after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self.after_commit()
         return change.first_id
 
     def encode(self, written: Collection[Written]) -> Pieces:

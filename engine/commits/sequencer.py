@@ -240,16 +240,19 @@ class Sequencer:
                 self._see_through(turn)
             raise
         finally:
-            leader = change if turn is None else turn
-            try:
-                self._hand_over(leader)
-                if turn is not None:
-                    _wake_follower(turn)
-            except BaseException:
-                self._hand_over(leader)
-                if turn is not None:
-                    _wake_follower(turn)
-                raise
+            if self._leader is change:
+                self._leader = change if self._queue else None  # one step (C13)
+            if turn is not None or self._leader is change:
+                leader = change if turn is None else turn
+                try:
+                    self._hand_over(leader)
+                    if turn is not None:
+                        _wake_follower(turn)
+                except BaseException:
+                    self._hand_over(leader)
+                    if turn is not None:
+                        _wake_follower(turn)
+                    raise
         if turn.error is not None:
             raise turn.error
 
@@ -273,8 +276,6 @@ class Sequencer:
 
     def _hand_over(self, leader: object) -> None:
         """The first in line leads now, unless another leads already."""
-        if self._leader is leader:
-            self._leader = leader if self._queue else None  # one step (C13)
         if self._leader is leader:
             waiting = self._queue
             with self._guard:

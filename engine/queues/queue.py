@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Part, PartRow, Read, ReadRow
 from quire.engine.records.durable_state import (
     KEEPER,
@@ -65,7 +65,7 @@ Reading = tuple[int, int, int]  # a subscription's id, and the positions that it
 
 # What a transaction has got: the ids of queue and subscription, the positions from and to, both
 # themselves, and of a block's only message the record, as it was in the queue's epoch.
-Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRef | None, int]
+Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRow | None, int]
 
 
 class Queue:
@@ -204,7 +204,7 @@ class Queue:
     def acknowledge(self, read: Read | Taken) -> None:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
         with self.lock:
-            freed: Sequence[BlockRef] = ()
+            freed: Sequence[BlockRow] = ()
             if len(read) == 4:
                 freed = self._read(read)
             else:

@@ -109,7 +109,9 @@ class Space:
         """S2: messages of an open transaction."""
         if self.is_guarded:
             self._check(charge, messages)
-        if self._low(charge) and self.capacity - self.used < self._need(WRITE, charge, messages):
+        available = self.capacity - self.used
+        plenty = charge + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
+        if available < plenty and available < self._need(WRITE, charge, messages):
             raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
         self.used += charge
         self.pending_bytes += charge
@@ -280,11 +282,6 @@ class Space:
     def _freed(self) -> None:
         if self.room is not None:
             self.room.notify_all()
-
-    def _low(self, size: int) -> bool:
-        """Whether so little is available that a strategy might refuse; the usual case is not."""
-        need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
-        return self.capacity - self.used < need
 
     def check_size(self, charge: int) -> None:
         """Raises InvalidArgument for a message that is larger than the queue takes."""

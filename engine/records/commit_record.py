@@ -31,6 +31,9 @@ _LONE_KIND: Final = struct.pack("<HH", format.COMMIT, 0)
 _LONE_COUNTS: Final = struct.pack("<IIII", 1, 0, 0, 1)
 _ONE_INLINE: Final = struct.pack("<IBBHQ", 1, _INLINE, 0, 0, 0)
 _pack_lone_head = struct.Struct("<I4sQ16x16sQQQII16s").pack
+# The same of one run of messages that were read.
+_LONE_READ_COUNTS: Final = struct.pack("<IIII", 0, 1, 0, 0)
+_pack_read_head = struct.Struct("<I4sQ16x16s" + format.READ.format.lstrip("<")).pack
 _pack_one = struct.Struct("<QQQII16s").pack
 _pack_read = format.READ.pack
 _block_checksum = struct.Struct("<Q").unpack_from
@@ -146,9 +149,12 @@ def pack_light(
     them).
     """
     count = len(lone)
-    if count == 1 and not reads and not entries:
-        (only,) = lone
-        return pack_lone(transaction_id, only.queue, only.payload, only.fields, only.charge)
+    if not entries:
+        if count == 1 and not reads:
+            (only,) = lone
+            return pack_lone(transaction_id, only.queue, only.payload, only.fields, only.charge)
+        if count == 0 and len(reads) == 1:
+            return _pack_lone_read(transaction_id, reads[0])
     offset = _HEAD_BYTES + _PART_BYTES * count + _READ_BYTES * len(reads)
     keys = b""
     if entries:
@@ -207,6 +213,17 @@ def pack_lone(
     record += data
     part = (_LONE_OFFSET, charge, own_checksum, queue_id, length, 1, _INLINE, 0, 0, 0)
     return record, record, ((queue, (part,)),), ((_LONE_OFFSET, data),), 1
+
+
+def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[T]:
+    """The same for one run of messages that were read, and nothing else."""
+    record = bytearray(
+        _pack_read_head(
+            _HEAD_BYTES + _READ_BYTES, _LONE_KIND, transaction_id, _LONE_READ_COUNTS,
+            read[0], read[1], read[2], read[3],
+        )
+    )  # fmt: skip
+    return record, record, (), (), 0
 
 
 def pack(

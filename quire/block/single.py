@@ -17,7 +17,6 @@ from .format import (
     HEADER_BYTES,
     MAGIC,
     PADDING,
-    PLAIN_ONE,
     PLAIN_ONE_ENDS,
     PLAIN_ONE_START,
     TABLE_ENTRY_BYTES,
@@ -27,7 +26,7 @@ from .format import (
 )
 
 _pack_plain = PLAIN_ONE_ENDS.pack
-_unpack_plain = struct.Struct(CHECKSUM.format + PLAIN_ONE.format.lstrip("<")).unpack_from
+_unpack_plain = struct.Struct("<Q16sQQ24xii").unpack_from
 _PLAIN_BYTES = HEADER_BYTES + 8
 _pack_checksum = CHECKSUM.pack
 _checksum_of = CHECKSUM.unpack_from
@@ -63,22 +62,21 @@ def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | N
     """
     if len(data) < _PLAIN_BYTES:
         return None
-    stored, magic, version, flags, columns, count, length, size, start, end = _unpack_plain(data)
+    stored, start, length, size, first, end = _unpack_plain(data)
     if (
         stored != expected_checksum
-        or magic != MAGIC
-        or version != VERSION
-        or count != 1
-        or columns
-        or flags
+        or start != PLAIN_ONE_START
         or length != len(data)
         or length != (_PLAIN_BYTES + 7 + size) & ~7
-        or start
+        or first
         or end != size
-        or checksum(memoryview(data)[CHECKSUM_BYTES:]) != stored
     ):
         return None
-    return bytes(data[_PLAIN_BYTES : _PLAIN_BYTES + size])
+    body = data[CHECKSUM_BYTES:] if size < COPY_TWICE_BYTES else memoryview(data)[CHECKSUM_BYTES:]
+    if checksum(body) != stored:
+        return None
+    payload = data[_PLAIN_BYTES : _PLAIN_BYTES + size]
+    return payload if type(payload) is bytes else bytes(payload)
 
 
 def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:
