@@ -85,8 +85,6 @@ class Queue:
         self.config = config = durable.config
         self.queue_id = config.queue_id
         self.name = config.name
-        self.data_file = config.data_file
-        self.is_volatile = config.is_volatile
         self.stopped = ""  # why neither puts nor gets are possible, in words
         self._stops: dict[str, str] = {}  # that, by what is missing
         self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
@@ -118,6 +116,23 @@ class Queue:
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
+
+    # Attributes are kept few: a test of them tells why.
+
+    @property
+    def data_file(self) -> int:
+        """The number of the file that its blocks go to."""
+        return self.config.data_file
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether its messages are in memory only."""
+        return self.config.is_volatile
+
+    @property
+    def schema(self) -> str | None:
+        """Of its rows; None: its messages are bytes."""
+        return self.config.properties.schema
 
     @property
     def is_temporary(self) -> bool:
@@ -303,7 +318,6 @@ class Queue:
         self.limits_expiry = properties.limits_expiry
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
         self.space.has_remedy = properties.has_remedy
-        self.schema = properties.schema
         self.space.limit(
             config.capacity,
             config.max_messages,

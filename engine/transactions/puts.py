@@ -125,7 +125,12 @@ class Puts:
                 return MessageId(written, 0)
             self.fill()
         known = None if target is None else self.by_queue.get(target)
-        if known is None or known.queue.dropped or known.buffer.account.shared.full:
+        if (
+            known is None
+            or known.queue.dropped
+            or known.queue.space.is_typed
+            or known.buffer.account.shared.full
+        ):
             written = self._claim(queue, charge, 1)
         else:
             written = known
