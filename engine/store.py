@@ -147,6 +147,8 @@ class EmbeddedStore(SingleCalls):
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
         context.delivery.after_reject = self._maintenance.after_reject
+        self._committer = context.committer
+        self._by_name = opened.state.names
         self._light_put_bytes = context.committer.inline_limit - 1024
         self._names = Names(opened.state, self._definitions.submit)
         context.room = Room(context, self._definitions, self._maintenance.retention)
@@ -631,12 +633,14 @@ class EmbeddedStore(SingleCalls):
         if durable is not True:
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
-            committer = self._context.committer
-            target = self._context.state.queue(queue)
-            put = committer.put_volatile if target.is_volatile else committer.put
+            target = self._by_name.get(queue) if type(queue) is str else None
             try:
-                if not target.limits_expiry:
-                    return put(target, payload, durable)
+                if target is None:
+                    target = self._context.state.queue(queue)
+                if target.puts_are_plain:
+                    return self._committer.put(target, payload, durable)
+                if target.is_volatile and not target.limits_expiry:
+                    return self._committer.put_volatile(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -650,9 +654,9 @@ class EmbeddedStore(SingleCalls):
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """The same of a message alone, by a thread that must not wait for room."""
-        committer, target = self._context.committer, self._state().queue(queue)
+        target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            put = committer.put_volatile if target.is_volatile else committer.put
+            put = self._committer.put_volatile if target.is_volatile else self._committer.put
             return put(target, payload, True)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)

@@ -69,6 +69,7 @@ from .format import (
     check_geometry,
     pack_generation_record,
     padded_bytes,
+    round_up,
 )
 from .reader import ReadHandles, check_range
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
@@ -115,11 +116,7 @@ class Journal:
         self._segments = segments
         self._handles = ReadHandles(env, directory)
         self._store_id, self._segment_bytes, self._page_size = geometry
-        self._round = self._page_size - 1
-        self._zeros = memoryview(bytes(self._page_size))
-        self._buffer = env.aligned_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._room = min(len(self._buffer), self._segment_bytes - self._page_size)
-        self._room_for_one = self._room - GROUP_HEADER_BYTES
+        self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
         self._generation = _next_generation(env, found.generation)
         self._last_lsn = found.last_lsn
         # How many bytes of groups may come before it is asked again; raises DiskFull.
@@ -132,9 +129,10 @@ class Journal:
         self._durable_end = 0  # behind the last group before those
         self._segment_from = found.end_lsn  # where the journal ended when the segment was begun
         self._base = found.current * self._segment_bytes
-        self._offset = found.end_lsn - self._base
+        # The first byte after the last group; one that does not fit here goes beyond.
+        self.end_lsn = found.end_lsn
         self._capacity = segments.capacity
-        self._limit = 0  # in the segment: groups that do not relieve go no further without asking
+        self._limit_lsn = 0  # groups that do not relieve go no further without asking
         self._file: File = segments.open_current()
         self._write = self._file.write
         self._sync = self._file.sync
@@ -250,7 +248,7 @@ class Journal:
     # Writing
 
     def write_group(
-        self, records: Sequence[WholeRecord], *, relieving: bool = False, durable: bool = True
+        self, records: Sequence[WholeRecord], durable: bool = True, relieving: bool = False
     ) -> int:
         """Make the records durable, all or none (J1, J2); the address of the first one.
 
@@ -269,23 +267,27 @@ class Journal:
         if (
             count == 1
             and type(first := records[0]) is bytearray
-            and RECORD_HEADER_BYTES <= (length := len(first)) < self._room_for_one
+            and (length := len(first)) >= RECORD_HEADER_BYTES
+            and (end := GROUP_HEADER_BYTES + length) <= self._room
             and not length & 7
+            and _record_length(first)[0] == length
         ):  # as most groups are
-            if _record_length(first)[0] != length:
-                raise _no_record(length)
             buffer = self._buffer
-            end = GROUP_HEADER_BYTES + length
+            if end != self._filled:
+                self._fill_up(end)
             buffer[GROUP_HEADER_BYTES:end] = first
         else:
             buffer, end, count = self._collect(records)
-        group_bytes = (end + self._round) & ~self._round
-        buffer[end:group_bytes] = self._zeros[: group_bytes - end]
-        offset = self._offset
-        if offset + group_bytes > self._limit:
+        group_bytes = self._page_size
+        if end <= group_bytes:
+            group = self._first_page
+        else:
+            group_bytes = round_up(end, group_bytes)
+            group = buffer[:group_bytes]
+        lsn = self.end_lsn
+        if lsn + group_bytes > self._limit_lsn:
             self._find_room(group_bytes, relieving)
-            offset = self._offset
-        lsn = self._base + offset
+            lsn = self.end_lsn
         unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
         _put_fields(
             buffer, 8, GROUP_MAGIC, VERSION_OF_UNSYNCED if unsynced else VERSION, 0,
@@ -294,29 +296,31 @@ class Journal:
         )  # fmt: skip
         _put_checksum(buffer, 0, checksum(buffer[8:end]))
         if unsynced or not durable:
-            self._write_cached(offset, buffer[:group_bytes], durable)
+            self._write_cached(lsn, group, durable)
         else:
+            write = self._write
             try:
-                self._write(offset, buffer[:group_bytes])
-                self._sync()
+                write(lsn - self._base, group)
+                if not self._file.direct:
+                    self._sync()
             except BaseException as error:
                 self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
                 raise
-        self._offset = offset + group_bytes
+        self.end_lsn = lsn + group_bytes
         self._last_lsn = lsn
         return lsn + GROUP_HEADER_BYTES
 
-    def _write_cached(self, offset: int, group: memoryview, durable: bool) -> None:
+    def _write_cached(self, lsn: int, group: memoryview, durable: bool) -> None:
         """Write a group behind or as one that is not synced (J10)."""
         if not self.unsynced_bytes:
-            is_first = offset == self._page_size
-            self._durable_end = self._segment_from if is_first else self._base + offset
+            is_first = lsn == self._base + self._page_size
+            self._durable_end = self._segment_from if is_first else lsn
             self.unsynced_since = self._env.monotonic()
             self.before_unsynced()
         try:
-            self._file.write_cached(offset, group)
+            self._file.write_cached(lsn - self._base, group)
         except BaseException as error:
-            self._fail(error, f"write of the group at LSN {self._base + offset:#x}")
+            self._fail(error, f"write of the group at LSN {lsn:#x}")
             raise
         self.unsynced_bytes += len(group)
         if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
@@ -353,6 +357,8 @@ class Journal:
             buffer = self._make_room(end)
         else:
             buffer = self._buffer
+        if buffer is self._buffer:
+            self._fill_up(end)
         position = GROUP_HEADER_BYTES
         count = len(records)
         for record in records:
@@ -366,8 +372,22 @@ class Journal:
                 count += _count_records(buffer, start, next_position) - 1
             position = (next_position + 7) & -8
             if position != next_position:
-                buffer[next_position:position] = self._zeros[: position - next_position]
+                buffer[next_position:position] = bytes(position - next_position)
         return buffer, end, count
+
+    def _take_buffer(self, room: int) -> None:
+        """Use a new buffer, which is all zeros."""
+        self._buffer = self._env.aligned_buffer(room)
+        self._first_page = self._buffer[: self._page_size]
+        self._filled = 0  # behind that it is zeros still
+        self._room = min(room, self._segment_bytes - self._page_size)
+
+    def _fill_up(self, end: int) -> None:
+        """The next group ends there: behind it are zeros, whatever an earlier one has left."""
+        filled = self._filled
+        if end < filled:
+            self._buffer[end:filled] = bytes(filled - end)
+        self._filled = end
 
     def prepare_next(self) -> bool:
         """Make the next segment ready ahead (in the background); whether one was made.
@@ -472,9 +492,9 @@ class Journal:
         )
 
     @property
-    def end_lsn(self) -> int:
-        """The first byte after the last group; one that does not fit here goes beyond."""
-        return self._base + self._offset
+    def _offset(self) -> int:
+        """In the segment, where the next group goes if it fits."""
+        return self.end_lsn - self._base
 
     @property
     def last_lsn(self) -> int:
@@ -560,13 +580,11 @@ class Journal:
                 f" take {self.max_group_bytes}; write less at once, or larger segments"
             )
         if end > KEPT_BUFFER_BYTES:
-            return self._env.aligned_buffer((end + self._round) & ~self._round)
+            return self._env.aligned_buffer(round_up(end, self._page_size))
         room = self._room
         while room < end:
             room *= 2
-        self._buffer = self._env.aligned_buffer(room)
-        self._room = min(room, self._segment_bytes - self._page_size)
-        self._room_for_one = self._room - GROUP_HEADER_BYTES
+        self._take_buffer(room)
         return self._buffer
 
     def _find_room(self, group_bytes: int, relieving: bool) -> None:
@@ -584,7 +602,8 @@ class Journal:
         allowed = self.admit()
         if self._offset + group_bytes > self._capacity:
             self._advance(group_bytes, relieving=False)
-        self._limit = min(self._offset + max(allowed, group_bytes), self._capacity)
+        end = min(self._offset + max(allowed, group_bytes), self._capacity)
+        self._limit_lsn = self._base + end
 
     def _advance(self, group_bytes: int, *, relieving: bool) -> None:
         """Go on in the next segment, on page 1."""
@@ -592,17 +611,16 @@ class Journal:
             self._sync_unsynced()
         try:
             file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
-            self._limit = 0
+            self._limit_lsn = 0
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity
             self._file.close()
             self._file = file
             self._write = file.write
             self._sync = file.sync
-            # end_lsn is read by other threads: between the two lines it is too low, not too high.
-            self._offset = self._page_size - self._segment_bytes
+            # Read by other threads: in between, what is in the segment is too low, not too high.
             self._base += self._segment_bytes
-            self._offset = self._page_size
+            self.end_lsn = self._base + self._page_size
         except BaseException as error:
             if isinstance(error, OSError) and _no_room(error):
                 raise

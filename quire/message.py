@@ -244,6 +244,23 @@ class Message(_OpenMessage):
         return f"Message(id={self.id}, queue={self.queue!r}, payload={shown!r})"
 
 
+def plain_message(id: int, queue: str, payload: bytes, time: int, delivery_count: int) -> Message:
+    """A message that its put gave a payload only; made in half the time of the general way."""
+    message = _OpenMessage()
+    message.id = id
+    message.queue = queue
+    message.payload = payload
+    message.priority = message.group = 0
+    message.time = time
+    message.sender = message.correlation_id = message.reply_to = message.content_type = None
+    message.expires_at = message.deliver_at = None
+    message.delivery_count = delivery_count
+    message.failed_count = delivery_count - 1
+    message.attributes = NO_ATTRIBUTES
+    message.__class__ = Message
+    return message  # type: ignore[return-value]
+
+
 class Fields:
     """What a put may set besides the payload. Construction checks everything; immutable by habit.
 

@@ -59,25 +59,23 @@ class WriteBuffer:
 class Account:
     """What one transaction holds in one write buffer. The transaction's lock covers it."""
 
-    __slots__ = ("_told_bytes", "_told_messages", "bytes", "messages", "shared", "transaction_id")
+    __slots__ = (
+        "_tell_at_bytes", "_tell_at_messages", "_told_bytes", "_told_messages", "bytes", "messages",
+        "shared", "transaction_id",
+    )  # fmt: skip
 
     def __init__(self, shared: WriteBuffer, transaction_id: int) -> None:
         self.shared = shared
         self.transaction_id = transaction_id
         self.bytes = 0
         self.messages = 0
-        self._told_bytes = 0
-        self._told_messages = 0
+        self._note_told()
 
     def grow(self, size: int, messages: int) -> None:
         """So much was added."""
-        self.bytes += size
-        self.messages += messages
-        shared = self.shared
-        if (
-            self.bytes - self._told_bytes >= shared.step_bytes
-            or self.messages - self._told_messages >= shared.step_messages
-        ):
+        self.bytes = all_bytes = self.bytes + size
+        self.messages = all_messages = self.messages + messages
+        if all_bytes >= self._tell_at_bytes or all_messages >= self._tell_at_messages:
             self._tell()
 
     def shrink(self, size: int, messages: int) -> None:
@@ -90,7 +88,13 @@ class Account:
         size, messages = self.bytes - self._told_bytes, self.messages - self._told_messages
         if size or messages:
             self.shared.tell(self.transaction_id, size, messages)
-            self._told_bytes, self._told_messages = self.bytes, self.messages
+            self._note_told()
+
+    def _note_told(self) -> None:
+        """What there is now was told; more is told in steps (WB2)."""
+        self._told_bytes, self._told_messages = self.bytes, self.messages
+        self._tell_at_bytes = self.bytes + self.shared.step_bytes
+        self._tell_at_messages = self.messages + self.shared.step_messages
 
     def close(self) -> None:
         """The transaction has ended."""
@@ -188,14 +192,10 @@ class WriteBuffers:
     def __init__(self, limit_bytes: int, limit_messages: int, *, per_queue: bool) -> None:
         self.per_queue = per_queue
         self._limits = limit_bytes, limit_messages
-        self._shared = None if per_queue else WriteBuffer(*self._limits)
+        self.common = WriteBuffer(*self._limits)  # of all queues; empty where each has its own
+        self._shared = None if per_queue else self.common
         self._by_queue: dict[int, WriteBuffer] = {}
         self._lock = threading.Lock()
-
-    @property
-    def full(self) -> bool:
-        """Whether the buffer of all queues is full."""
-        return self._shared is not None and self._shared.full
 
     @property
     def light_bytes(self) -> int:

@@ -51,7 +51,6 @@ class Commit:
         self._transaction_id = transaction_id
         self._reads = reads
         self._entries = entries
-        self.first_id = self.time_us = 0
 
     def place(self) -> None:
         if self._entries:

@@ -32,7 +32,15 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import Entry, Packed, Part, Read, pack, pack_light
+from quire.engine.records.commit_record import (
+    Entry,
+    Packed,
+    Part,
+    Read,
+    pack,
+    pack_light,
+    pack_lone,
+)
 from quire.engine.records.seek_record import pack_sought
 from quire.errors import QueueNotFound
 from quire.journal import Journal
@@ -88,6 +96,7 @@ class Committer:
         self.volatile = volatile
         self.inline_limit = inline_limit
         self.after_commit: Callable[[], None] = lambda: None
+        self.due_lsn = 0  # it need not be called before the journal ends there
 
     @property
     def failed(self) -> bool:
@@ -174,7 +183,8 @@ class Committer:
             raise
         if not light:
             self.leave_unused(transaction.id, written)
-        self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self.after_commit()
 
     def _submit_more(
         self,
@@ -325,8 +335,7 @@ class Committer:
                 beside.discard()
                 if is_counted:
                     with queue.lock:
-                        queue.space.unreserve()
-                        queue.space.abandon(charge, 1)
+                        queue.space.abandon_whole(charge)
             raise
         self.after_commit()
         return beside.first_id
@@ -337,9 +346,8 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        written = Written(queue, charge, 1, payload, None)
-        packed = pack_light(0, (written,), (), ())
-        change = Commit(self._state, self._reader, 0, packed, durable=durable)
+        packed = pack_lone(0, queue, payload, None, charge)
+        change = Commit(self._state, self._reader, 0, packed, (), (), durable)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
@@ -350,10 +358,10 @@ class Committer:
             if change.applied:
                 raise  # an interrupt: the message stands
             with queue.lock:
-                queue.space.unreserve()
-                queue.space.abandon(charge, 1)
+                queue.space.abandon_whole(charge)
             raise
-        self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self.after_commit()
         return change.first_id
 
     def encode(self, written: Collection[Written]) -> Pieces:

@@ -557,6 +557,8 @@ def _check_unused(queue: Queue) -> None:
             f"queue {name!r} has {space.open_transactions} open transactions: end them first "
             "(transactions() lists them)"
         )
+    if space.pending_messages:
+        raise QueueInUse(f"a put to queue {name!r} is under way: try again")
     if space.prepared:
         raise QueueInUse(
             f"queue {name!r} has {space.prepared} prepared transactions: decide them first "

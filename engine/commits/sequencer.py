@@ -24,6 +24,10 @@
   is written to is set free by a checkpoint, `relieve`: its thread makes one if need be.
 - C12: one thread may have several changes written together (`together`): each waits, within its own
   call, for those that follow it.
+- C13: who leads is decided without a lock. CPython switches threads, and runs signal handlers, only
+  within calls and at the ends of loops: so a statement without either is one step. A lone change
+  takes the lead if nobody has it, and lets go of it if nobody is in line. Who has got in line then
+  looks whether anybody leads.
 """
 
 from __future__ import annotations
@@ -111,21 +115,33 @@ class Sequencer:
         self._queue: deque[_Turn] = deque()
         self._failure = ""  # in words: the error itself would hold all that it has passed
         self._gathering: dict[int, _Gathering] = {}  # by thread
-        self.groups = 0
-        self.changes = 0
+        self._alone = 0  # changes that were their group
+        self._groups = self._grouped = 0  # the others
         self.relieve: Callable[[], None] = lambda: None
+
+    @property
+    def groups(self) -> int:
+        """How many were written."""
+        return self._alone + self._groups
+
+    @property
+    def changes(self) -> int:
+        """How many were written."""
+        return self._alone + self._grouped
 
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
-        take_turn = self._gather if self._gathering else self._in_turn
         try:
-            take_turn(change)
+            if self._gathering:
+                self._gather(change)
+            else:
+                self._in_turn(change)
             return
         except DiskFull:
             if change.applied or not relieves(change.record):
                 raise
         self.relieve()  # (C11)
-        take_turn(change)
+        self._gather(change)
 
     def submit_alone(
         self,
@@ -192,9 +208,7 @@ class Sequencer:
     def _write_together(self, turns: list[_Turn]) -> None:
         with self._guard:
             self._queue.extend(turns)
-            if self._leader is None:
-                self._leader = turns[0]
-                turns[0].gate.release()
+            self._lead_if_nobody_does(turns[0])
         for turn in turns:
             self._go_through(turn)
 
@@ -210,15 +224,14 @@ class Sequencer:
     def _in_turn(self, change: Change | _Exclusive) -> None:
         turn: _Turn | None = None
         try:
-            with self._guard:
-                if self._leader is None:
-                    self._leader = change
-                else:
-                    turn = _Turn(change)
-                    self._queue.append(turn)
-            if turn is None:
+            self._leader = self._leader or change  # one step (C13)
+            if self._leader is change:
                 self._commit_alone(change)
                 return
+            turn = _Turn(change)
+            with self._guard:
+                self._queue.append(turn)
+                self._lead_if_nobody_does(turn)
             turn.gate.acquire()
             if self._leader is turn:
                 self._lead()
@@ -227,16 +240,19 @@ class Sequencer:
                 self._see_through(turn)
             raise
         finally:
-            leader = change if turn is None else turn
-            try:
-                self._hand_over(leader)
-                if turn is not None:
-                    _wake_follower(turn)
-            except BaseException:
-                self._hand_over(leader)
-                if turn is not None:
-                    _wake_follower(turn)
-                raise
+            if self._leader is change:
+                self._leader = change if self._queue else None  # one step (C13)
+            if turn is not None or self._leader is change:
+                leader = change if turn is None else turn
+                try:
+                    self._hand_over(leader)
+                    if turn is not None:
+                        _wake_follower(turn)
+                except BaseException:
+                    self._hand_over(leader)
+                    if turn is not None:
+                        _wake_follower(turn)
+                    raise
         if turn.error is not None:
             raise turn.error
 
@@ -251,6 +267,12 @@ class Sequencer:
         finally:
             self._hand_over(turn)
             _wake_follower(turn)
+
+    def _lead_if_nobody_does(self, turn: _Turn) -> None:
+        """It is in line. Who led may have gone before that, without a look at the line again."""
+        self._leader = self._leader or turn  # one step (C13)
+        if self._leader is turn:
+            turn.gate.release()
 
     def _hand_over(self, leader: object) -> None:
         """The first in line leads now, unless another leads already."""
@@ -336,10 +358,8 @@ class Sequencer:
             change.place()
             try:
                 records = (change.record, *more) if more else (change.record,)
-                if change.durable:
-                    address = self._write(records)
-                else:
-                    address = self._write(records, durable=False)
+                write = self._write
+                address = write(records, change.durable)
             except DiskFull:
                 if not relieves(change.record, moves=bool(more)):
                     change.withdraw()
@@ -353,8 +373,7 @@ class Sequencer:
             except BaseException:
                 change.withdraw()
                 raise
-            self.groups += 1
-            self.changes += 1
+            self._alone += 1
             written = change.applied = True
             change.apply(address)
         except BaseException as error:
@@ -388,8 +407,8 @@ class Sequencer:
                     return
                 records = [change.record for change in placed]
                 address = self._journal.write_group(records, relieving=True)
-            self.groups += 1
-            self.changes += len(placed)
+            self._groups += 1
+            self._grouped += len(placed)
             written = True
             for change in placed:
                 change.applied = True

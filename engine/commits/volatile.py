@@ -141,9 +141,8 @@ class VolatileCommit:
         queues = volatile.state.queues
         first_id, now_us = volatile.take_ids(self._messages, time_us)
         self.first_id = first_id
-        made = now_us, 0, True, self._transaction_id, False
         for queue, parts in self._groups:
-            first_id += queue.commit(parts, first_id, made)
+            first_id += queue.commit(parts, first_id, now_us, 0, True, self._transaction_id, False)
         for read in self._reads:
             reader = queues.get(read[0])
             if reader is not None:  # else it was dropped after the transaction had read

@@ -32,9 +32,11 @@ class Written:
     """
 
     __slots__ = (
-        "_buffer", "_new_file", "_writer", "adopted", "charge", "count", "expires_by", "fields",
-        "first_id", "held", "payload", "placed", "queue", "stream", "unsynced",
+        "_new_file", "_writer", "adopted", "buffer", "charge", "count", "expires_by", "fields",
+        "first_id", "held", "is_filled", "payload", "placed", "queue", "stream", "unsynced",
     )  # fmt: skip
+
+    buffer: QueueBuffer  # what waits in the write buffer, once it is filled
 
     def __init__(
         self, queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
@@ -47,7 +49,7 @@ class Written:
         self.fields = fields
         self.first_id = 0  # of its first message, once committed
         self.expires_by: int | None = None
-        self._buffer: QueueBuffer | None = None
+        self.is_filled = False  # it uses the write buffer
 
     def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:
         """Use the write buffer from now on; the lone message moves there."""
@@ -61,17 +63,12 @@ class Written:
             buffer.builder.append(self.payload, self.fields, self.charge)
             buffer.account.grow(self.charge, self.count)
             self.payload, self.fields = b"", None
-        self._buffer = buffer
-
-    @property
-    def buffer(self) -> QueueBuffer:
-        """What waits in the write buffer."""
-        assert self._buffer is not None
-        return self._buffer
+        self.buffer = buffer
+        self.is_filled = True
 
     def only_block(self) -> EncodedBlock | None:
         """The lone message, ready to be committed; it bears the control records."""
-        if self._buffer is not None:
+        if self.is_filled:
             return None
         data = encode_one(self.payload, self.fields)
         return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
@@ -112,7 +109,7 @@ class Written:
     @property
     def staying_bytes(self) -> int:
         """What of that has left the write buffer, as charged."""
-        if self._buffer is None or not self.queue.is_volatile:
+        if not self.is_filled or not self.queue.is_volatile:
             return 0
         return sum(p.charge_bytes for p in self.placed if isinstance(p, EncodedBlock))
 
@@ -129,7 +126,7 @@ class Written:
     @property
     def broken(self) -> bool:
         """Whether that file could not be written: part of the messages is lost."""
-        return self._buffer is not None and self._writer is not None and self._writer.failed
+        return self.is_filled and self._writer is not None and self._writer.failed
 
     def write_out(self, *, close: bool) -> None:
         """Hold nothing of that file in memory; with `close` do not even hold it open."""
@@ -188,7 +185,7 @@ class Written:
 
     def spilled(self) -> list[Part]:
         """Blocks that are in the queue already."""
-        if self._buffer is None:
+        if not self.is_filled:
             return []
         return [piece for piece in self.placed if isinstance(piece, Part)]
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import Part, ReadRow
+from quire.engine.records.commit_record import PartRow, ReadRow
 from quire.engine.records.durable_state import (
     LOST,
     DurableQueue,
-    Made,
     PartsByQueue,
     QueueConfig,
     SubscriptionForm,
@@ -76,12 +75,21 @@ class QueueState:
 
     # As the fold's queue (see `FoldedQueue`)
 
-    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
+    def commit(
+        self,
+        parts: Sequence[PartRow],
+        first_id: int,
+        time_us: int,
+        address: int,
+        live: bool,
+        transaction_id: int,
+        prepared: bool,
+    ) -> int:
         start = self.end_position
         for part in parts:  # one by one: where one contradicts itself, those before it stay
-            self.durable.append([part], first_id, made)
-            self._told.append((made[3], made[1], self.certain))
-            first_id += part.count
+            self.durable.append([part], first_id, time_us, address)
+            self._told.append((transaction_id, address, self.certain))
+            first_id += part[5]
         return self.end_position - start
 
     def acknowledge(self, read: ReadRow) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Part
 from quire.env import Env
 from quire.errors import StoreFailed
@@ -68,7 +68,7 @@ class Places:
         self.ltds: dict[int, str] = {}  # held files and the queue of each: the state's own
         self._removable: list[int] = []
         self.before_removal: Callable[[int], None] = lambda ltds_id: None
-        self.after_release: Callable[[Sequence[BlockRef]], None] = lambda refs: None
+        self.after_release: Callable[[Sequence[BlockRow]], None] = lambda refs: None
         self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
         self._holding = False  # changes are applied that are not durable yet (P1)
@@ -178,18 +178,22 @@ class Places:
             held, self.held = self.held, []
         self._free(held)
 
-    def free(self, refs: Sequence[BlockRef]) -> None:
+    def free(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released (P1)."""
-        self.after_release(refs)
-        if self._holding and not (refs and refs[0].kind == format.MEMORY):  # of one queue all are
+        after_release = self.after_release
+        after_release(refs)
+        if self._holding and not (refs and refs[0][8] == format.MEMORY):  # of one queue all are
             with self._lock:
                 if self._holding:
-                    self.held += refs
+                    self.held += map(BlockRef._make, refs)
                     return
         self._free(refs)
 
-    def _free(self, refs: Sequence[BlockRef]) -> None:
-        for ref in refs:
+    def _free(self, refs: Sequence[BlockRow]) -> None:
+        for row in refs:
+            if row[8] == format.INLINE:
+                continue
+            ref = BlockRef._make(row)
             if ref.kind == format.DATA:
                 manager, first, pages = self.located(*self.extent_of(ref))
                 manager.free(first, pages)

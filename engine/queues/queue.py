@@ -24,15 +24,14 @@ from typing import Any, Final, NamedTuple
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
-from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import Part, Read, ReadRow
+from quire.engine.records.block_ref import BlockRef, BlockRow
+from quire.engine.records.commit_record import Part, PartRow, Read, ReadRow
 from quire.engine.records.durable_state import (
     KEEPER,
     TOPIC,
     WORK,
     DurableQueue,
     DurableSubscription,
-    Made,
     PageEntry,
     QueueConfig,
     Ranges,
@@ -66,7 +65,7 @@ Reading = tuple[int, int, int]  # a subscription's id, and the positions that it
 
 # What a transaction has got: the ids of queue and subscription, the positions from and to, both
 # themselves, and of a block's only message the record, as it was in the queue's epoch.
-Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRef | None, int]
+Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRow | None, int]
 
 
 class Queue:
@@ -86,9 +85,6 @@ class Queue:
         self.config = config = durable.config
         self.queue_id = config.queue_id
         self.name = config.name
-        self.data_file = config.data_file
-        self.is_volatile = config.is_volatile
-        self.is_temporary = not config.properties.persistent
         self.stopped = ""  # why neither puts nor gets are possible, in words
         self._stops: dict[str, str] = {}  # that, by what is missing
         self._most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
@@ -120,6 +116,28 @@ class Queue:
         self.epoch = 0  # records that were looked up before it was raised may have moved
         for subscription in durable.subscriptions.values():
             self._join(subscription)
+
+    # Attributes are kept few: a test of them tells why.
+
+    @property
+    def data_file(self) -> int:
+        """The number of the file that its blocks go to."""
+        return self.config.data_file
+
+    @property
+    def is_volatile(self) -> bool:
+        """Whether its messages are in memory only."""
+        return self.config.is_volatile
+
+    @property
+    def schema(self) -> str | None:
+        """Of its rows; None: its messages are bytes."""
+        return self.config.properties.schema
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether it is gone with the store's opening."""
+        return not self.config.properties.persistent
 
     @property
     def end_position(self) -> int:
@@ -164,15 +182,25 @@ class Queue:
 
     # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
 
-    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
-        _, _, live, transaction_id, prepared = made
+    def commit(
+        self,
+        parts: Sequence[PartRow],
+        first_id: int,
+        time_us: int,
+        address: int,
+        live: bool,
+        transaction_id: int,
+        prepared: bool,
+    ) -> int:
         durable = self.durable
         with self.lock:
             start = durable.end_position
-            charge, kinds = durable.append(parts, first_id, made)
+            charge, kinds = durable.append(parts, first_id, time_us, address)
             end = durable.end_position
             messages = end - start
-            if live:
+            if live and not transaction_id:
+                self.space.commit_whole(charge, messages)
+            elif live:
                 self.space.commit(charge, messages)
             elif prepared:
                 self.space.commit_prepared(charge, messages)
@@ -182,16 +210,16 @@ class Queue:
                 self.log.commit(transaction_id, start, end)
             if self._arrived is not None:
                 self._arrived.notify_all()
-        if kinds & format.DATA and not prepared:
+        if kinds and kinds & format.DATA and not prepared:
             for part in parts:
-                if part.kind == format.DATA:
-                    self._places.commit(part, live)
+                if part[6] == format.DATA:
+                    self._places.commit(Part(*part), live)
         return messages
 
     def acknowledge(self, read: Read | Taken) -> None:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
         with self.lock:
-            freed: Sequence[BlockRef] = ()
+            freed: Sequence[BlockRow] = ()
             if len(read) == 4:
                 freed = self._read(read)
             else:
@@ -288,8 +316,8 @@ class Queue:
                 "lets them in again"
             )
         self.limits_expiry = properties.limits_expiry
+        self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
         self.space.has_remedy = properties.has_remedy
-        self.schema = properties.schema
         self.space.limit(
             config.capacity,
             config.max_messages,

@@ -67,6 +67,7 @@ class Commit(NamedTuple):
 
 # Most transactions leave nothing here but this: it is kept small, and away from the collector.
 _COMMIT: Final = struct.Struct("6q")
+_pack_commit = _COMMIT.pack
 _END: Final = Commit._fields.index("end")
 _ID: Final = Commit._fields.index("transaction_id")
 
@@ -112,7 +113,10 @@ class QueueLog:
             if self._apart:
                 self._apart.pop(transaction_id, None)
             self._number = number = self._number + 1
-            self._commits += _COMMIT.pack(number, start, end, transaction_id, *opened)
+            opened_number, position = opened
+            self._commits += _pack_commit(
+                number, start, end, transaction_id, opened_number, position
+            )
 
     def rollback(self, transaction_id: int, position: int) -> None:
         """Without messages in the queue there is nothing to be marked as rolled back."""

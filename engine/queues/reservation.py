@@ -20,7 +20,7 @@ from typing import Final
 
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
-from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
+from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
 Refused = tuple[str, int, int]
 """By which rule, bytes, messages."""
@@ -109,7 +109,9 @@ class Space:
         """S2: messages of an open transaction; or a part of one, which may be of any size."""
         if self.is_guarded:
             self._check(charge, messages, is_whole)
-        if self._low(charge) and self.capacity - self.used < self._need(WRITE, charge, messages):
+        available = self.capacity - self.used
+        plenty = charge + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
+        if available < plenty and available < self._need(WRITE, charge, messages):
             raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
         self.used += charge
         self.pending_bytes += charge
@@ -175,21 +177,34 @@ class Space:
         return self.live_messages + self.pending_messages + self.prepared_messages
 
     def whole(self, charge: int) -> None:
-        """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock."""
+        """S1, S2 and S3 at once: a transaction of one message made under one hold of the lock.
+
+        It takes its commit record too, so that it counts neither in T nor in R.
+        """
         if self.is_guarded:
             self.check_form(is_row=False)
             self._check(charge, 1)
-        size = charge + OPEN_BYTES
-        opened, reserving = self.open_transactions, self.reserving
+        size = charge + CONTROL_BYTES
         available = self.capacity - self.used
-        plenty = size + COMMIT_BYTES * (opened + reserving + 2)
+        plenty = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
         if available < plenty and available < self._need(WHOLE, charge, 1):
             raise self._full(f"{charge} bytes more do not fit", (WHOLE, charge, 1))
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1
-        self.open_transactions = opened + 1
-        self.reserving = reserving + 1
+
+    def commit_whole(self, charge: int, messages: int) -> None:
+        """What `whole` took is the queue's; `charge` includes the control records."""
+        self.pending_bytes -= charge
+        self.pending_messages -= messages
+        self.live_messages += messages
+
+    def abandon_whole(self, charge: int) -> None:
+        """What `whole` took is given back."""
+        self.used -= charge + CONTROL_BYTES
+        self.pending_bytes -= charge + CONTROL_BYTES
+        self.pending_messages -= 1
+        self._freed()
 
     def commit(self, charge: int, messages: int) -> None:
         """The queue's commit record is written: T and R go down, the messages are the queue's.
@@ -274,11 +289,6 @@ class Space:
     def _freed(self) -> None:
         if self.room is not None:
             self.room.notify_all()
-
-    def _low(self, size: int) -> bool:
-        """Whether so little is available that a strategy might refuse; the usual case is not."""
-        need = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
-        return self.capacity - self.used < need
 
     def check_size(self, charge: int) -> None:
         """Raises InvalidArgument for a message that is larger than the queue takes."""

@@ -23,7 +23,7 @@ from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
-from quire.engine.records.block_ref import KIND_NAMES, BlockRef
+from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
 from quire.env import Env
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
@@ -68,6 +68,7 @@ class BlockReader:
         self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
             INLINE_CACHE_BYTES, len, _FRESH_ENTRY_BYTES
         )
+        self._get_fresh = self._fresh.get
         self._blocks: BoundedCache[_Key, tuple[Block, int]] = BoundedCache(
             BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
         )
@@ -77,13 +78,13 @@ class BlockReader:
 
     # What is known of blocks beforehand
 
-    def forget(self, refs: Sequence[BlockRef]) -> None:
+    def forget(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released or moved. Those of files go with the file."""
-        for ref in refs:
-            if ref.kind == format.INLINE:
-                self._fresh.forget(ref.address)
-            if ref.count > 1 and ref.kind != format.LTDS:
-                self._blocks.forget((ref.kind, ref.address, ref.checksum))
+        for _, _, _, address, _, checksum, _, count, kind in refs:
+            if kind == format.INLINE:
+                self._fresh.forget(address)
+            if count > 1 and kind != format.LTDS:
+                self._blocks.forget((kind, address, checksum))
 
     def forget_file(self, ltds_id: int) -> None:
         """A large transaction's file goes: an open one would keep its space."""
@@ -121,12 +122,19 @@ class BlockReader:
             start = end
         return parts
 
-    def only_payload(self, ref: BlockRef) -> bytes | None:
-        """The payload of a journal block's only message, verified; None: it takes `deliver`."""
-        try:
-            return payload_of_one(self.raw(ref), ref[5])
-        except PositionLost:
-            return None
+    def only_payload(self, row: BlockRow) -> bytes | None:
+        """The payload of a block's only message, verified; None: it takes `deliver`.
+
+        The block is in the journal or in memory.
+        """
+        get_fresh = self._get_fresh
+        data = get_fresh(row[3])
+        if data is None or row[8]:
+            try:
+                data = self.raw(BlockRef._make(row))
+            except PositionLost:
+                return None
+        return payload_of_one(data, row[5])
 
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or the data file, verified (B1, B2)."""

@@ -21,7 +21,7 @@ from quire.properties import DEFAULT, Properties
 
 from . import format
 from .attempts import Attempts
-from .commit_record import Part, ReadRow
+from .commit_record import Part, PartRow, ReadRow
 from .key_values import KeyValues
 from .packed_records import PackedRecords
 from .prepared_record import PrepareRecord
@@ -37,7 +37,6 @@ _pack = format.PACKED_RECORD.pack
 
 # A commit: its time, its record's address; whether an open transaction holds its space and places
 # until now; the transaction's id, 0 if nobody asks; whether a prepared one holds them.
-Made = tuple[int, int, bool, int, bool]
 
 Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
@@ -131,12 +130,13 @@ class DurableQueue:
         self.ring.append(subscription)
         return subscription
 
-    def append(self, parts: Sequence[Part], first_id: int, made: Made) -> tuple[int, int]:
+    def append(
+        self, parts: Sequence[PartRow], first_id: int, time_us: int, address: int
+    ) -> tuple[int, int]:
         """A commit puts these parts.
 
         Returns what they charge, and the bits of their kinds: 0 where all are inline.
         """
-        time_us, address, _, _, _ = made
         data, starts = self.tail.data, self.tail.starts
         position = self.end_position
         total = kinds = 0
@@ -165,11 +165,11 @@ class DurableQueue:
         self.config = config
         self.requests.alter(config.properties)
 
-    def hold(self, parts: Sequence[Part]) -> None:
+    def hold(self, parts: Sequence[PartRow]) -> None:
         """Files of large transactions belong to the queue now."""
-        for part in parts:
-            if part.kind == format.LTDS:
-                self.ltds[part.address] = self.config.name
+        for address, _, _, _, _, _, kind, _, _, _ in parts:
+            if kind == format.LTDS:
+                self.ltds[address] = self.config.name
 
     def begin_at(self, position: int) -> None:
         """Of a volatile queue: it is empty, its next message gets this position."""
@@ -284,8 +284,17 @@ class FoldedQueue(Protocol):
     @property
     def durable(self) -> DurableQueue: ...
 
-    def commit(self, parts: Sequence[Part], first_id: int, made: Made) -> int:
-        """See `DurableQueue.append`; how many messages they are."""
+    def commit(
+        self,
+        parts: Sequence[PartRow],
+        first_id: int,
+        time_us: int,
+        address: int,
+        live: bool,
+        transaction_id: int,
+        prepared: bool,
+    ) -> int:
+        """See `DurableQueue.append` and `Fold.commit`; how many messages they are."""
 
     def acknowledge(self, read: ReadRow) -> object: ...
 
@@ -306,6 +315,7 @@ class FoldedQueue(Protocol):
 
 Q = TypeVar("Q", bound=FoldedQueue)
 PartsByQueue = Sequence[tuple[Q, Sequence[Part]]]  # a transaction's parts, by queue
+RowsByQueue = Sequence[tuple[Q, Sequence[PartRow]]]
 
 
 class Effects(Protocol[Q]):

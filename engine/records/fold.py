@@ -20,7 +20,15 @@ from quire.errors import StoreVersion
 from . import catalog, format
 from .catalog import CatalogChange, add_queue, change, decide_state
 from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
-from .durable_state import LOST, DurableQueue, DurableState, Effects, PartsByQueue, Q, QueueConfig
+from .durable_state import (
+    LOST,
+    DurableQueue,
+    DurableState,
+    Effects,
+    Q,
+    QueueConfig,
+    RowsByQueue,
+)
 from .handout_record import HandOut, unpack_handout
 from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
 from .seek_record import Seek, Sought, unpack_sought
@@ -109,7 +117,7 @@ class Fold(Generic[Q]):
 
     def commit(
         self,
-        groups: PartsByQueue[Q],
+        groups: RowsByQueue[Q],
         reads: Sequence[ReadRow],
         entries: Sequence[Entry],
         first_id: int,
@@ -125,11 +133,12 @@ class Fold(Generic[Q]):
         the prepared one. `transaction_id`: by which the queues know it.
         """
         state = self.state
-        made = time_us, address, live, transaction_id, prepared
         if entries:
             self._enter(groups, entries, first_id, time_us)
         for queue, parts in groups:
-            first_id += queue.commit(parts, first_id, made)
+            first_id += queue.commit(
+                parts, first_id, time_us, address, live, transaction_id, prepared
+            )
         if reads:
             queues = state.queues
             for read in reads:
@@ -141,13 +150,13 @@ class Fold(Generic[Q]):
             state.last_time_us = max(state.last_time_us, time_us)
 
     def _enter(
-        self, groups: PartsByQueue[Q], entries: Sequence[Entry], first_id: int, time_us: int
+        self, groups: RowsByQueue[Q], entries: Sequence[Entry], first_id: int, time_us: int
     ) -> None:
         """Entries of the ledger, and request ids of what is put."""
         first: dict[int, tuple[Q, int]] = {}
         for queue, parts in groups:
             first[queue.durable.config.queue_id] = queue, first_id
-            first_id += sum(part.count for part in parts)
+            first_id += sum(part[5] for part in parts)
         for key, version, queue_id in entries:
             if not queue_id:
                 self.state.ledger[key] = version

@@ -18,7 +18,7 @@ import numpy as np
 from quire.intervals import IntervalSet
 from quire.limits import RECORDS_AT_ONCE
 
-from .block_ref import BlockRef
+from .block_ref import BlockRef, BlockRow
 from .format import PACKED_RECORD, RECORD
 
 _ref = partial(tuple.__new__, BlockRef)  # faster than `_make`
@@ -62,13 +62,13 @@ class PackedRecords:
     def __getitem__(self, index: int) -> BlockRef:
         return _ref(_unpack_from(self.data, index * _BYTES))
 
-    def at(self, position: int) -> BlockRef | None:
+    def at(self, position: int) -> BlockRow | None:
         """The record that holds the position, if it is here."""
         index = bisect_right(self.starts, position) - 1
         if index < 0:
             return None
-        ref = _ref(_unpack_from(self.data, index * _BYTES))
-        return ref if position < ref[0] + ref[7] else None
+        row: BlockRow = _unpack_from(self.data, index * _BYTES)
+        return row if position < row[0] + row[7] else None
 
     def overlapping(self, start: int, end: int) -> Iterator[BlockRef]:
         """The records that hold messages of [start, end), in order."""

@@ -18,13 +18,13 @@ from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
 from quire.engine.reading.finding import position_of
-from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
 from quire.engine.records.seek_record import Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
-from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, RUNS_JOINED
-from quire.message import Delivered, Message, Messages
+from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
+from quire.message import Delivered, Message, Messages, plain_message
 from quire.retry import Retry
 
 from .context import Context
@@ -36,7 +36,8 @@ EXPIRED: Final = "expired"
 class _Reading:
     """The block that messages are got from one by one, as long as it stays where it is."""
 
-    __slots__ = ("block", "end", "epoch", "first", "first_id", "queue", "time_us")
+    __slots__ = ("_offsets", "_row", "block", "end", "epoch", "first", "first_id", "queue",
+                 "time_us")  # fmt: skip
 
     def __init__(self, queue: Queue, epoch: int, record: BlockRef, block: Block) -> None:
         self.queue = queue
@@ -46,10 +47,28 @@ class _Reading:
         self.end = record.end
         self.first_id = record.first_id
         self.time_us = record.time_us
+        self._row = 0  # of the first of the offsets that are at hand
+        self._offsets: list[int] = []
 
-    def holds(self, queue: Queue, epoch: int, position: int) -> bool:
-        """Whether it has the message, as it is now."""
-        return self.queue is queue and self.epoch == epoch and self.first <= position < self.end
+    def message(self, position: int, deliveries: int) -> Message:
+        """The message at a position of the block."""
+        row = position - self.first
+        if self.block.columns:
+            return self.block.message(
+                row,
+                queue=self.queue.name,
+                first_id=self.first_id,
+                time_us=self.time_us,
+                delivery_count=deliveries,
+            )
+        index, offsets = row - self._row, self._offsets
+        if not 0 <= index < len(offsets) - 1:
+            self._row, index = row, 0
+            self._offsets = offsets = self.block.offsets[row : row + ROWS_LOOKED_UP].tolist()
+        payload = bytes(self.block.payload[offsets[index] : offsets[index + 1]])
+        return plain_message(
+            self.first_id + row, self.queue.name, payload, self.time_us, deliveries
+        )
 
 
 class Gets:
@@ -81,13 +100,18 @@ class Gets:
             with queue.lock:
                 if queue.is_shut or subscription.removed:
                     queue.check_there(subscription)
-                position = subscription.take_one(queue.end_position)
+                position = subscription.take_one(queue.durable.end_position)
                 if position == NONE:
                     return None
                 epoch = queue.epoch
                 attempts = subscription.attempts
                 deliveries = attempts.of(position) + 1 if attempts.starts else 1
-                if reading is None or not reading.holds(queue, epoch, position):
+                if (
+                    reading is None
+                    or reading.queue is not queue
+                    or reading.epoch != epoch
+                    or not reading.first <= position < reading.end
+                ):
                     self._block = reading = None
                     record = queue.records.tail.at(position)
             if reading is None and record is not None and not record[8] & ON_DISK_APART:
@@ -95,13 +119,7 @@ class Gets:
                     payload = context.reader.only_payload(record)
                     if payload is not None:
                         self._note(queue, subscription, position, position + 1, record, epoch)
-                        return Message(
-                            record[1],
-                            queue.name,
-                            payload,
-                            time=record[2],
-                            delivery_count=deliveries,
-                        )
+                        return plain_message(record[1], queue.name, payload, record[2], deliveries)
                 else:
                     self._block = reading = self._open(queue, record, epoch)
             if position == BY_RULE:
@@ -111,13 +129,7 @@ class Gets:
                 parts = context.delivery.deliver(queue, subscription, runs)
                 message = message_of(queue.name, parts)
             else:
-                message = reading.block.message(
-                    position - reading.first,
-                    queue=queue.name,
-                    first_id=reading.first_id,
-                    time_us=reading.time_us,
-                    delivery_count=deliveries,
-                )
+                message = reading.message(position, deliveries)
             self._note(queue, subscription, position, position + 1, None, 0)
         except BaseException:
             self.take_back(queue, subscription, [(position, position + 1)] if position >= 0 else [])
@@ -149,10 +161,11 @@ class Gets:
             self.take_back(queue, subscription, [run[:2] for run in runs])
             raise
 
-    def _open(self, queue: Queue, record: BlockRef, epoch: int) -> _Reading | None:
+    def _open(self, queue: Queue, row: BlockRow, epoch: int) -> _Reading | None:
         """A block of several messages, which are probably got one after another."""
         if queue.schema is not None:
             return None
+        record = BlockRef._make(row)
         try:
             return _Reading(queue, epoch, record, self._context.reader.block(record))
         except BlockMoved:
@@ -353,17 +366,17 @@ class Gets:
         subscription: Subscription,
         lo: int,
         hi: int,
-        record: BlockRef | None,
+        record: BlockRow | None,
         epoch: int,
     ) -> None:
         taken = self.taken
+        queue_id, subscription_id = queue.queue_id, subscription.subscription_id
         if taken:
-            last = taken[-1]
-            if last[5] is subscription and last[3] == lo:
-                taken[-1] = (*last[:3], hi, queue, subscription, None, 0)
+            _, _, first, end, _, latest, _, _ = taken[-1]
+            if latest is subscription and end == lo:
+                taken[-1] = (queue_id, subscription_id, first, hi, queue, subscription, None, 0)
                 return
-        ids = queue.queue_id, subscription.subscription_id
-        taken.append((*ids, lo, hi, queue, subscription, record, epoch))
+        taken.append((queue_id, subscription_id, lo, hi, queue, subscription, record, epoch))
 
     def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Count everything below the position in each source as read; when each queue was made."""

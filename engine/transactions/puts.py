@@ -111,14 +111,15 @@ class Puts:
 
     def one(self, queue: object, content: bytes, fields: Fields | None, charge: int) -> MessageId:
         context = self._context
+        target = context.state.names.get(queue) if type(queue) is str else None
         if self.is_light:
-            target = context.state.names.get(queue) if type(queue) is str else None
+            total, messages = self._charge + charge, self._messages + 1
             if (
                 target is not None
                 and target not in self.by_queue
-                and self._charge + charge < context.light_bytes
-                and self._messages + 1 < context.light_messages
-                and not context.write_buffers.full
+                and total < context.light_bytes
+                and messages < context.light_messages
+                and not context.write_buffers.common.full
             ):
                 expiry = None
                 if target.limits_expiry:
@@ -128,11 +129,20 @@ class Puts:
                 if expiry is not None:
                     written.expires_by = expiry.latest
                 self._open(written, charge, 1)
-                self._charge += charge
-                self._messages += 1
+                self._charge, self._messages = total, messages
                 return MessageId(written, 0)
             self.fill()
-        written = self._claim(queue, charge, 1)
+        known = None if target is None else self.by_queue.get(target)
+        if (
+            known is None
+            or known.queue.dropped
+            or known.queue.space.is_typed
+            or known.buffer.account.shared.full
+        ):
+            written = self._claim(queue, charge, 1)
+        else:
+            written = known
+            self._take_space(known, charge, 1)
         index = written.count - 1
         if self._expiries:
             fields = self.granted(written, fields)
@@ -540,18 +550,15 @@ class Puts:
                 raise
 
     def _note(self, written: Written, charge: int, messages: int) -> None:
-        self._charge += charge
-        self._messages += messages
+        self._charge = total = self._charge + charge
+        self._messages = count = self._messages + messages
         account = written.buffer.account
         account.grow(charge, messages)
         options = self._context.options
         if self.large:
             full = account.bytes >= options.large_flush_bytes
         else:
-            full = (
-                self._charge > options.large_limit_bytes
-                or self._messages > options.large_limit_messages
-            )
+            full = total > options.large_limit_bytes or count > options.large_limit_messages
         if full:
             self._to_files(options.large_flush_bytes)
 

@@ -139,7 +139,8 @@ class EmbeddedTransaction(TransactionCalls):
         env, registry = context.env, context.registry
         if registry.dropped:
             registry.reap()
-        self.id = transaction_id = registry.new_id()
+        new_id = registry.new_id
+        self.id = transaction_id = new_id()
         self.opened_us = env.now_us()
         seconds = context.transaction_timeout if timeout is None else timeout
         self.deadline = env.monotonic() + seconds
@@ -762,19 +763,21 @@ class EmbeddedTransaction(TransactionCalls):
         light = True
         taken: Sequence[Taken] = ()
         passed: Sequence[Read] = ()
+        entries: Sequence[Entry] = ()
         if puts is not None:
             written, light = puts.by_queue.values(), puts.is_light
             if not light:
                 puts.check_no_stream()
+            if puts.found and self.durable:
+                self._context.sequencer.sync()  # what was found may have been committed without
+            if puts.requests:
+                entries = self._entry_records()
         if gets is not None:
             taken = gets.to_read()
             if gets.passes:
                 passed = gets.passed()
-        entries: Sequence[Entry] = ()
-        if self._entries is not None or (puts is not None and puts.requests):
+        if self._entries is not None:
             entries = self._entry_records()
-        if puts is not None and puts.found and self.durable:
-            self._context.sequencer.sync()  # what was found may have been committed without
         if self._values is not None or (gets is not None and gets.seeks):
             more = self._more(has_changes=bool(written or taken or passed or entries))
             if more is not None:

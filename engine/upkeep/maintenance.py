@@ -63,7 +63,7 @@ class Maintenance:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._last: Callable[[], bool] | None = None
-        self._due = 0
+        self._set_due(0)
         self._swept = 0.0
         self._trim_at = context.env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
@@ -100,7 +100,7 @@ class Maintenance:
         self._last = None
 
     def after_commit(self) -> None:
-        """Called by each commit: cheap, as long as nothing is due.
+        """Called by commits: by those that make the journal `_due` bytes long, or by all.
 
         Does not raise, as the commit stands: what goes wrong is shown by `status`, and where it is
         an I/O error the next commit is refused.
@@ -110,10 +110,15 @@ class Maintenance:
                 self._do_small_things()
             return
         if self._thread is not None:
-            self._due = self._journal.end_lsn + self._pace_bytes
+            self._set_due(self._journal.end_lsn + self._pace_bytes)
             self._wake.put(None)
         else:
             self._try()
+
+    def _set_due(self, lsn: int) -> None:
+        """There is something to do when the journal is that long."""
+        self._due = lsn
+        self._context.committer.due_lsn = lsn if self._thread is not None else 0
 
     def after_reject(self, queue: Queue, subscription: Subscription) -> None:
         """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.
@@ -162,11 +167,12 @@ class Maintenance:
         if full is not None:
             raise full
         self._empty_buffers()  # takes space, which may fail: after all that gives it back
-        self._due = min(
+        self._set_due(
             self._journal.end_lsn
-            + options.checkpoint_bytes
-            - self._journal.bytes_since(self._checkpointer.last_lsn),
-            self._journal.end_lsn + self._pace_bytes,
+            + min(
+                options.checkpoint_bytes - self._journal.bytes_since(self._checkpointer.last_lsn),
+                self._pace_bytes,
+            )
         )
 
     def _prepare_journal(self) -> DiskFull | None:
@@ -224,7 +230,7 @@ class Maintenance:
             self.step()
         except (QuireError, OSError) as error:
             self.last_error = str(error)
-            self._due = self._journal.end_lsn + self._pace_bytes
+            self._set_due(self._journal.end_lsn + self._pace_bytes)
             return False
         doing = self._dead_letters, self.retention, self._schedules
         self.last_error = next((part.last_error for part in doing if part.last_error), None)

@@ -81,6 +81,9 @@ CHECKSUM_BYTES = 8
 TABLE_ENTRY_BYTES = 8
 PLAIN_ONE = struct.Struct("<4sHHIIQQ24xii")
 """Everything of a plain block of one message between the checksum and the payload."""
+PLAIN_ONE_START = struct.pack("<4sHHII", MAGIC, VERSION, 0, 0, 1)
+PLAIN_ONE_ENDS = struct.Struct("<16sQQ28xi")
+"""The same, of which it begins with `PLAIN_ONE_START`, to be packed with fewer arguments."""
 
 ABSENT_TIME = -(1 << 63)
 
@@ -154,5 +157,8 @@ def padded(size_bytes: int) -> int:
 
 assert HEADER.size == HEADER_BYTES
 assert ROWS_HEAD_AT + ROWS_HEAD.size == HEADER_BYTES
+assert PLAIN_ONE_ENDS.pack(PLAIN_ONE_START, 5, 6, 7) == PLAIN_ONE.pack(
+    MAGIC, VERSION, 0, 0, 1, 5, 6, 0, 7
+)
 assert PLAIN_ONE.size == HEADER_BYTES - CHECKSUM_BYTES + 8
 assert sum(COLUMN_NAMES) == ALL_COLUMNS

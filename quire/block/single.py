@@ -18,7 +18,8 @@ from .format import (
     HEADER_BYTES,
     MAGIC,
     PADDING,
-    PLAIN_ONE,
+    PLAIN_ONE_ENDS,
+    PLAIN_ONE_START,
     STREAM,
     TABLE_ENTRY_BYTES,
     VERSION,
@@ -26,10 +27,11 @@ from .format import (
     padded,
 )
 
-_pack_plain = PLAIN_ONE.pack
-_unpack_plain = struct.Struct(CHECKSUM.format + PLAIN_ONE.format.lstrip("<")).unpack_from
+_pack_plain = PLAIN_ONE_ENDS.pack
+_unpack_plain = struct.Struct("<Q16sQQ24xii").unpack_from
 _PLAIN_BYTES = HEADER_BYTES + 8
 _pack_checksum = CHECKSUM.pack
+_checksum_of = CHECKSUM.unpack_from
 _pack_small = struct.Struct("<H").pack
 _pack_time = struct.Struct("<q").pack
 _pack_offsets = struct.Struct("<ii").pack
@@ -37,15 +39,22 @@ _pack_offsets = struct.Struct("<ii").pack
 
 def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearray:
     """A block of one message. The payload's size must have been checked (`check_payload`)."""
-    if fields is not None and fields.columns:
-        return _encode_fields(payload, fields)
+    return checked_one(payload, fields)[1]
+
+
+def checked_one(payload: bytes, fields: Fields | None) -> tuple[int, bytes | bytearray]:
+    """The same with the block's checksum before it."""
     size = len(payload)
-    length = (HEADER_BYTES + 8 + 7 + size) & ~7
-    head = _pack_plain(MAGIC, VERSION, 0, 0, 1, length, size, 0, size)
-    if size > COPY_TWICE_BYTES:
-        return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
-    body = head + payload + PADDING[size & 7]
-    return _pack_checksum(checksum(body)) + body
+    if size > COPY_TWICE_BYTES or (fields is not None and fields.columns):
+        data = _encode_large(payload, fields)
+        return _checksum_of(data)[0], data
+    body = (
+        _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
+        + payload
+        + PADDING[size & 7]
+    )
+    sum_ = checksum(body)
+    return sum_, _pack_checksum(sum_) + body
 
 
 def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | None:
@@ -55,22 +64,21 @@ def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | N
     """
     if len(data) < _PLAIN_BYTES:
         return None
-    stored, magic, version, flags, columns, count, length, size, start, end = _unpack_plain(data)
+    stored, start, length, size, first, end = _unpack_plain(data)
     if (
         stored != expected_checksum
-        or magic != MAGIC
-        or version != VERSION
-        or count != 1
-        or columns
-        or flags
+        or start != PLAIN_ONE_START
         or length != len(data)
         or length != (_PLAIN_BYTES + 7 + size) & ~7
-        or start
+        or first
         or end != size
-        or checksum(memoryview(data)[CHECKSUM_BYTES:]) != stored
     ):
         return None
-    return bytes(data[_PLAIN_BYTES : _PLAIN_BYTES + size])
+    body = data[CHECKSUM_BYTES:] if size < COPY_TWICE_BYTES else memoryview(data)[CHECKSUM_BYTES:]
+    if checksum(body) != stored:
+        return None
+    payload = data[_PLAIN_BYTES : _PLAIN_BYTES + size]
+    return payload if type(payload) is bytes else bytes(payload)
 
 
 def seal(parts: Iterable[bytes | bytearray | memoryview]) -> bytearray:
@@ -85,6 +93,15 @@ def encode_streamed(stream: Stream, fields: Fields | None = None) -> bytearray:
     sections: list[bytes] = [] if fields is None else _sections(fields)
     columns = Column.STREAM if fields is None else fields.columns | Column.STREAM
     return _seal_one(b"", columns, [*sections, STREAM.pack(*stream)])
+
+
+def _encode_large(payload: bytes, fields: Fields | None) -> bytearray:
+    """The same of what is not copied twice, or has more than a payload."""
+    if fields is not None and fields.columns:
+        return _encode_fields(payload, fields)
+    size = len(payload)
+    head = _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
+    return seal([bytes(CHECKSUM_BYTES), head, payload, PADDING[size & 7]])
 
 
 def _encode_fields(payload: bytes, fields: Fields) -> bytearray:

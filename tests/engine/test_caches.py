@@ -6,6 +6,7 @@ import gc
 import json
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 
@@ -136,6 +137,32 @@ def test_a_cache_stays_below_its_bound() -> None:
             many.forget(number)
 
     assert allocated(come_and_go) < 4096
+
+
+def test_a_cache_counts_right_whatever_its_threads_do() -> None:
+    """It takes no lock: each of its steps is one (BC3)."""
+    cache: BoundedCache[int, bytes] = BoundedCache(2000, len, 10)
+    interval = sys.getswitchinterval()
+
+    def come_and_go(number: int) -> None:
+        for step in range(3000):
+            key = (step * 7 + number * 13) % 60
+            cache.add(key, bytes(key))
+            cache.forget((key * 3) % 60)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=come_and_go, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    kept = cache.list_keys()
+    assert cache.size_bytes == sum(kept) + 10 * len(kept) <= 2000
+    cache.clear()
+    assert len(cache) == cache.size_bytes == 0
 
 
 def put_and_release(store: Store, release: str) -> None:

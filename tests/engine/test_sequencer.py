@@ -31,7 +31,7 @@ class Journal:
         self.pause: Callable[[], None] = lambda: None
         self.sizes: list[int] = []  # of the groups, in records
 
-    def write_group(self, records: Sequence[bytes], *, durable: bool = True) -> int:
+    def write_group(self, records: Sequence[bytes], durable: bool = True) -> int:
         """The address of the first record; all are of 8 bytes."""
         self.writing.set()
         assert self.gate.wait(WAIT)

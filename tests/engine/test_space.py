@@ -78,11 +78,15 @@ def test_s3_to_commit(transactions: int) -> None:
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("transactions", [0, 3])
 def test_a_lone_message_obeys_all_three_at_once(transactions: int) -> None:
-    """`whole` admits what open, write and reserve in a row admit while R > 0."""
+    """`whole` admits what open, write and reserve in a row admit while R > 0.
+
+    What it takes is the queue's once it is committed, or given back as a whole.
+    """
     need = 100 + OPEN_BYTES + COMMIT_BYTES * (transactions + 1)
     good, bad = space(need, transactions), space(need - 1, transactions)
     good.whole(100)
-    assert (good.open_transactions, good.reserving) == (transactions + 1, 1)
+    assert (good.open_transactions, good.reserving) == (transactions, 0)
+    assert good.capacity - good.used == COMMIT_BYTES * transactions  # its own is taken
     before = numbers(bad)
     with pytest.raises(QueueFull):
         bad.whole(100)
@@ -91,6 +95,14 @@ def test_a_lone_message_obeys_all_three_at_once(transactions: int) -> None:
     steps.open()
     steps.write(100, 1)
     steps.reserve()
+    steps.commit(100 + CONTROL, 1)
+    given_back = space(need, transactions)
+    before = numbers(given_back)
+    given_back.whole(100)
+    given_back.abandon_whole(100)
+    assert numbers(given_back) == before
+    good.commit_whole(100 + CONTROL, 1)
+    assert numbers(good)[:4] == numbers(steps)[:4]
 
 
 @pytest.mark.promise(5)

@@ -86,6 +86,18 @@ def test_one_write_and_one_sync(sim: SimEnv) -> None:
         assert sim.calls.kinds() == ["write", "sync"]
 
 
+def test_behind_a_group_is_nothing_of_an_earlier_one(sim: SimEnv) -> None:
+    """The rest of a group's last page is zeros, whatever the buffer held before."""
+    journal = Journal.create(sim, "/store/journal", **OPTIONS)
+    for bodies in ([b"\xff" * 9000], [b"\xff" * 8], [b"\xff" * 3000] * 2, [b"\xff" * 16], [b"x"]):
+        before = journal.end_lsn
+        address = put(journal, 1, *bodies)
+        end = address + sum(-(-(16 + len(body)) // 8) * 8 for body in bodies)
+        assert journal.end_lsn - before == -(-(end - before) // PAGE) * PAGE
+        assert journal.read(end, journal.end_lsn - end) == bytes(journal.end_lsn - end)
+    journal.close()
+
+
 def test_rotation_needs_no_making_when_prepared(sim: SimEnv) -> None:
     """A segment that was prepared is only opened by the write that crosses into it."""
     journal = Journal.create(sim, "/store/journal", **OPTIONS)
