@@ -121,13 +121,9 @@ class Puts:
                 and messages < context.light_messages
                 and not context.write_buffers.common.full
             ):
-                expiry = None
-                if target.limits_expiry:
-                    expiry = self._expiry(target)
-                    fields = Fields.expiring(fields, expiry)
                 written = Written(target, charge, 1, content, fields)
-                if expiry is not None:
-                    written.expires_by = expiry.latest
+                if target.limits_expiry:
+                    self._limit_lone(written)
                 self._open(written, charge, 1)
                 self._charge, self._messages = total, messages
                 return MessageId(written, 0)
@@ -384,6 +380,12 @@ class Puts:
     def _limit(self, written: Written) -> None:
         """Messages that are put from now on expire when the queue says, or sooner."""
         expiry = written.buffer.builder.expiry = self._expiry(written.queue)
+        written.expires_by = expiry.latest
+
+    def _limit_lone(self, written: Written) -> None:
+        """The same of a lone message."""
+        expiry = self._expiry(written.queue)
+        written.fields = Fields.expiring(written.fields, expiry)
         written.expires_by = expiry.latest
 
     def granted(self, written: Written, fields: Fields | None) -> Fields | None:
