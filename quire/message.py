@@ -495,12 +495,12 @@ class Delivered(NamedTuple):
     missing: int | None = None  # messages of its sequence before it; -1: perhaps, None: none
 
     def told(self, message: Message) -> Message:
-        """One of them, with the attribute that tells what is missing."""
-        if self.missing is None:
-            return message
-        missing = "unknown" if self.missing < 0 else str(self.missing)
-        *values, attributes, failed_count = message._astuple()
-        return Message(*[*values, {**attributes, MISSING: missing}, failed_count])
+        """One of them, just made, with the attribute that tells what is missing."""
+        if self.missing is not None:
+            missing = "unknown" if self.missing < 0 else str(self.missing)
+            attributes = MappingProxyType({**message.attributes, MISSING: missing})
+            object.__setattr__(message, "attributes", attributes)  # nobody has seen it yet
+        return message
 
 
 class Messages(Sequence[Message]):

@@ -101,8 +101,8 @@ class QueueOptions(TypedDict, total=False):
     """What is done where a put, or a commit, finds no room. "fail": QueueFull. "wait": a put waits
     for room, as a commit does, for the store's `commit_timeout` or as long as it says.
     "drop_oldest": the oldest messages that nobody has got are dropped, and counted
-    (`QueueInfo.dropped`). "dead_letter": they go to the queue `dead_letter`. These two not with
-    `priority`, `timed`, `grouped`, `keep_forever`."""
+    (`QueueInfo.dropped`), whatever the queue's order. "dead_letter": they go to the queue
+    `dead_letter`. These two not with `keep_forever`."""
     grow_to: int | None
     """Bytes up to which the capacity is enlarged, durably, before any of that is done."""
     max_message_bytes: int | None

@@ -481,11 +481,6 @@ def _check_dead_letter(
     """`temporary`: those that a restart ends. Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
     overflow = properties.overflow
-    if overflow in GIVING_WAY and properties.selected_by:
-        raise InvalidArgument(
-            f"queue {name!r}: overflow {overflow!r} is for queues that are read in commit order, "
-            "without priority, timed and grouped"
-        )
     if overflow in GIVING_WAY and properties.keep_forever:
         raise InvalidArgument(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "

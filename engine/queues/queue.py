@@ -557,12 +557,12 @@ class Queue:
                 raise
 
     def take_scheduled(
-        self, subscription: Subscription, position: int, taker: object
+        self, subscription: Subscription, position: int, due_us: int, taker: object
     ) -> tuple[int, int, int] | None:
-        """The same of one that is not due yet."""
+        """The same of one that is not due yet; `due_us`: when its message says it is."""
         if subscription.is_guarded and not subscription.admits(taker):
             return None
-        run = subscription.take_scheduled(position)
+        run = subscription.take_scheduled(position, due_us)
         return None if run is None else (*run, subscription.deliveries(position))
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:

@@ -18,6 +18,9 @@ takes and never journaled: a restart makes it anew.
   would be due: then it is passed over, and noted as due for when it is given back.
 - SL7: in an order by sequences, what `sequences` has let through stands ready, with the rank that
   that gives. What has waited long enough is let through once all that is there was looked at.
+- SL8: what was in flight, or came later, before anything was known of it is `_outside`, until it is
+  read or comes back; so is what is taken by its position, to give way to others. It may stand ready
+  meanwhile, and is passed over. Given back it is looked at again.
 - SL3: what is available takes 8 bytes a message by priority, some 60 by numbers, some 120 by texts,
   and some 40 more where it was returned; what is in flight some 150. All of them are counted
   (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
@@ -63,7 +66,9 @@ class Selection:
         "_expiring",
         "_late",
         "_most",
+        "_now_us",
         "_out",
+        "_outside",
         "_passed",
         "_scheduled",
         "_standing",
@@ -80,16 +85,19 @@ class Selection:
         known: int,
         away: IntervalSet | None = None,
         order: object = COMMIT,
+        *,
+        is_grouped: bool = False,
     ) -> None:
         """`returned`: what is available below `known`; what is behind that is looked at later.
 
-        `away`: messages are grouped, and these are in flight or come later. `order`: the queue's.
+        `away`: what is in flight, or comes later. `order`: the queue's.
         """
-        self.groups = None if away is None else Groups(away)
+        self._outside = IntervalSet() if away is None else away
+        self.groups = Groups(self._outside.copy()) if is_grouped else None
         self.sequences: Sequences | None = None
         if isinstance(order, dict) and by_sequence(order):
             self.sequences = Sequences(order["wait"], order["most"])
-        for start, end in away or ():
+        for start, end in () if self.groups is None else self.groups.away:
             returned.add(start, end)
         self.unknown = returned
         self.known = known
@@ -102,6 +110,7 @@ class Selection:
         # What was taken before it was due: None, as long as it still stands in `_scheduled`, or
         # its rank and group.
         self._early: dict[int, tuple[int, int] | None] = {}
+        self._now_us = 0  # the latest time at which it was looked what is due
         self._passed = 0  # messages that were read, which may stand in any of these still
         self._most = LANE_SLACK  # of them, or of what expires, until those that are read go
         self.expired = IntervalSet()
@@ -141,6 +150,7 @@ class Selection:
         groups = np.zeros(len(ranks), np.int64) if numbers is None else numbers
         self._learn_ends(positions, found, left, now_us)
         if due is not None:
+            self._now_us = max(self._now_us, now_us)
             some = left & (due > now_us)
             rows = zip(*(a[some].tolist() for a in (due, positions, ranks, groups)), strict=True)
             push(self._scheduled, list(rows))
@@ -153,10 +163,8 @@ class Selection:
         if numbers is not None:
             self._learn_groups(positions, ranks, numbers, left)
         self._standing.learn(positions[left], ranks[left])
-        if start < self.known:
-            self.unknown.remove(start, end)
-        else:
-            self.known = end
+        self.unknown.remove(start, end)
+        self.known = max(self.known, end)
         if self._passed > self._most or len(self._expiring) > self._most:
             self._drop_read(done)
 
@@ -259,6 +267,7 @@ class Selection:
         `end`: of the queue.
         """
         is_any = False
+        self._now_us = max(self._now_us, now_us)
         while self._scheduled and self._scheduled[0][0] <= now_us:
             _, position, rank, number = heappop(self._scheduled)
             if done.contains(position):
@@ -274,7 +283,7 @@ class Selection:
             _, position = heappop(self._expiring)
             if position in self._out:
                 self._late.add(position)
-            elif not done.contains(position):
+            elif not self._is_gone(position, done):
                 self.expired.add(position, position + 1)
         return is_any
 
@@ -295,14 +304,15 @@ class Selection:
 
     def next_scheduled(self, done: IntervalSet, most: int) -> list[int]:
         """The positions of what is due next, in that order, up to `most` of them."""
-        rows = (row for row in self._scheduled if row[1] not in self._out)
-        return [row[1] for row in nsmallest(most, rows) if not done.contains(row[1])]
+        rows = (row for row in self._scheduled if not self._is_gone(row[1], done))
+        return [row[1] for row in nsmallest(most, rows)]
 
-    def take_scheduled(self, position: int, done: IntervalSet) -> bool:
-        """Take it though it is not due; False: it is not scheduled. Looks through all that is."""
-        if position in self._out or done.contains(position) or self.expired.contains(position):
+    def take_scheduled(self, position: int, due_us: int, done: IntervalSet) -> bool:
+        """Take it though it is not due, which it says it is then; False: it is not scheduled."""
+        is_known = position < self.known and not self.unknown.contains(position)
+        if not self._scheduled or not is_known or self._is_gone(position, done):
             return False
-        if not any(row[1] == position for row in self._scheduled):
+        if due_us <= self._now_us:  # by then it was looked at, or became available
             return False
         self._early[position] = None
         self._out[position] = 0
@@ -362,7 +372,8 @@ class Selection:
         """
         if self.groups is not None:
             return self._take_grouped(self.groups, limit, done, attempts, taker)
-        standing, out, expired = self._standing, self._out, self.expired
+        standing, out, expired, outside = self._standing, self._out, self.expired, self._outside
+        some_outside = bool(outside)
         code = standing.first()
         while code >= 0:
             start = end = code & POSITIONS
@@ -373,6 +384,7 @@ class Selection:
                 and end not in out
                 and not done.contains(end)
                 and not expired.contains(end)
+                and not (some_outside and outside.contains(end))
             ):
                 standing.pop()
                 out[end] = code >> POSITION_BITS
@@ -380,7 +392,7 @@ class Selection:
                 code = standing.first()
             if end > start:
                 return start, end
-            standing.pop()  # somebody has read past it, or it has expired
+            standing.pop()  # somebody has read past it, or it has expired, or gives way
             code = standing.first()
         return None
 
@@ -416,7 +428,12 @@ class Selection:
         return (start, end) if end > start else None
 
     def _is_gone(self, position: int, done: IntervalSet) -> bool:
-        return position in self._out or done.contains(position) or self.expired.contains(position)
+        return (
+            position in self._out
+            or done.contains(position)
+            or self.expired.contains(position)
+            or self._outside.contains(position)
+        )
 
     def _first_open(self, groups: Groups, done: IntervalSet) -> int:
         """The code of the first that everybody may take; -1: there is none."""
@@ -441,6 +458,7 @@ class Selection:
                 continue
             rank = self._out.pop(position, None)
             if rank is None:
+                self._outside.remove(position, position + 1)
                 self.unknown.add(position, position + 1)
                 if groups is not None:
                     groups.away.remove(position, position + 1)
@@ -474,6 +492,8 @@ class Selection:
         out = self._out
         if self.expired:
             self.expired.remove(start, end)
+        if self._outside:
+            self._outside.remove(start, end)
         taken = held_between(out, start, end)
         for position in taken:
             del out[position]
@@ -496,6 +516,23 @@ class Selection:
             self.groups.let_go(position)
         return self._open()
 
+    # What gives way to others (SL8)
+
+    def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [start, end) that are in flight, come later or are set aside."""
+        out = [(position, position + 1) for position in held_between(self._out, start, end)]
+        held = (self._outside, self.expired)
+        return out + [part for some in held for part in some.intersection(start, end)]
+
+    def take_part(self, start: int, end: int) -> None:
+        """[start, end), none of which is held or read, is in flight now."""
+        if self.known < end:
+            if self.known < start:
+                self.unknown.add(self.known, start)
+            self.known = end
+        self.unknown.remove(start, end)
+        self._outside.add(start, end)
+
     @property
     def has_any(self) -> bool:
         """Whether there may be something to take, of what is known."""
@@ -516,6 +553,8 @@ class Selection:
         for position in sorted(standing):
             if position not in self._out and not done.contains(position):
                 found.add(position, position + 1)
+        for start, end in self._outside:
+            found.remove(start, end)
         for start, end in self.expired:
             found.add(start, end)
         return found

@@ -143,9 +143,12 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
-    def take_scheduled(self, position: int) -> tuple[int, int] | None:
-        """The position, now in flight, if it is not due yet."""
-        if self.selection is None or not self.selection.take_scheduled(position, self.done):
+    def take_scheduled(self, position: int, due_us: int) -> tuple[int, int] | None:
+        """The position, now in flight, if it is not due yet, which its message says it is then."""
+        selection = self.selection
+        if selection is None or self.spent.contains(position):
+            return None
+        if not selection.take_scheduled(position, due_us, self.done):
             return None
         self.delivered += 1
         return position, position + 1
@@ -255,8 +258,13 @@ class Subscription:
     def _select(self, is_selected: bool) -> None:
         if is_selected:
             if self.selection is None:
-                away = self._away() if self._is_grouped else None
-                self.selection = Selection(self.returned, self.cursor, away, self._order)
+                self.selection = Selection(
+                    self.returned,
+                    self.cursor,
+                    self._away(),
+                    self._order,
+                    is_grouped=self._is_grouped,
+                )
                 self.returned = IntervalSet()
         elif self.selection is not None:
             self.returned = self.selection.available(self.done)
@@ -348,10 +356,12 @@ class Subscription:
             self._tell_plain()
 
     def held_in(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [start, end) that are not read, and that somebody holds or that come later.
-
-        Of a subscription that is read in commit order.
-        """
+        """The parts of [start, end) that are not read, and that somebody holds or that wait."""
+        if self.selection is not None:
+            if start >= end:
+                return []
+            held = self.selection.held_in(start, end) + list(self.spent.intersection(start, end))
+            return [part for lo, hi in held for part in self.done.gaps(lo, hi)]
         end = min(end, self.cursor)
         if start >= end:
             return []
@@ -360,6 +370,12 @@ class Subscription:
 
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
+        if self.selection is not None:
+            unread = list(self.done.gaps(start, end))
+            for lo, hi in unread:
+                self.selection.take_part(lo, hi)
+            self.delivered += sum(hi - lo for lo, hi in unread)
+            return unread
         if self.cursor < end:
             if self.cursor < start:
                 for lo, hi in self.done.gaps(self.cursor, start):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from quire.block import RowBlock
+from quire.block.format import Column
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
@@ -119,13 +120,24 @@ class Delivery:
         self, queue: Queue, subscription: Subscription, position: int, taker: object
     ) -> Runs:
         """The message at the position, now in flight, if it is not due yet."""
+        due_us = self._due_us(queue, position)
         with queue.lock:
             queue.check_there(subscription)
-            run = queue.take_scheduled(subscription, position, taker)
+            run = queue.take_scheduled(subscription, position, due_us, taker)
         runs = [] if run is None else [run]
         if runs and subscription.most:
             self._hand_out(queue, subscription, runs)
         return runs
+
+    def _due_us(self, queue: Queue, position: int) -> int:
+        """When the message says that it is due; 0: it does not, or is not there."""
+        with queue.lock:
+            pointers = [] if queue.dropped else queue.pointers(position, position + 1)
+        for pointer in pointers:
+            for part in self.fetch(queue, pointer, 1):
+                due = part.block.headers.fixed.get(Column.DELIVER_AT)
+                return 0 if due is None else int(due[part.start])
+        return 0
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
         """What is due next, in that order; nothing is taken."""

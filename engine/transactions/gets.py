@@ -296,10 +296,7 @@ class Gets:
             with queue.lock:
                 for start, end in runs:
                     if queue.dropped or any(
-                        each.removed
-                        or each.selection is not None
-                        or each.seeker is not None
-                        or each.held_in(start, end)
+                        each.removed or each.seeker is not None or each.held_in(start, end)
                         for each in subscriptions
                     ):
                         continue

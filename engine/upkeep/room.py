@@ -159,8 +159,6 @@ def dropped(context: Context, queue: Queue) -> int:
 def _oldest(queue: Queue, missing: int, messages: int) -> Runs:
     """The first positions that nobody holds and that charge so much; under the queue's lock."""
     subscriptions = list(queue.subscriptions.values())
-    if any(each.selection is not None for each in subscriptions):
-        return []  # altered just now
     found: Runs = []
     left = PURGED_AT_ONCE
     for start, end in queue.released.gaps(0, max(queue.end_position, 1)):

@@ -246,7 +246,7 @@ def test_memory_of_groups(kind: str) -> None:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     done, attempts = IntervalSet(), Attempts()
-    selection = Selection(IntervalSet(), 0, IntervalSet())
+    selection = Selection(IntervalSet(), 0, is_grouped=True)
     selection.learn(0, Headers(zeros, groups=numbers), done, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

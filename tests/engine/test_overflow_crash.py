@@ -17,10 +17,10 @@ QUEUES: list[dict[str, Any]] = [
     {"name": "dead", "kind": "work"},
     {"name": "grown", "kind": "work", "capacity": 8 << 10, "grow_to": 1 << 20},
     {"name": "news", "max_messages": 4, "overflow": "drop_oldest"},
-    {"name": "nobody", "max_messages": 4, "overflow": "drop_oldest"},
+    {"name": "nobody", "max_messages": 4, "overflow": "drop_oldest", "priority": True},
     {
         "name": "work", "kind": "work", "max_messages": 3, "overflow": "dead_letter",
-        "dead_letter": "dead",
+        "dead_letter": "dead", "timed": True, "grouped": True,
     },
 ]  # fmt: skip
 NAMES = ["grown", "news", "nobody", "work"]

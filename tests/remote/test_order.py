@@ -15,7 +15,7 @@ from quire import order_code
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled, QuireError
 from quire.message import Message
-from quire.order import AttributeOrder
+from quire.order import AttributeOrder, SequenceOrder
 from tests.remote.children import child
 from tests.remote.conftest import AnyStore
 
@@ -225,6 +225,19 @@ def test_a_gap_is_waited_for_and_told(store: AnyStore) -> None:
         txn.rollback()
     assert [m.attributes.get("quire.missing") for m in store.get_many("q")] == ["1", None, None]
     assert store.subscriptions("q")[0].gaps == 2
+
+
+def test_rows_are_in_order(store: AnyStore) -> None:
+    """Of a typed queue, by their attributes; a row behind a gap is a row."""
+    order: SequenceOrder = {"sequence": "seq", "wait": 0.1}
+    store.create_queue("q", kind="work", schema="id long", order=order)
+    with store.transaction() as txn:
+        for number in (2, 1, 4):
+            txn.put("q", {"id": number}, attributes={"seq": str(number)})
+    assert [m.decode() for m in store.get_many("q")] == [{"id": 1}, {"id": 2}]
+    message = store.get("q", timeout=30.0)
+    assert message is not None
+    assert (message.decode(), message.attributes["quire.missing"]) == ({"id": 4}, "1")
 
 
 def test_so_many_wait(store: AnyStore) -> None:

@@ -323,15 +323,87 @@ def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
     assert ended == ["in", "QueueDisabled"]
 
 
+ORDERS: dict[str, dict[str, Any]] = {
+    "priority": {"priority": True},
+    "timed": {"timed": True},
+    "grouped": {"grouped": True},
+    "attribute": {"order": {"attribute": "due", "numeric": True}, "grouped": True},
+    "sequence": {"order": {"sequence": "seq", "wait": 0}},
+}
+
+
+def put_all_ways(store: AnyStore, queue: str, first: int, after: int) -> None:
+    """Messages by number, of all that can order them: in the order of their commits, or against."""
+    for number in range(first, after):
+        attributes = {"due": str(-number), "seq": str(number + 1)}
+        store.put(
+            queue, b"%d" % number, priority=number, group_key=str(number % 2),
+            attributes=attributes, deliver_at=1,
+        )  # fmt: skip
+
+
+def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:
+    """By their commits; what is left is handed out in the queue's order."""
+    store.create_queue("dead", kind="work")
+    for name, options in ORDERS.items():
+        store.create_queue(name, kind="work", max_messages=4, overflow="drop_oldest", **options)
+        topic = f"{name}-topic"
+        store.create_queue(
+            topic, max_messages=4, overflow="dead_letter", dead_letter="dead", **options
+        )
+        store.subscribe(topic, "s")
+        for source in (name, f"{topic}/s"):
+            queue = source.partition("/")[0]
+            put_all_ways(store, queue, 0, 6)
+            with store.transaction() as txn:
+                assert len(txn.get_many(source, 2)) == 2  # so that its order is known
+                txn.rollback()
+            put_all_ways(store, queue, 6, 9)
+            expected = [b"5", b"6", b"7", b"8"]
+            is_back = name in ("priority", "attribute")
+            assert store.browse(queue).payloads() == expected
+            assert store.get_many(source).payloads() == (expected[::-1] if is_back else expected)
+        assert store.queue(name).dropped == 5
+        letters = [int(letter.payload) for letter in store.get_many("dead")]
+        assert letters == list(range(5))
+
+
+def test_what_is_held_in_another_order_stays(store: AnyStore) -> None:
+    """In flight, prepared, rejected with a delay: others give way; what comes back is in order."""
+    options: dict[str, Any] = {"priority": True, "grouped": True}
+    store.create_queue("q", kind="work", max_messages=5, overflow="drop_oldest", **options)
+    for number in range(5):
+        store.put("q", b"%d" % number, priority=5 - number)
+    txn, prepared = store.transaction(), store.transaction()
+    assert txn.get_many("q", 1).payloads() == [b"0"]
+    assert prepared.get_many("q", 1).payloads() == [b"1"]
+    prepared.prepare("x")
+    delayed = txn.get("q")
+    assert delayed is not None
+    txn.reject(delayed, delay=0.05)
+    put_all_ways(store, "q", 5, 7)
+    held = [b"0", b"1", b"2"]
+    assert store.browse("q").payloads() == [*held, b"5", b"6"]
+    other = store.transaction()
+    assert other.get_many("q").payloads() in ([b"6", b"5"], [b"6", b"5", b"2"], [b"2", b"6", b"5"])
+    with pytest.raises(QueueFull):
+        store.put("q", b"there is nothing to give way", timeout=0.0)
+    other.rollback()
+    store.rollback_prepared("x")
+    txn.rollback()
+    got = [store.get("q", timeout=30.0) for _ in range(5)]
+    payloads = [b"" if message is None else message.payload for message in got]
+    assert sorted(payloads) == [*held, b"5", b"6"]
+    assert payloads.index(b"6") < payloads.index(b"0") < payloads.index(b"1")
+    assert store.queue("q").dropped == 2
+
+
 def test_wrong_properties_are_refused(store: AnyStore) -> None:
     """And nothing is made."""
     store.create_queue("dead", kind="work")
     for wrong in (
         {"overflow": "drop"},
         {"overflow": None},
-        {"overflow": "drop_oldest", "priority": True},
-        {"overflow": "drop_oldest", "timed": True},
-        {"overflow": "drop_oldest", "grouped": True},
         {"overflow": "drop_oldest", "keep_forever": True},
         {"overflow": "dead_letter"},
         {"grow_to": 1},
