@@ -133,6 +133,7 @@ class Puts:
             known is None
             or known.queue.dropped
             or known.queue.space.is_typed
+            or known.stream is not None
             or known.buffer.account.shared.full
         ):
             written = self._claim(queue, charge, 1)
