@@ -27,6 +27,7 @@ p { margin: 0 0 12px; color: #566373; }
 section { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 20px 24px;
   margin-top: 18px; }
 svg { width: 100%; height: auto; display: block; font-family: inherit; }
+.flow { overflow-x: auto; } .flow svg { min-width: 1400px; }
 .tiles { display: grid; grid-template-columns: repeat(5, 1fr); gap: 12px; margin-top: 20px; }
 .tile { background: #fff; border: 1px solid #e2e7ed; border-radius: 10px; padding: 12px 16px; }
 .tile b { display: block; font-size: 22px; letter-spacing: -0.01em; }
@@ -78,7 +79,7 @@ def page(events: list[Event], lines: list[Line], carriers: pd.DataFrame, picture
 <h1>A year of flights through Quire</h1>
 <p>{_story(events)}</p>
 <div class="tiles">{tiles}</div>
-<section><h2>Flow</h2>
+<section class="flow"><h2>Flow</h2>
 <p>A batch of a step is one transaction over all the queues it touches, as are those of the
 publisher and of the worker: it happens whole, or not at all.</p>
 {picture}</section>
