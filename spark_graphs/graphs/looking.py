@@ -78,7 +78,7 @@ def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us:
 def _input(store: Store, info: QueueInfo, subscription: str, now_us: int) -> InputStatus:
     found = [each for each in store.subscriptions(info.name) if each.name == subscription]
     end = info.end_position
-    position = min(found[0].position, end) if found else end
+    position = min(found[0].position, end) if found else info.first_position
     mean = info.used_bytes / info.messages if info.messages else 0.0
     oldest_us = _time_at(store, info.name, position) if position < end else None
     return InputStatus(
