@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -61,6 +60,8 @@ def routed(
 
     `queue`: where all go; by default each goes where its column `queue` says.
     """
+    import pyarrow.compute as pc  # heavy, and planners never come here
+
     for batch in batches:
         if queue is not None:
             for rows in rows_of(routes[queue], _cleaned(batch, ())):
