@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.errors import DiskFull, StoreVersion, TransactionTimeout
+from quire.errors import DiskFull, StoreVersion, TransactionError, TransactionTimeout
 from quire.limits import LTDS_WRITERS
 from quire.ltds import LtdsReader, list_ids
 from quire.testing import SimEnv, enumerate_crashes
@@ -238,3 +238,20 @@ def test_an_earlier_release_says_that_it_cannot_read_it(monkeypatch: pytest.Monk
     monkeypatch.setattr("quire.ltds.reader.STREAMED_VERSION", 2)
     with open_store(env) as store, pytest.raises(StoreVersion, match="version 3"):
         store.browse("films")
+
+
+def test_nothing_is_put_between_the_chunks_of_a_stream() -> None:
+    """A put to its queue is refused, also where the queue was put to before."""
+    with Store.open("/s", env=SimEnv(), background=False) as store:
+        store.create_queue("q", kind="work")
+        with store.transaction() as txn:
+            txn.put("q", b"first")
+            txn.put("q", b"second")
+            with txn.put_writer("q") as writer:
+                writer.write(b"x" * (1 << 20))
+                with pytest.raises(TransactionError, match="finish it first"):
+                    txn.put("q", b"between")
+                writer.write(b"y")
+            txn.put("q", b"last")
+        assert [len(message.payload) for message in store.browse("q")] == [5, 6, (1 << 20) + 1, 4]
+        assert store.verify().ok
