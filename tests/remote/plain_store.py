@@ -10,6 +10,7 @@ from quire.block import Block, encode_one
 from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
 from quire.info import QueueInfo
 from quire.message import Delivered, Message, Messages
+from quire.message_id import KnownId, MessageIds
 from quire.remote.session import ServedStore
 
 
@@ -21,20 +22,20 @@ class PlainTransaction:
         self.reason = ""
         self._store = store
         self._puts: list[tuple[str, Block]] = []
-        self._ids: list[list[int]] = []
+        self._ids: list[KnownId] = []
         self._got: list[tuple[str, list[Delivered]]] = []
 
-    def put(self, queue: str, payload: bytes, **fields: Any) -> list[int]:
+    def put(self, queue: str, payload: bytes, **fields: Any) -> MessageIds:
         """A block of one."""
         return self.put_block(queue, bytes(encode_one(payload)))
 
-    def put_block(self, queue: str, data: bytes) -> list[int]:
+    def put_block(self, queue: str, data: bytes) -> MessageIds:
         """The ids are filled in at the commit."""
         self._store.check(queue)
         block = Block.parse(bytes(data), "a test")
         self._puts.append((queue, block))
-        self._ids.append([0] * block.count)
-        return self._ids[-1]
+        self._ids.append(KnownId(0))
+        return MessageIds(self._ids[-1], 0, block.count)
 
     def get_many(self, source: str, max_messages: int, timeout: float = 0.0) -> Messages:
         """Whole blocks only."""
@@ -58,10 +59,10 @@ class PlainTransaction:
         if self.state != "open":
             raise TransactionClosed(self.state)
         with self._store.changed:
-            for (queue, block), ids in zip(self._puts, self._ids, strict=True):
+            for (queue, block), run in zip(self._puts, self._ids, strict=True):
                 first_id = self._store.next_id
                 self._store.next_id += block.count
-                ids[:] = range(first_id, self._store.next_id)
+                run.first_id = first_id
                 self._store.content[queue].append(Delivered(block, 0, block.count, first_id, 1, 1))
             self._store.changed.notify_all()
         self.state = "committed"
