@@ -16,7 +16,10 @@ PAGE_BYTES = 4096
 
 
 class CountingFile:
-    """A file of the machine; its calls are counted in its environment."""
+    """A file of the machine; its calls are counted in its environment.
+
+    A write to a direct file is a sync too: it returns when its data is durable.
+    """
 
     def __init__(self, file: Any, env: CountingEnv) -> None:
         self._file, self._env = file, env
@@ -29,6 +32,8 @@ class CountingFile:
         def counted(*arguments: Any, **options: Any) -> Any:
             if name in COUNTED:
                 self._env.counts[name] += 1
+                if name == "write" and self._file.direct:
+                    self._env.counts["sync"] += 1
             if name in PAGED:
                 self._env.pages[name] += _pages(*arguments)
             return member(*arguments, **options)

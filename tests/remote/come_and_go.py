@@ -47,6 +47,7 @@ OPTIONS: dict[str, Any] = {"segment_bytes": 4 << 20, "checkpoint_bytes": 4 << 20
 CHUNK = 10_000
 PAUSE_SECONDS = 0.003  # between two transactions of a worker
 DECIDE_SECONDS = 0.02  # for which some transactions stay prepared
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM)  # that wait while a worker begins
 
 
 class Violation(AssertionError):
@@ -136,20 +137,21 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: reap(running))
     for line in sys.stdin:
         name, seed = line.split()
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             try:
-                Worker(path, f"{logs}/{name}.log", name, seed).run()
+                worker = Worker(path, f"{logs}/{name}.log", name, seed)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the worker has its handler
+                worker.run()
             except BaseException:  # noqa: BLE001 it is shown, and the status tells
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
             sys.exit()
         running.add(child)
         os.write(1, f"born {child} 0\n".encode())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     for child in list(running):
         os.kill(child, signal.SIGKILL)
 

@@ -277,7 +277,7 @@ class ElsewhereReader(BatchReader):
     elsewhere: str
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        self._options = replace(self._options, path=self.elsewhere)
+        self._reading = replace(self._reading, path=self.elsewhere)
         return super().read(partition)
 
 
