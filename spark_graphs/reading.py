@@ -11,13 +11,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from quire.row_filter import Condition
-from quire.row_schema import META
+from quire.row_schema import META, schema_of_words
 
 from . import row_columns
 from .message_batch import read_partition
 from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, within
 from .row_batch import read_rows
+from .schema import META_COLUMNS
 
 if TYPE_CHECKING:
     from quire.engine.reading.row_read import Asked
@@ -44,6 +45,17 @@ class Reading:
             return cls(options.path, schema, None, None, where)
         asked = row_columns.asked(words, schema, options)
         return cls(options.path, schema, words, asked, asked.where)
+
+    @classmethod
+    def whole(cls, path: str, words: str | None) -> Reading:
+        """Of all columns, as `row_columns.whole_schema` has them, and all messages."""
+        schema = row_columns.whole_schema(words)
+        if words is None:
+            return cls(path, schema, None, None, None)
+        from quire.engine.reading.row_read import Asked
+
+        own = tuple(schema_of_words(words).names)
+        return cls(path, schema, words, Asked(words, own, tuple(META_COLUMNS)), None)
 
     def narrowed(self, pieces: list[QueuePiece]) -> list[QueuePiece]:
         """Those that may have messages at positions that are asked for."""

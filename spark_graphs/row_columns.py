@@ -22,7 +22,7 @@ from quire.row_schema import META, schema_of_words
 
 from . import position_range
 from .options import ReadOptions
-from .schema import META_COLUMNS
+from .schema import META_COLUMNS, source_schema
 
 if TYPE_CHECKING:
     from quire.engine.reading.row_read import Asked
@@ -96,6 +96,16 @@ def typed_schema(words: str, options: ReadOptions) -> StructType:
         fields = [StructField(name, META_COLUMNS[name]) for name in dict.fromkeys(meta)]
         found.append(StructField(META, StructType(fields)))
     return _without_doubles(found)
+
+
+def whole_schema(words: str | None) -> StructType:
+    """All columns of a queue: its own and `_meta`, or those of messages of bytes."""
+    if words is None:
+        return source_schema()
+    own = from_arrow_schema(schema_of_words(words), prefer_timestamp_ntz=True)
+    meta = StructType([StructField(name, type_) for name, type_ in META_COLUMNS.items()])
+    # Also what is not null there: a DataFrame without rows is made of one that is all nulls.
+    return StructType([*(StructField(f.name, f.dataType) for f in own), StructField(META, meta)])
 
 
 def chosen_columns(options: ReadOptions, schema: StructType) -> StructType:

@@ -38,7 +38,7 @@ def routes(store: Store, queue: str | None, schema: StructType) -> Routes | None
         words = position_range.infos(store, [queue])[queue].schema
         if words is None:
             return None
-        _check(schema, words, without=())
+        check_fit(schema, words)
         return {queue: words}
     if "payload" in schema.names or "queue" not in schema.names:
         return None
@@ -46,7 +46,7 @@ def routes(store: Store, queue: str | None, schema: StructType) -> Routes | None
     return found or None
 
 
-def _check(schema: StructType, words: str, without: Iterable[str]) -> None:
+def check_fit(schema: StructType, words: str, without: Iterable[str] = ()) -> None:
     """Whether rows of a DataFrame may fit. Raises InvalidArgument."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in arrow], schema=arrow)

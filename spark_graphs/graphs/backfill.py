@@ -22,10 +22,11 @@ from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.offsets import Positions
 from quire.starts import Time, check_time
 
-from .definition import Step
+from .definition import Queue, Step
 from .job import described
 from .planning import Batch, Planner, release
 from .preparing import prepare
+from .schemas import schemas_of
 from .step_commit import StepCommit, ledger_key
 from .task_store import StoreFiles
 from .values import KeptValues, state_name
@@ -62,7 +63,7 @@ class Backfill:
         self._name = None if name is None else check_name(name, "backfill")
         self._to = to
         self._step = step
-        self._work = Work(step, graph.spark, tasks)
+        self._tasks = tasks
         self._env = OsEnv()
 
     def run(self, start: Bound, end: Bound) -> int:
@@ -70,12 +71,20 @@ class Backfill:
         step, path = self._step, self._graph.path
         store_of = connection.call
         outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
+        schemas = store_of(path, lambda store: schemas_of(store, self._graph.queues))
+        # What takes the place of a typed output, and is not there, is made with the same columns.
+        made = {
+            new: Queue(new, {"schema": schemas.get(old)})
+            for old, new in self._to.items()
+            if new not in schemas
+        }
+        queues = {**made, **self._graph.queues}
         found = store_of(
             path,
-            lambda store: prepare(
-                store, self._graph.name, [outputs], self._graph.queues, subscribe=False
-            ),
+            lambda store: prepare(store, self._graph.name, [outputs], queues, subscribe=False),
         )
+        places = {old: found[new].schema for old, new in self._to.items()}
+        self._work = Work(step, self._graph.spark, self._tasks, schemas | places)
         created_us = {queue: found[queue].created_us for queue in step.inputs}
         begins = store_of(path, lambda store: self._bounds(store, start, first=True))
         ends = store_of(path, lambda store: self._bounds(store, end, first=False))
@@ -88,7 +97,7 @@ class Backfill:
         name = self._name or _digest(start, end, begins, ends)
         identity = f"{step.name}/backfill/{name}"
         keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
-        planner = Planner(created_us, step.limit, self._work.tasks)
+        planner = Planner(created_us, step.limit, self._tasks, schemas)
         done = number = 0
         while True:
             reached = store_of(path, lambda store: store.ledger_many(keys.values()))

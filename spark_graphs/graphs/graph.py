@@ -25,6 +25,7 @@ from quire.graphs import (
     write_drawing,
 )
 from quire.opening import checked_path
+from quire.row_schema import check_schema
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import quantity_of_bytes
 from quire.starts import Start, Time
@@ -44,6 +45,7 @@ from .definition import (
 from .preparing import prepare
 from .run import Run
 from .runner import Restart
+from .schemas import schemas_of
 from .task_store import StoreFiles
 from .trial import try_out
 from .values import KeptValues, state_name
@@ -93,6 +95,8 @@ class Graph:
             raise InvalidArgument(f"graph '{self.name}' has queue '{name}' already")
         if isinstance(capacity, str):
             capacity = quantity_of_bytes("capacity", capacity)
+        if "schema" in options:
+            options["schema"] = check_schema("schema", options["schema"])
         given = {} if capacity is None else {"capacity": capacity}
         self.queues[name] = Queue(name, {**given, **options})
 
@@ -216,7 +220,8 @@ class Graph:
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
-        works = {step.name: Work(step, self.spark, tasks) for step in steps}
+        schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
+        works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
         found = connection.call(

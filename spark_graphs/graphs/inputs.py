@@ -10,29 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from quire.spark_graphs.limits import DEFAULT_STEP_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
-from quire.spark_graphs.schema import source_schema
+from quire.spark_graphs.row_columns import whole_schema
 
 from .task_store import PartReader, TaskStore, trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ARROW_SCHEMA: Final = to_arrow_schema(source_schema(), timezone="UTC")
-
-# Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
-_ONE_ROW: Final = pa.Table.from_arrays(
-    [pa.nulls(1, field.type) for field in ARROW_SCHEMA], schema=ARROW_SCHEMA
-)
-
 Run = tuple[int, int]
 """Rows from one number to before another."""
+
+
+def arrow_columns(words: str | None) -> pa.Schema:
+    """All columns of an input, as tasks read them; `words`: the schema of a typed queue."""
+    return to_arrow_schema(whole_schema(words), timezone="UTC")
 
 
 class Input(Protocol):
@@ -54,7 +52,7 @@ class Input(Protocol):
         """Some of them, in order; read by tasks, or now, to travel with the job."""
 
     def message(self, number: int) -> pa.RecordBatch:
-        """One of them, in all columns of the source's schema."""
+        """One of them, in all columns (see `arrow_columns`)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,7 @@ class Leased:
     queue: str
     pieces: tuple[QueuePiece, ...]
     store: TaskStore
+    words: str | None = None  # the schema of a typed queue
 
     @property
     def count(self) -> int:
@@ -84,18 +83,20 @@ class Leased:
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         whole = list(runs) == [(0, self.count)]
         pieces = list(self.pieces) if whole else self._cut(runs)
-        schema = source_schema()
         if by_tasks:
             parts = partitions(pieces, None)
             numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
-            return numbers.mapInArrow(PartReader(self.store, parts, schema), schema)
+            return numbers.mapInArrow(
+                PartReader(self.store, parts, self.words), whole_schema(self.words)
+            )
         with trouble():
-            found = list(self.store.read(QuirePartition(pieces), schema))
-        return _local(spark, pa.Table.from_batches(found, ARROW_SCHEMA))
+            found = list(self.store.read(QuirePartition(pieces), self.words))
+        rows = pa.Table.from_batches(found, arrow_columns(self.words))
+        return _local(spark, rows, self.words)
 
     def message(self, number: int) -> pa.RecordBatch:
         part = QuirePartition(self._cut([(number, number + 1)]))
-        (found,) = self.store.read(part, source_schema())
+        (found,) = self.store.read(part, self.words)
         return found
 
     def _cut(self, runs: Sequence[Run]) -> list[QueuePiece]:
@@ -127,7 +128,8 @@ class Held:
     """Messages that the driver has in memory: dead letters that are put back through a step."""
 
     queue: str
-    rows: pa.Table  # in the columns of the source's schema
+    rows: pa.Table  # in all columns
+    words: str | None = None  # the schema of a typed queue
 
     @property
     def count(self) -> int:
@@ -139,20 +141,24 @@ class Held:
 
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         some = [self.rows.slice(begin, end - begin) for begin, end in runs]
-        return _local(spark, pa.concat_tables(some) if some else self.rows.slice(0, 0))
+        rows = pa.concat_tables(some) if some else self.rows.slice(0, 0)
+        return _local(spark, rows, self.words)
 
     def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
 
 
-def empty(queue: str, store: TaskStore) -> Leased:
+def empty(queue: str, store: TaskStore, words: str | None) -> Leased:
     """An input without messages, by which a function is tried."""
-    return Leased(queue, (), store)
+    return Leased(queue, (), store, words)
 
 
-def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows of the source's columns that travel with the job."""
+def _local(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
+    """Rows of all columns that travel with the job."""
     if rows.num_rows:
-        return spark.createDataFrame(rows, source_schema())
+        return spark.createDataFrame(rows, whole_schema(words))
     # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
-    return spark.createDataFrame(_ONE_ROW, source_schema()).limit(0)
+    # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
+    schema = arrow_columns(words)
+    nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+    return spark.createDataFrame(nulls, whole_schema(words)).limit(0)

@@ -17,7 +17,9 @@ import pyarrow as pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA, SETTABLE
 from quire.moving import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
+from quire.row_schema import META
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
+from quire.typed_message import ARROW_STREAM, row_payload
 
 STEP: Final = "quire.step"
 """The graph and the step, as "orders/parse"."""
@@ -25,8 +27,8 @@ POSITION: Final = "quire.position"
 NUMBER: Final = "quire.batch"
 TRACE: Final = "quire.trace"
 
-_COLUMNS: Final = [*SETTABLE, "payload"]
-_SCHEMA: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in _COLUMNS])
+_SCHEMA: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
+_META_TYPE: Final = pa.struct([MESSAGE_SCHEMA.field(name) for name in SETTABLE])
 _UNSET: Final = ("expires_at", "deliver_at")  # times of the queue that it is out of
 
 
@@ -38,9 +40,14 @@ def letter(
     number: int,
     error: Exception,
     now_us: int,
+    as_row: bool = False,
 ) -> pa.RecordBatch:
-    """The message of a batch of one row, in the source's columns, as a dead letter (YDL1)."""
-    row = message.to_pylist()[0]
+    """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
+
+    `as_row`: the queue of dead letters has the columns of the input; otherwise it has bytes.
+    """
+    is_typed = META in message.schema.names
+    row = (message.column(META) if is_typed else message).to_pylist()[0]
     own = dict(row["attributes"] or ())
     text = "".join(traceback.format_exception(error))
     said = {
@@ -52,8 +59,14 @@ def letter(
         REASON: _start(_reason(error), DEAD_REASON_BYTES),
         TIME: str(now_us),
     }
-    row = {name: row.get(name) for name in _COLUMNS} | dict.fromkeys(_UNSET)
+    row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
     row["attributes"] = list(_fitting(own, said, {TRACE: _end(text, DEAD_TRACE_BYTES)}).items())
+    if is_typed:
+        columns = message.select([name for name in message.schema.names if name != META])
+        if as_row:
+            del row["payload"]
+            return columns.append_column(META, pa.array([row], _META_TYPE))
+        row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
     return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
 
 

@@ -25,6 +25,7 @@ from quire.spark_graphs.renewal import renewal_of
 from .cut import cut, cut_bytes
 from .definition import Limit
 from .inputs import Leased
+from .schemas import NO_SCHEMAS, Schemas
 from .task_store import TaskStore
 
 if TYPE_CHECKING:
@@ -56,10 +57,17 @@ class Batch:
 class Planner:
     """Plans batches of some queues of a store."""
 
-    def __init__(self, created_us: Mapping[str, int], limit: Limit, tasks: TaskStore) -> None:
+    def __init__(
+        self,
+        created_us: Mapping[str, int],
+        limit: Limit,
+        tasks: TaskStore,
+        schemas: Schemas = NO_SCHEMAS,
+    ) -> None:
         self._created_us = created_us
         self._limit = limit
         self._tasks = tasks
+        self._schemas = schemas
 
     @property
     def limit(self) -> Limit:
@@ -111,7 +119,7 @@ class Planner:
     def _input(self, queue: str, lease: Lease | None) -> Leased:
         pieces = () if lease is None else lease.pieces
         items = tuple(QueuePiece.of(queue, each, self._created_us[queue]) for each in pieces)
-        return Leased(queue, items, self._tasks)
+        return Leased(queue, items, self._tasks, self._schemas.get(queue))
 
 
 def release(path: str, batch: Batch) -> None:

@@ -13,6 +13,7 @@ from quire.order import COMMIT
 from quire.spark_graphs import position_range
 
 from .definition import Queue, Step
+from .schemas import check_letters, schemas_of
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
@@ -54,12 +55,8 @@ def prepare(
     for name in sorted(there.keys() & new.keys()):
         _check_input(name, steps, _described(there[name]))
     for name in sorted(dead):
-        is_work = there[name].kind if name in there else new[name]["kind"]
-        if is_work != "work":
-            raise InvalidArgument(
-                f"queue '{name}' takes dead letters of a step, and is a topic: dead letters are "
-                "put back one consumer each, so it has to be a work queue"
-            )
+        _check_dead(name, there[name].kind if name in there else new[name]["kind"])
+    check_letters(steps, schemas_of(store, queues))
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
         store.create_queue(exist_ok=True, **new[name])
     store.create_queues([given for name, given in new.items() if name not in there])
@@ -72,6 +69,14 @@ def _subscribe(store: Store, graph: str, steps: Iterable[Step]) -> None:
     for step in steps:
         if step.kind != "streaming":  # its sources make their own
             store.subscribe_many(f"{graph}.{step.name}", dict.fromkeys(step.inputs, step.start))
+
+
+def _check_dead(name: str, kind: str) -> None:
+    if kind != "work":
+        raise InvalidArgument(
+            f"queue '{name}' takes dead letters of a step, and is a topic: dead letters are "
+            "put back one consumer each, so it has to be a work queue"
+        )
 
 
 def _described(info: QueueInfo) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class StepRunner:
         env: Env | None = None,
     ) -> None:
         self.step: Step = work.step
+        self.schemas = work.schemas
         self.tally = Tally(env)
         self.subscription = f"{graph}.{self.step.name}"
         self.graph = graph
@@ -84,7 +85,7 @@ class StepRunner:
         self._restart = restart
         self._told = told  # something has changed that somebody may wait for
         self._env = env or OsEnv()
-        self._planner = Planner(created_us, self.step.limit, work.tasks)
+        self._planner = Planner(created_us, self.step.limit, work.tasks, work.schemas)
         self._sources = {queue: f"{queue}/{self.subscription}" for queue in self.step.inputs}
         self._created_us = created_us
         self._key = ledger_key(graph, self.step.name)
@@ -324,6 +325,7 @@ class StepRunner:
             number=number,
             error=poison.error,
             now_us=self._env.now_us(),
+            as_row=self.schemas.get(self.step.dead) is not None,
         )
         return self.step.dead, found
 

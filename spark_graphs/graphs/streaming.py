@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument
+from quire.row_schema import META, schema_of_words
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
 from quire.spark_graphs.options import read_options
-from quire.spark_graphs.schema import check_sink_schema
+from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
+from .schemas import routes_of
 from .status import Phase
 from .tally import Tally
 from .work import Work, with_queues
@@ -173,13 +175,16 @@ class StreamRunner:
     def _writer(self) -> DataStreamWriter:
         step = self.step
         inputs = [self._input(index, queue) for index, queue in enumerate(step.reads)]
-        rows = _routed(step, self._work.outputs(step.function(*inputs)))
+        outputs = self._work.outputs(step.function(*inputs))
+        rows, queue = _routed(step, outputs, self._work.typed)
         writer = (
             rows.writeStream.format("quire")
             .queryName(f"{self._graph}.{step.name}")
             .option("checkpointLocation", self._checkpoint)
             .option("path", self._path)
         )
+        if queue is not None:
+            writer = writer.option("queue", queue)
         if step.trigger_seconds:
             return writer.trigger(processingTime=f"{int(step.trigger_seconds * 1000)} milliseconds")
         return writer
@@ -195,15 +200,33 @@ class StreamRunner:
             "maxMessagesPerTrigger": str(step.limit.messages),
             "maxBytesPerTrigger": str(step.limit.size_bytes),
             "checkpointLocation": self._checkpoint,
+            **_all_columns(self._work.schemas.get(queue)),
             **step.options,
         }
         read_options({**options, "path": self._path}, streaming=True)
         rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self._path)
-        return rows if step.watermark is None else rows.withWatermark("time", step.watermark)
+        if step.watermark is None:
+            return rows
+        if META in rows.columns and "time" not in (name.lower() for name in rows.columns):
+            rows = rows.withColumn("time", rows[META]["time"])
+        return rows.withWatermark("time", step.watermark)
 
 
-def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
-    """One DataFrame with a column `queue` that names the step's outputs only."""
+def _all_columns(words: str | None) -> dict[str, str]:
+    """The option that has a typed queue's header read beside its columns."""
+    if words is None:
+        return {}
+    names = [name.replace("`", "``") for name in schema_of_words(words).names]
+    return {"columns": ", ".join([*(f"`{name}`" for name in names), META])}
+
+
+def _routed(
+    step: Step, outputs: Mapping[str | None, Any], typed: Routes
+) -> tuple[DataFrame, str | None]:
+    """One DataFrame, and the queue that it goes to; None: its column `queue` says, of each row.
+
+    That column names the step's outputs only.
+    """
     from pyspark.sql import functions as f
 
     if not outputs:
@@ -211,8 +234,16 @@ def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
             f"step '{step.name}' is a streaming query and has no output: give it `writes`, and "
             "return a DataFrame"
         )
+    if len(outputs) == 1 and None not in outputs:
+        ((queue, rows),) = outputs.items()
+        return rows, queue
     if None not in outputs:
-        return with_queues(outputs)
+        if outputs.keys() & typed.keys():
+            raise InvalidArgument(
+                f"step '{step.name}' is a streaming query, which has one sink: it writes one typed "
+                "queue, or several by one DataFrame whose column `queue` says where each row goes"
+            )
+        return with_queues(outputs), None
     message = f.concat(
         f.lit(f"step '{step.name}' does not write queue "),
         f.coalesce(f.col("queue"), f.lit("null")),
@@ -222,5 +253,5 @@ def _routed(step: Step, outputs: Mapping[str | None, Any]) -> DataFrame:
     found: DataFrame = rows.withColumn(
         "queue", f.when(allowed, f.col("queue")).otherwise(f.raise_error(message))
     )
-    check_sink_schema(found.schema, None)
-    return found
+    routes_of(found.schema, None, typed)
+    return found, None

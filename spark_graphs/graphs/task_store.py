@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, QuireError
 from quire.ltds import Codec
 from quire.spark_graphs.fragment import Fragment
-from quire.spark_graphs.message_batch import read_partition
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.reading import Reading
+from quire.spark_graphs.row_sink import Routes
 from quire.spark_graphs.writer import write_fragments
 
 POINTERS = "fragments binary"
@@ -40,11 +40,16 @@ class RowRefused(Exception):
 class TaskStore(Protocol):
     """What the tasks of a step need of a store. It is pickled, and used in other processes."""
 
-    def read(self, part: QuirePartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-        """The messages of a part, in its order, in these columns."""
+    def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
+        """The messages of a part, in its order, in all columns that queues of this schema have."""
 
-    def write(self, rows: Iterator[pa.RecordBatch], queue: str | None) -> list[Fragment]:
-        """Make the rows fragments: of the queue, or each of that which its column `queue` names."""
+    def write(
+        self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
+    ) -> list[Fragment]:
+        """Make the rows fragments: of the queue, or each of that which its column `queue` names.
+
+        `routes`: the schemas of the queues they may be for; None: they are messages of bytes.
+        """
 
 
 @dataclass(frozen=True)
@@ -54,12 +59,14 @@ class StoreFiles:
     path: str
     store_id: int
 
-    def read(self, part: QuirePartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-        return read_partition(self.path, part, schema)
+    def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
+        return Reading.whole(self.path, words).read(part)
 
-    def write(self, rows: Iterator[pa.RecordBatch], queue: str | None) -> list[Fragment]:
+    def write(
+        self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
+    ) -> list[Fragment]:
         options = WriteOptions(self.path, queue, None, None, 0.0, Codec.NONE)
-        return write_fragments(rows, options, self.store_id)
+        return write_fragments(rows, options, self.store_id, routes)
 
 
 @dataclass(frozen=True)
@@ -68,13 +75,13 @@ class PartReader:
 
     store: TaskStore
     parts: Sequence[QuirePartition]
-    schema: StructType
+    words: str | None  # the schema of typed queues
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with trouble():
-                    yield from self.store.read(self.parts[number], self.schema)
+                    yield from self.store.read(self.parts[number], self.words)
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,7 @@ class PartWriter:
     queue: str | None
     allowed: frozenset[str]
     step: str
+    routes: Routes | None  # as TaskStore.write takes them
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = pickle.dumps(self.fragments(batches))
@@ -94,7 +102,7 @@ class PartWriter:
         """The rows as fragments. Raises RowRefused, StoreTrouble."""
         try:
             with trouble():
-                return self.store.write(map(self._checked, batches), self.queue)
+                return self.store.write(map(self._checked, batches), self.queue, self.routes)
         except InvalidArgument as error:
             raise RowRefused(str(error)) from error
 
@@ -103,8 +111,8 @@ class PartWriter:
             for name in batch.column("queue").unique().to_pylist():
                 if name is not None and name not in self.allowed:
                     raise InvalidArgument(
-                        f"step '{self.step}' does not write queue {name}; it writes "
-                        f"{', '.join(sorted(self.allowed))}"
+                        f"step '{self.step}' does not write queue {name}, or not with such "
+                        f"columns; with them it writes {', '.join(sorted(self.allowed))}"
                     )
         return batch
 

@@ -25,7 +25,7 @@ def try_out(work: Work) -> None:
     if work.step.kind != "step":
         return
     values = KeptValues(work.step.name, {})
-    inputs = [empty(queue, work.tasks) for queue in work.step.inputs]
+    inputs = [empty(queue, work.tasks, work.schemas.get(queue)) for queue in work.step.inputs]
     try:
         work.called(inputs, whole(inputs), -1, lambda: values)
     except (AnalysisException, InvalidArgument):

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from quire.errors import InvalidArgument
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.limits import LOCAL_BYTES
-from quire.spark_graphs.schema import check_sink_schema
+from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
 from .inputs import Input, Run
+from .schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
 from .values import KeptValues
 
@@ -39,9 +40,13 @@ def running_values(step: str) -> KeptValues | None:
 class Work:
     """A step's function with what it needs to run."""
 
-    def __init__(self, step: Step, spark: SparkSession, tasks: TaskStore) -> None:
+    def __init__(
+        self, step: Step, spark: SparkSession, tasks: TaskStore, schemas: Schemas = NO_SCHEMAS
+    ) -> None:
         self.step = step
         self.tasks = tasks
+        self.schemas = schemas
+        self.typed: Routes = typed_among(step.writes, schemas)
         self._spark = spark
         self._written_bytes = 0  # by the last batch
 
@@ -113,30 +118,38 @@ class Work:
                 f"{', '.join(step.writes) or 'nothing'}"
             )
         for queue, rows in found.items():
-            check_sink_schema(_frame(step, rows).schema, queue)
+            routes_of(_frame(step, rows).schema, queue, self.typed)
         return found
 
     def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
         """Have tasks write the outputs."""
         pointers = [
-            rows.mapInArrow(self._writer(queue), POINTERS) for queue, rows in outputs.items()
+            rows.mapInArrow(self._writer(queue, rows), POINTERS) for queue, rows in outputs.items()
         ]
         return fragments_of(reduce(_union, pointers).collect())
 
     def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
         """Have the outputs' rows come here, and write them."""
-        if len(outputs) == 1:
-            ((queue, rows),) = outputs.items()
-            return self._writer(queue).fragments(iter(rows.toArrow().to_batches()))
-        rows = with_queues(outputs)
-        return self._writer(None).fragments(iter(rows.toArrow().to_batches()))
+        typed: dict[str | None, DataFrame] = {
+            queue: rows for queue, rows in outputs.items() if queue in self.typed
+        }
+        plain = {queue: rows for queue, rows in outputs.items() if queue not in self.typed}
+        if len(plain) > 1:
+            plain = {None: with_queues(plain)}
+        fragments = []
+        for queue, rows in (typed | plain).items():
+            batches = iter(rows.toArrow().to_batches())
+            fragments += self._writer(queue, rows).fragments(batches)
+        return fragments
 
-    def _writer(self, queue: str | None) -> PartWriter:
-        return PartWriter(self.tasks, queue, frozenset(self.step.writes), self.step.name)
+    def _writer(self, queue: str | None, rows: DataFrame) -> PartWriter:
+        routes = routes_of(rows.schema, queue, self.typed)
+        allowed = routes.keys() if routes is not None else {*self.step.writes} - self.typed.keys()
+        return PartWriter(self.tasks, queue, frozenset(allowed), self.step.name, routes)
 
 
 def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
-    """Outputs of several queues in one DataFrame, with a column `queue`."""
+    """Outputs of several queues of bytes in one DataFrame, with a column `queue`."""
     from pyspark.sql import functions as f
 
     frames = [

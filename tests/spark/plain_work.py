@@ -43,7 +43,7 @@ class PlainWork(Work):
         fragments: list[Fragment] = []
         for queue, payloads in returned.items():
             batch = pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
-            fragments += self.tasks.write(iter([batch]), queue)
+            fragments += self.tasks.write(iter([batch]), queue, None)
         return fragments
 
 

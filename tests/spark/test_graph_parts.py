@@ -14,7 +14,7 @@ from quire.message import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.cut import cut
 from quire.spark_graphs.graphs.definition import Limit, limit_of, seconds_of
-from quire.spark_graphs.graphs.inputs import ARROW_SCHEMA, Leased
+from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
 from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of
 from quire.spark_graphs.graphs.planning import Planner, release, standing
 from quire.spark_graphs.graphs.step_commit import StepCommit
@@ -191,7 +191,7 @@ def test_a_queue_that_was_made_again_is_refused(store: Any, commit: StepCommit) 
 def message(**fields: Any) -> pa.RecordBatch:
     """A message as tasks read it."""
     row = {"queue": "a", "position": 7, "payload": b"x", "attributes": [("k", "v")], **fields}
-    return pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_pylist([row], schema=arrow_columns(None))
 
 
 def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
