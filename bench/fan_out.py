@@ -1,9 +1,9 @@
 """What one commit over many queues costs: calls to the disk, and time against one queue.
 
 The calls that the committing thread makes are counted at the environment's seam; a write to a
-direct file counts as a write and a sync. A commit that begins a new segment of the journal writes no
-more than the others: the segment was made ready before, by the store's own thread. So that this is
-seen, the commits over 1,000 queues fill more than a segment.
+direct file counts as a write and a sync. A commit that begins a new segment of the journal writes
+no more than the others: the segment was made ready before, by the store's own thread. So that this
+is seen, the commits over 1,000 queues fill more than a segment.
 
 The same bytes go to one queue, as so many messages, and to many queues, one message each. The two
 take turns of ten commits; the commit alone is timed, and the whole transaction.
