@@ -170,7 +170,9 @@ class EmbeddedStore(SingleCalls):
         self._closed = None
 
     def __del__(self) -> None:
-        if self._closed is None and self._lock.held and not sys.is_finalizing():
+        if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
+            return
+        if self._closed is None and self._lock.held:
             self._maintenance.end_by(self._give_up)  # not here: this thread may hold any lock
             warnings.warn(
                 f"the store at {self.path} was dropped while it was open: it is let go of; use it "

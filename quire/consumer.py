@@ -127,7 +127,9 @@ class Consumer(Generic[T]):
         return f"<Consumer of {self._asked.source}, {how}>"
 
     def __del__(self) -> None:
-        if self._transaction is None or sys.is_finalizing() or _is_called_in_quire():
+        if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
+            return
+        if self._transaction is None or _is_called_in_quire():
             return
         with suppress(QuireError):  # it is rolled back, whatever the reason
             self._transaction.rollback()

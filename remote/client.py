@@ -119,8 +119,10 @@ class RemoteStore(SingleCalls):
         )
 
     def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
+            return
         connection = getattr(self, "connection", None)
-        if connection is None or not connection.usable or sys.is_finalizing():
+        if connection is None or not connection.usable:
             return
         connection.close()
         warnings.warn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import RemoteStore, client
 from tests.remote.children import join
 from tests.remote.test_life import until
 
@@ -58,6 +59,19 @@ def test_a_closed_joined_store_is_dropped_in_silence(
     with pytest.raises(ConnectionLost):
         RemoteStore("quire+unix:///nobody/is/here")
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_store_dropped_with_its_module_says_nothing(
+    owner: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its end the interpreter clears modules, and may drop stores after that."""
+    failures: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: failures.append(given.exc_value))
+    held = [open_store(owner.path)]
+    held[0].create_queue("work", kind="work")
+    monkeypatch.setattr(client, "sys", None)
+    drop(held)
+    assert failures == []
 
 
 def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
