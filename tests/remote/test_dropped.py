@@ -68,10 +68,11 @@ def test_a_store_dropped_with_its_module_says_nothing(
     failures: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: failures.append(given.exc_value))
     held = [open_store(owner.path)]
-    held[0].create_queue("work", kind="work")
+    connection = held[0].connection
     monkeypatch.setattr(client, "sys", None)
     drop(held)
     assert failures == []
+    connection.close()
 
 
 def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
