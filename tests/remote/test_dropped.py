@@ -67,7 +67,7 @@ def test_a_store_dropped_with_its_module_says_nothing(
     """At its end the interpreter clears modules, and may drop stores after that."""
     failures: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: failures.append(given.exc_value))
-    held = [open_store(owner.path)]
+    held = [join(owner.path)]
     connection = held[0].connection
     monkeypatch.setattr(client, "sys", None)
     drop(held)
