@@ -14,7 +14,7 @@ import time
 import uuid
 from pathlib import Path
 
-__all__ = ["CONNECTOR", "Broker", "jars"]
+__all__ = ["GATHERING", "Broker", "with_kafka"]
 
 START_SECONDS = 60.0
 FETCH_SECONDS = 300.0
@@ -30,6 +30,21 @@ CONNECTOR = [
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 ]
+# Producers gather more than they do by default.
+GATHERING = {"kafka.linger.ms": "20", "kafka.batch.size": "1048576"}
+
+
+def with_kafka(folder: Path) -> tuple[Broker | None, dict[str, str], str]:
+    """A running broker, and what a Spark session needs for the connector, and nothing to note.
+
+    Where they are not to be had: no broker, nothing, and the reason.
+    """
+    try:
+        broker = Broker(folder / "broker")
+        found = jars(folder / "connector", CONNECTOR, alone=True)
+    except FileNotFoundError as error:
+        return None, {}, f"Without Kafka: {error}."
+    return broker, {"spark.jars": ",".join(map(str, found))}, ""
 
 
 def jars(folder: Path, wanted: list[tuple[str, str, str]], *, alone: bool) -> list[Path]:

@@ -1,10 +1,12 @@
-"""Typed queues in Spark: flights repeated to ten million rows, beside Parquet and bytes.
+"""Typed queues in Spark: flights repeated to ten million rows, beside Parquet, bytes and Kafka.
 
 A year of flights from New York (the demo's), with all its columns, is repeated as a Parquet file
-that is not compressed. All writes read it and write it again: to Parquet, to a typed queue, and to
-a queue of bytes as one JSON document a row. All reads go to Spark's own `noop` sink. The sides take
-turns in one session; the first turn warms up and does not count. What reading the source takes is
-in all writes.
+that is not compressed. All writes read it and write it again: to Parquet, to a typed queue; and as
+one JSON document a row to a queue of bytes and to Kafka, for which a tenth of the rows is enough.
+All reads parse what they read into columns, which go to Spark's own `noop` sink. The sides take
+turns in one session; the first turn warms up and does not count, and of the others each side's best
+does: whatever else runs on the machine only ever adds to it. What reading the source takes is in
+all writes.
 """
 
 from __future__ import annotations
@@ -12,119 +14,75 @@ from __future__ import annotations
 import time
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 import quire
-from bench.figure import Figure, Setting, at_least
+from bench.figure import Figure, Result, Setting, Table, at_least
+from bench.kafka_broker import with_kafka
+from bench.row_sides import BytesQueue, KafkaTopic, KafkaTransactions, Parquet, Side, TypedQueue
 from bench.spark import start_session
 from demo import flights
 
 __all__ = ["run"]
 
 TURNS = 3
-CAPACITY_BYTES = 64 << 30
-TARGET = 0.5
+FEWER = 10
+TARGETS = {"Parquet": 0.5, "bytes, JSON": 1, "Kafka, JSON": 5, "Kafka, JSON, transactions": 5}
 
 
-def run(setting: Setting) -> list[Figure]:
+def run(setting: Setting) -> list[Result]:
     """Rows per second of each side, and ratios."""
-    rows = setting.scaled(10_000_000, 500_000)
-    spark = start_session()
+    broker, settings, note = with_kafka(setting.folder)
+    spark = start_session(settings)
     try:
-        bench = _Bench(spark, setting.folder, rows)
-        figures = bench.writes(setting.scaled(TURNS, 1))
-        return figures + bench.reads(setting.scaled(TURNS, 1))
+        sides, left_out = _sides(spark, setting, None if broker is None else broker.address)
+        count = setting.scaled(10_000_000, 500_000)
+        counts = dict.fromkeys(sides, count)
+        counts.update({name: count // FEWER for name in sides if "JSON" in name})
+        turns = setting.scaled(TURNS, 1)
+        written, read = _turns(sides, turns)
+        rows: dict[str, tuple[float, float]] = {
+            name: (counts[name] / written[name], counts[name] / read[name]) for name in sides
+        }
+        return [
+            Table(
+                "rows of flights",
+                ["side", "rows", "written, rows/s", "read, rows/s"],
+                [[name, counts[name], *rates] for name, rates in rows.items()],
+                f"{note} {left_out}".strip(),
+            ),
+            *_ratios(rows),
+            *_parts(sides, count, turns),
+        ]
     finally:
         spark.stop()
+        if broker is not None:
+            broker.stop()
 
 
-class _Bench:
-    """The source, and the places where it is written to."""
-
-    def __init__(self, spark: Any, folder: Path, rows: int) -> None:
-        from pyspark.sql import functions as f
-
-        self._spark = spark
-        self._rows = rows
-        self._store = str(folder / "store")
-        self._source = str(folder / "source.parquet")
-        self._copy = str(folder / "copy.parquet")
-        year = _flights()
-        table = pa.concat_tables([year] * -(-rows // year.num_rows)).slice(0, rows)
-        _write_parquet(table, self._source)
-        self._frame = spark.read.parquet(self._source)
-        names = self._frame.columns
-        self._json = self._frame.select(f.to_json(f.struct(*names)).cast("binary").alias("payload"))
-        with quire.open(self._store) as store:
-            store.create_queue("typed", "work", CAPACITY_BYTES, schema=table.schema)
-            store.create_queue("bytes", "work", CAPACITY_BYTES)
-
-    def writes(self, turns: int) -> list[Figure]:
-        """Each side writes all rows."""
-
-        def parquet() -> None:
-            writer = self._frame.write.mode("overwrite").option("compression", "uncompressed")
-            writer.parquet(self._copy)
-
-        def to(queue: str, frame: Any) -> None:
-            frame.write.format("quire").mode("append").option("queue", queue).save(self._store)
-
-        sides: dict[str, Callable[[], None]] = {
-            "Parquet": parquet,
-            "typed": lambda: to("typed", self._frame),
-            "bytes": lambda: to("bytes", self._json),
-        }
-        return _compare("write", self._rows, _turns(sides, turns, self._purge))
-
-    def _purge(self) -> None:
-        """So that each write finds empty queues; the last one's rows stay to be read."""
-        with quire.open(self._store) as store:
-            for name in ("typed", "bytes"):
-                store.purge(name)
-            store.checkpoint()
-
-    def reads(self, turns: int) -> list[Figure]:
-        """Each side reads all rows; then those of one column, and few of them."""
-        from pyspark.sql import functions as f
-
-        spark = self._spark
-
-        def quire_frame(queue: str, **options: str) -> Any:
-            reader = spark.read.format("quire").options(queue=queue, **options)
-            return reader.load(self._store)
-
-        schema = self._frame.schema
-        parsed = quire_frame("bytes", columns="payload").select(
-            f.from_json(f.col("payload").cast("string"), schema).alias("row")
-        )
-        copy = spark.read.parquet(self._copy)
-        figures = _compare(
-            "read",
-            self._rows,
-            _turns(
-                {
-                    "Parquet": lambda: _drop(copy),
-                    "typed": lambda: _drop(quire_frame("typed")),
-                    "bytes": lambda: _drop(parsed.select("row.*")),
-                },
-                turns,
-            ),
-        )
-        few = f"_meta.position >= {self._rows * 99 // 100}"
-        some = _turns(
-            {
-                "Parquet": lambda: _drop(copy.select("distance")),
-                "typed": lambda: _drop(quire_frame("typed", columns="distance")),
-            },
-            turns,
-        )
-        figures += _compare("read, one column", self._rows, some)
-        end = _turns({"typed": lambda: _drop(quire_frame("typed", where=few))}, turns)
-        figures.append(Figure("read, the last hundredth: typed", end["typed"] * 1000, "ms"))
-        return figures
+def _sides(spark: Any, setting: Setting, broker: str | None) -> tuple[dict[str, Side], str]:
+    """By their names; and what is left out."""
+    count = setting.scaled(10_000_000, 500_000)
+    folder, note = setting.folder, ""
+    year = _flights()
+    table = pa.concat_tables([year] * -(-count // year.num_rows)).slice(0, count)
+    source, few = str(folder / "source.parquet"), str(folder / "few.parquet")
+    _write_parquet(table, source)
+    _write_parquet(table.slice(0, count // FEWER), few)
+    sides: dict[str, Side] = {
+        "Parquet": Parquet(spark, source, str(folder / "copy.parquet")),
+        "typed": TypedQueue(spark, source, str(folder / "typed"), table.schema),
+        "bytes, JSON": BytesQueue(spark, few, str(folder / "bytes")),
+    }
+    if broker is not None:
+        sides["Kafka, JSON"] = KafkaTopic(spark, few, broker)
+        try:
+            sides["Kafka, JSON, transactions"] = KafkaTransactions(spark, few, broker)
+        except FileNotFoundError as error:
+            note = f"Without Kafka's transactions: {error}."
+    return sides, note
 
 
 def _flights() -> pa.Table:
@@ -143,32 +101,72 @@ def _write_parquet(table: pa.Table, path: str) -> None:
     pq.write_table(table, path, compression="none", row_group_size=1 << 20)
 
 
+def _turns(sides: dict[str, Side], turns: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Each side's best seconds of writing, and of reading."""
+    written: dict[str, list[float]] = {name: [] for name in sides}
+    read: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(1 + turns):
+        for name, side in sides.items():
+            side.prepare()
+            times = _seconds(side.write), _seconds(lambda side=side: _drop(side.read()))  # type: ignore[misc]
+            if turn:
+                written[name].append(times[0])
+                read[name].append(times[1])
+    return _best(written), _best(read)
+
+
+def _best(taken: dict[str, list[float]]) -> dict[str, float]:
+    return {name: min(times) for name, times in taken.items()}
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
 def _drop(frame: Any) -> None:
     frame.write.format("noop").mode("append").save()
 
 
-def _turns(
-    sides: dict[str, Callable[[], None]],
-    turns: int,
-    before: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-    """Each side's best seconds: whatever else runs on the machine only ever adds to them."""
-    taken: dict[str, list[float]] = {name: [] for name in sides}
+def _ratios(rows: dict[str, tuple[float, float]]) -> list[Result]:
+    results: list[Result] = []
+    for index, done in enumerate(("written", "read")):
+        for other, target in TARGETS.items():
+            if other in rows:
+                name = f"rows per second {done}: typed to {other}"
+                ratio = rows["typed"][index] / rows[other][index]
+                results.append(Figure(name, ratio, "times", at_least(target)))
+        for other in ("Kafka, JSON", "Kafka, JSON, transactions"):
+            if other in rows:
+                name = f"rows per second {done}: bytes, JSON to {other}"
+                ratio = rows["bytes, JSON"][index] / rows[other][index]
+                results.append(Figure(name, ratio, "times", at_least(1)))
+    return results
+
+
+def _parts(sides: dict[str, Side], count: int, turns: int) -> list[Result]:
+    """Reads of one column, and of few rows."""
+    typed, parquet = sides["typed"], sides["Parquet"]
+    assert isinstance(typed, TypedQueue)
+    with quire.open(typed.place) as store:
+        few = f"_meta.position >= {store.queue('rows').end_position - count // 100}"
+    reads: dict[str, Callable[[], Any]] = {
+        "Parquet": lambda: parquet.read().select("distance"),
+        "typed": lambda: typed.read(columns="distance"),
+        "few": lambda: typed.read(where=few),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in reads}
     for turn in range(1 + turns):
-        before()
-        for name, side in sides.items():
-            begin = time.perf_counter()
-            side()
+        for name, read in reads.items():
+            seconds = _seconds(lambda read=read: _drop(read()))  # type: ignore[misc]
             if turn:
-                taken[name].append(time.perf_counter() - begin)
-    return {name: min(times) for name, times in taken.items()}
-
-
-def _compare(words: str, rows: int, seconds: dict[str, float]) -> list[Figure]:
-    figures = [Figure(f"{words}: {name}", rows / took, "rows/s") for name, took in seconds.items()]
-    parquet = seconds["Parquet"] / seconds["typed"]
-    figures.append(Figure(f"{words}: typed to Parquet", parquet, "times", at_least(TARGET)))
-    if "bytes" in seconds:
-        ratio = seconds["bytes"] / seconds["typed"]
-        figures.append(Figure(f"{words}: typed to bytes and JSON", ratio, "times", at_least(1)))
-    return figures
+                taken[name].append(seconds)
+    best = _best(taken)
+    ratio = best["Parquet"] / best["typed"]
+    return [
+        Figure("one column read: Parquet", count / best["Parquet"], "rows/s"),
+        Figure("one column read: typed", count / best["typed"], "rows/s"),
+        Figure("one column read: typed to Parquet", ratio, "times", at_least(TARGETS["Parquet"])),
+        Figure("the last hundredth read: typed", best["few"] * 1000, "ms"),
+    ]

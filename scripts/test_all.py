@@ -1,4 +1,4 @@
-"""Run all tests but the slow ones, in parts, four at the same time.
+"""Run all tests but the slow ones, in parts, five at the same time.
 
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says is shown when it has ended.
@@ -32,7 +32,7 @@ PARTS = {
     "the compiled form": ["scripts/test_compiled.py"],
 }  # fmt: skip
 # Also on two processors: much of a part's time is waiting, for the disk and for other processes.
-AT_ONCE = 4
+AT_ONCE = 5
 
 
 def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:
