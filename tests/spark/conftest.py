@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import quire
+from quire.spark_graphs import connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +24,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _connections() -> Iterator[None]:
+    """What a test has joined in this process does not outlive it."""
+    yield
+    for process, path in list(connection._stores):
+        if process == os.getpid():
+            connection.forget(path)
 
 
 @pytest.fixture

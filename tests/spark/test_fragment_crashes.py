@@ -43,7 +43,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, size in limits.items():
         monkeypatch.setattr(fragment_file, name, size)
     yield
-    connection._stores.clear()
+    connection._stores.pop((os.getpid(), PATH), None)
 
 
 def messages_of(batch: int, task: int) -> Messages:

@@ -143,4 +143,4 @@ def test_a_full_disk_stops_no_query() -> None:
             begin = Offset.initial({"q": 0}, {"q": store.queue("q").created_us})
             planned.remember(begin, begin.moved_to({"q": 5}))
         finally:
-            connection._stores.clear()
+            del connection._stores[os.getpid(), "/store"]

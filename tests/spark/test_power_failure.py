@@ -188,7 +188,7 @@ def opened(env: SimEnv) -> Iterator[Any]:
                 store.subscribe(name, "check", start="earliest")
         yield store
     finally:
-        connection._stores.clear()
+        connection._stores.pop((os.getpid(), PATH), None)
         if not env.crashed:
             store.close()
 

@@ -177,7 +177,6 @@ def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Rando
         put += 40
         process = os.fork()
         if process == 0:
-            connection._stores.clear()
             runner.start(thread)
             time.sleep(60)
             os._exit(1)
