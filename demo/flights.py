@@ -17,33 +17,35 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
-__all__ = ["FIELDS", "LATE_MINUTES", "VERY_LATE_MINUTES", "encode", "load", "reference", "table"]
+__all__ = ["LATE_MINUTES", "SCHEMA", "VERY_LATE_MINUTES", "load", "reference", "table"]
 
 LATE_MINUTES = 15
 VERY_LATE_MINUTES = 120
 
 JOIN_KEYS = {"airlines": ["carrier"], "airports": ["faa"], "weather": ["origin", "time_hour"]}
 
-# What a message of `departures` holds, and its type for Spark's JSON parser.
-FIELDS = {
-    "flight_id": "int",
-    "scheduled": "string",
-    "time_hour": "string",
-    "carrier": "string",
-    "flight": "int",
-    "tailnum": "string",
-    "origin": "string",
-    "dest": "string",
-    "dep_delay": "int",
-    "arr_delay": "int",
-    "air_time": "int",
-    "distance": "int",
-    "cancelled": "boolean",
-}
+# The columns of `departures`.
+SCHEMA = pa.schema(
+    {
+        "flight_id": pa.int32(),
+        "scheduled": pa.timestamp("us", "UTC"),
+        "time_hour": pa.timestamp("us", "UTC"),
+        "carrier": pa.string(),
+        "flight": pa.int32(),
+        "tailnum": pa.string(),
+        "origin": pa.string(),
+        "dest": pa.string(),
+        "dep_delay": pa.int32(),
+        "arr_delay": pa.int32(),
+        "air_time": pa.int32(),
+        "distance": pa.int32(),
+        "cancelled": pa.bool_(),
+    }
+)
 
 
 def table(name: str) -> Path:
@@ -55,28 +57,23 @@ def table(name: str) -> Path:
     return folder / ("flights.csv.zip" if name == "flights" else f"{name}.csv")
 
 
-def reference(name: str) -> Path:
-    """The CSV file of a table that flights are joined with, after checking its key (FL3)."""
-    path = table(name)
-    keys = pd.read_csv(path, usecols=JOIN_KEYS[name])
-    if keys.duplicated().any():
-        raise ValueError(f"{path.name}: the key {JOIN_KEYS[name]} is not unique")
-    return path
+def reference(name: str) -> pa.Table:
+    """A table that flights are joined with, after checking its key (FL3)."""
+    key = JOIN_KEYS[name]
+    frame = pd.read_csv(table(name))
+    if frame.duplicated(key).any():
+        raise ValueError(f"{name}: the key {key} is not unique")
+    if "time_hour" in key:
+        frame["time_hour"] = pd.to_datetime(frame["time_hour"])
+    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def load(rows: int | None = None) -> pd.DataFrame:
-    """The flights in the order of FL1, the first `rows` of them, with the columns of FIELDS."""
+def load(rows: int | None = None) -> pa.Table:
+    """The flights in the order of FL1, the first `rows` of them."""
     whole = {"dep_delay": "Int32", "arr_delay": "Int32", "air_time": "Int32"}
-    frame = pd.read_csv(table("flights"), dtype=whole)
+    frame = pd.read_csv(table("flights"), dtype=whole, parse_dates=["time_hour"])
     frame["flight_id"] = range(len(frame))
     frame["cancelled"] = frame["dep_time"].isna()
-    scheduled = pd.to_datetime(frame["time_hour"]) + pd.to_timedelta(frame["minute"], unit="min")
-    frame["scheduled"] = scheduled.dt.strftime("%Y-%m-%dT%H:%MZ")
+    frame["scheduled"] = frame["time_hour"] + pd.to_timedelta(frame["minute"], unit="min")
     frame = frame.sort_values(["scheduled", "flight_id"], ignore_index=True)
-    return frame.loc[: len(frame) if rows is None else rows - 1, list(FIELDS)]
-
-
-def encode(frame: pd.DataFrame) -> list[bytes]:
-    """One JSON object per flight: the payloads of `departures`."""
-    text: Any = frame.to_json(orient="records", lines=True)
-    return str(text).encode().splitlines()
+    return pa.Table.from_pandas(frame[:rows], SCHEMA, preserve_index=False)

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from demo import route, store
+from demo import joins, store
 from demo.finish import Finish
+from demo.flights import LATE_MINUTES, VERY_LATE_MINUTES
 from demo.timeline import Timeline
 from quire.errors import QuireError
 from quire.spark_graphs import Graph, Run
@@ -28,6 +30,8 @@ __all__ = ["flights_graph", "run", "session"]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 TRIGGER = "500 ms"
 LOOK_SECONDS = 1.0
+
+WHO = ("flight_id", "scheduled", "carrier", "flight", "origin", "dest")  # a passenger would know
 
 
 def session() -> SparkSession:
@@ -52,19 +56,22 @@ def session() -> SparkSession:
 def flights_graph(path: Path, most: int, spark: SparkSession) -> Graph:
     """The graph over the store at the path; a batch has `most` messages at most."""
     graph = Graph(store.GRAPH, spark, str(path))
-    reference = route.load_reference(spark)
+    reference = joins.load_reference(spark)
 
     @graph.step(reads="departures", writes="enriched", limit=most, trigger=TRIGGER)
     def enrich(departures: DataFrame) -> DataFrame:
-        return route.enriched(departures, reference)
+        return joins.enriched(departures, reference)
 
     @graph.step(reads="enriched", writes="delays", limit=most, trigger=TRIGGER)
     def late(flights: DataFrame) -> DataFrame:
-        return route.delays(flights)
+        return flights.where(F.col("delay") > LATE_MINUTES)
 
-    @graph.step(reads="enriched", writes="alerts", limit=most, trigger=TRIGGER)
+    @graph.step(reads="enriched", writes=store.ALERTS, limit=most, trigger=TRIGGER)
     def warn(flights: DataFrame) -> DataFrame:
-        return route.alerts(flights)
+        very_late = F.col("delay") > VERY_LATE_MINUTES
+        reason = F.when(F.col("cancelled"), "cancelled").when(very_late, "very late")
+        alerts = flights.withColumn("reason", reason).where("reason is not null")
+        return alerts.select(*WHO, "delay", "reason")
 
     return graph
 

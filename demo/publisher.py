@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
+import pyarrow as pa
 
 from demo import flights, store
 from demo.cuts import Cut, plan
@@ -29,9 +29,9 @@ PIECE = 500  # flights that are handed over at once; a large transaction takes m
 
 @dataclass
 class Publisher:
-    """Publishes the flights of `frame`, cut by `cuts`, at the pace of all of them in `seconds`."""
+    """Publishes flights, cut by `cuts`, at the pace of all of them in `seconds`."""
 
-    frame: pd.DataFrame
+    flights: pa.Table
     cuts: list[Cut]
     seconds: float
     finish: Finish
@@ -50,7 +50,7 @@ class Publisher:
     def _go_on(self, joined: Store) -> None:
         done = joined.ledger(KEY) or 0
         self.timeline.add("resume", flights=done)
-        pace = self.seconds / len(self.frame)
+        pace = self.seconds / len(self.flights)
         zero = time.monotonic() - done * pace
         for cut in self.cuts:
             if cut.start >= done:
@@ -60,8 +60,7 @@ class Publisher:
         with joined.transaction(large=cut.large) as transaction:
             for start in range(cut.start, cut.stop, PIECE):
                 stop = min(start + PIECE, cut.stop)
-                payloads = flights.encode(self.frame.iloc[start:stop])
-                transaction.put_many("departures", payloads)
+                transaction.put_many("departures", self.flights[start:stop])
                 if cut.large and start <= (cut.start + cut.stop) // 2 < stop:
                     self.timeline.add("half of large")
                 if self.finish.wait(max(0.0, zero + stop * pace - time.monotonic())):
@@ -80,10 +79,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--seed", type=int, required=True)
     arguments = parser.parse_args()
-    frame = flights.load(arguments.rows)
+    table = flights.load(arguments.rows)
     timeline = Timeline(arguments.folder, "publisher")
-    cuts = plan(len(frame), arguments.seed)
-    publisher = Publisher(frame, cuts, arguments.seconds, Finish(), timeline)
+    cuts = plan(len(table), arguments.seed)
+    publisher = Publisher(table, cuts, arguments.seconds, Finish(), timeline)
     publisher.run(arguments.folder / "store")
     return 0
 

@@ -5,13 +5,15 @@
 
 `enrich`, `late` and `warn` are the steps of the graph that Spark runs (`demo.pipeline`).
 
-Every topic has one more subscription, `audit`, which holds all messages for the reconciliation.
+The messages of all queues are rows. Every topic has one more subscription, `audit`, which holds all
+messages for the reconciliation.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from demo import flights
 from quire.opening import open_or_serve
 from quire.remote import RemoteStore
 from quire.store import Store
@@ -21,14 +23,37 @@ __all__ = ["ALERTS", "AUDIT", "GRAPH", "QUEUES", "TOPICS", "create_queues", "joi
 GRAPH = "flights"
 ALERTS = "alerts"
 AUDIT = "audit"
-TOPICS = ("departures", "enriched", "delays", "notices")
-QUEUES = ("departures", "enriched", "delays", "alerts", "notices")
+
+ENRICHED = """
+    flight_id int not null, scheduled timestamp not null, carrier string not null, airline string,
+    flight int, tailnum string, origin string, `from` string, dest string, to string,
+    delay int, cancelled boolean not null, air_time int, distance int,
+    weather struct<temperature_f: double, wind_mph: double, rain_in: double, visibility_mi: double>
+"""
+ALERT = """
+    flight_id int not null, scheduled timestamp not null, carrier string not null, flight int,
+    origin string, dest string, delay int, reason string not null
+"""
+NOTICE = """
+    flight_id int not null, carrier string not null, delay int, reason string not null,
+    text string not null
+"""
+
+# The columns of each queue, as words or as a schema of Arrow.
+QUEUES = {
+    "departures": flights.SCHEMA,
+    "enriched": ENRICHED,
+    "delays": ENRICHED,
+    ALERTS: ALERT,
+    "notices": NOTICE,
+}
+TOPICS = [name for name in QUEUES if name != ALERTS]
 
 
 def create_queues(store: Store) -> None:
     """Make the queues and subscriptions in a new store."""
-    for name in QUEUES:
-        store.create_queue(name, kind="topic" if name in TOPICS else "work")
+    for name, schema in QUEUES.items():
+        store.create_queue(name, kind="topic" if name in TOPICS else "work", schema=schema)
     for name in TOPICS:
         store.subscribe(name, AUDIT, start="earliest")
 

@@ -6,10 +6,11 @@ Nothing else is needed for exactly once: an alert is gone if and only if its not
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from demo import store
 from demo.finish import Finish
@@ -23,14 +24,13 @@ MOST_ALERTS = 100  # in one transaction
 WAIT_SECONDS = 0.5
 
 
-def notice(alert: bytes) -> bytes:
+def notice(alert: Mapping[str, Any]) -> dict[str, Any]:
     """What passengers are told about an alert."""
-    fields = json.loads(alert)
-    flight = f"{fields['carrier']} {fields['flight']} from {fields['origin']} to {fields['dest']}"
-    minutes = fields.get("delay")
-    news = "is cancelled" if fields["reason"] == "cancelled" else f"is {minutes} minutes late"
-    told = {key: fields.get(key) for key in ("flight_id", "carrier", "delay", "reason")}
-    return json.dumps({**told, "text": f"{flight} {news}"}).encode()
+    flight = "{carrier} {flight} from {origin} to {dest}".format_map(alert)
+    is_cancelled = alert["reason"] == "cancelled"
+    news = "is cancelled" if is_cancelled else f"is {alert['delay']} minutes late"
+    told = {name: alert[name] for name in ("flight_id", "carrier", "delay", "reason")}
+    return {**told, "text": f"{flight} {news}"}
 
 
 def work(path: Path, finish: Finish, timeline: Timeline) -> None:
@@ -49,7 +49,7 @@ def _step(joined: Store, timeline: Timeline) -> int:
     """One transaction; how many alerts it took."""
     with joined.transaction() as transaction:
         alerts = transaction.get_many(store.ALERTS, MOST_ALERTS, timeout=WAIT_SECONDS)
-        notices = [notice(payload) for payload in alerts.payloads()]
+        notices = [notice(alert.decode()) for alert in alerts]
         if not notices:
             return 0
         transaction.put_many("notices", notices)
