@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from demo.timeline import Event
@@ -22,7 +23,7 @@ COLOURS = {
     "alerts": "#c8483e",
     "notices": "#7a5bb0",
 }
-INK, PALE, STRIKE = "#27313d", "#d8dee6", "#c8483e"
+INK, PALE = "#27313d", "#d8dee6"
 WINDOW_SECONDS = 2.0
 EMPTY_SAMPLES = 8  # that are shown before the first message
 
@@ -56,7 +57,9 @@ def throughput(events: list[Event]) -> str:
     steps = np.arange(0.0, counts.index[-1] + WINDOW_SECONDS, WINDOW_SECONDS)
     for name in counts:
         at_steps = np.interp(steps, counts.index, counts[name])
-        style = {"color": COLOURS[str(name)], "label": str(name)}
+        # A notice follows each alert at once: one of the two lines is dashed, so that both show.
+        dashes = "--" if name == "notices" else "-"
+        style = {"color": COLOURS[str(name)], "label": str(name), "linestyle": dashes}
         rate.step(steps[1:], np.diff(at_steps) / WINDOW_SECONDS, linewidth=1.4, **style)
         total.plot(counts.index, counts[name], linewidth=1.8, **style)
     for axes in (rate, total):
@@ -84,14 +87,14 @@ def _samples(events: list[Event]) -> list[Event]:
 
 def _strike(rate: Axes, total: Axes, at: float, who: str) -> None:
     for axes in (rate, total):
-        axes.axvline(at, color=STRIKE, linewidth=1.2, linestyle=(0, (4, 3)))
+        axes.axvline(at, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
     late = at > rate.get_xlim()[1] / 2
     words = rate.annotate(
         f"SIGKILL: {who}",
         (at, rate.get_ylim()[1]),
         xytext=(-5 if late else 5, -2),
         textcoords="offset points",
-        color=STRIKE,
+        color=INK,
         ha="right" if late else "left",
         va="top",
         fontsize=9,
@@ -121,6 +124,9 @@ def latency(events: list[Event]) -> str:
             label = f"{label}; median {median:.2f} ms, 99th percentile {most:.1f} ms"
             axes.hist(times, bins=bins.tolist(), color=colour, alpha=0.65, label=label)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("milliseconds from commit() to its return, over the owner's socket")
     axes.set_ylabel("commits")

@@ -81,7 +81,8 @@ def page(events: list[Event], lines: list[Line], carriers: pd.DataFrame, picture
 <div class="tiles">{tiles}</div>
 <section class="flow"><h2>Flow</h2>
 <p>A batch of a step is one transaction over all the queues it touches, as are those of the
-publisher and of the worker: it happens whole, or not at all.</p>
+publisher and of the worker: it happens whole, or not at all. Messages are rows of the columns that
+their queue declares; point at a queue to see them.</p>
 {picture}</section>
 <section><h2>Throughput</h2>
 <p>Messages put to each queue, per second and in all. The publisher keeps the pace of the replay;
