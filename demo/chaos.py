@@ -26,7 +26,7 @@ __all__ = ["crew", "end_owner", "run"]
 
 SECOND_STRIKE, THIRD_STRIKE = 0.55, 0.8  # of all flights
 OWNER_SECONDS = 20.0  # for the owner to close the store at the end
-MOST_PER_BATCH, LEAST_BATCHES = 20_000, 16
+MOST_PER_BATCH, LEAST_BATCHES = 20_000, 8
 
 
 def crew(folder: Path, rows: int, seconds: float, seed: int) -> list[Member]:

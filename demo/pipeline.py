@@ -96,8 +96,8 @@ def _note(started: Run, noted: dict[str, int], timeline: Timeline) -> None:
         return
     for name, step in status.steps.items():
         if step.batches > noted[name]:
-            seconds, more = step.last_batch_seconds, step.batches - noted[name]
-            timeline.add("batches", step=name, number=step.number, batches=more, seconds=seconds)
+            seconds = step.last_batch_seconds
+            timeline.add("batches", step=name, number=step.number, seconds=seconds)
             noted[name] = step.batches
         if step.last_error and step.retries:
             timeline.add("failed", step=name, error=step.last_error[:2000])

@@ -114,7 +114,9 @@ def _story(events: list[Event]) -> str:
 
 def _tiles(events: list[Event], lines: list[Line], counts: dict[str, int]) -> list[Tile]:
     commits = [event for event in events if event.what == "commit"]
-    batches = sum(e.details["batches"] for e in events if e.what == "batches")
+    # By their numbers, which go on from one run to the next: a kill hides no batch.
+    last = {e.details["step"]: e.details["number"] for e in events if e.what == "batches"}
+    batches = sum(number + 1 for number in last.values())
     times = [e.at for e in events if e.what == "counts" and any(e.details.values())]
     bad = len(wrong(lines))
     verdict = Tile(f"{bad} differ", f"of {len(lines)} figures", "bad")

@@ -26,7 +26,7 @@ AUDIT = "audit"
 
 ENRICHED = """
     flight_id int not null, scheduled timestamp not null, carrier string not null, airline string,
-    flight int, tailnum string, origin string, `from` string, dest string, to string,
+    flight int, tailnum string, origin string, from string, dest string, to string,
     delay int, cancelled boolean not null, air_time int, distance int,
     weather struct<temperature_f: double, wind_mph: double, rain_in: double, visibility_mi: double>
 """

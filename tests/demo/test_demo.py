@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from demo.__main__ import main, parse
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "5000"
 
@@ -40,15 +42,18 @@ def test_five_thousand_flights_survive_three_strikes(tmp_path: Path) -> None:
     assert again.returncode == 1, "a flight too many must be noticed"
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The demo overwrites nothing."""
     (tmp_path / "mine").write_text("kept")
-    demo = run("demo", "--keep", str(tmp_path))
-    assert demo.returncode == 2
-    assert "not empty" in demo.stderr
+    monkeypatch.setattr(sys, "argv", ["demo", "--keep", str(tmp_path)])
+    assert main() == 2
+    assert "not empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rows", ["0", "336777", "many"])
 def test_a_wrong_number_of_rows_is_refused(rows: str) -> None:
     """There are 336,776 flights."""
-    assert run("demo", "--rows", rows).returncode == 2
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--rows", rows])

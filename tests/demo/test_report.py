@@ -22,8 +22,12 @@ def events() -> list[Event]:
         for at in range(10)
     ]
     commits = [Event(1e9 + at, "publisher", "commit", {"seconds": 1e-3 * at}) for at in (1, 2, 4)]
+    batches = [
+        Event(1e9 + at, "spark", "batches", {"step": step, "number": at, "seconds": 0.1})
+        for at, step in ((1, "late"), (6, "warn"), (8, "late"))
+    ]
     strike = Event(1e9 + 5, "demo", "kill", {"who": "everything", "processes": 9})
-    return [*samples, *commits, strike]
+    return [*samples, *commits, *batches, strike]
 
 
 def lines(actual: int) -> list[Line]:
@@ -83,3 +87,9 @@ def test_the_page_shows_strikes_counts_and_escapes_names() -> None:
     assert "9 processes" in page
     assert ">900<" in page
     assert "&lt;B&gt;" in page
+
+
+def test_batches_count_by_their_numbers() -> None:
+    """Also those that were killed before they could be told of."""
+    page = report.page(events(), lines(7), CARRIERS, PICTURE)
+    assert "<b>19</b><span>commits, 16 by Spark<" in page
