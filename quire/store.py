@@ -211,7 +211,7 @@ class Store(Protocol):
         of the queue, and follows when that is renamed.
 
         Raises QueueNotFound, ScheduleExists (which with `exist_ok` tells what differs),
-        InvalidArgument.
+        InvalidArgument (also for a queue that is typed, or not there after a restart).
         """
 
     def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:

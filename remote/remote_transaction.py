@@ -42,6 +42,7 @@ from quire.arguments import (
     Bytes,
     check_delay,
     check_ends,
+    check_flag,
     check_key,
     check_max_messages,
     check_message_id,
@@ -440,10 +441,13 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer, self._store.read_chunk)
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         arguments: Header = {
             "source": check_source(source),
             "message_id": check_message_id(message_id),
+            "to_change": check_flag("to_change", to_change),
         }
         with self._lock:
             self._check_open()

@@ -307,12 +307,20 @@ class Selection:
         rows = (row for row in self._scheduled if not self._is_gone(row[1], done))
         return [row[1] for row in nsmallest(most, rows)]
 
-    def take_scheduled(self, position: int, due_us: int, done: IntervalSet) -> bool:
-        """Take it though it is not due, which it says it is then; False: it is not scheduled."""
+    def take_scheduled(
+        self, position: int, due_us: int, number: int, done: IntervalSet, taker: object
+    ) -> bool:
+        """Take it though it is not due, which it says it is then; False: it is not scheduled.
+
+        With a taker that takes its group, too: False also where others have that.
+        """
         is_known = position < self.known and not self.unknown.contains(position)
         if not self._scheduled or not is_known or self._is_gone(position, done):
             return False
         if due_us <= self._now_us:  # by then it was looked at, or became available
+            return False
+        groups = None if not number or taker is None else self.groups
+        if groups is not None and not groups.hold(position, number, taker):
             return False
         self._early[position] = None
         self._out[position] = 0
@@ -322,6 +330,8 @@ class Selection:
         """What was taken before it was due is scheduled again, or due by now, or over."""
         popped = self._early.pop(position)
         del self._out[position]
+        if self.groups is not None:
+            self.groups.let_go(position)
         if position in self._late:
             self._late.remove(position)
             self.expired.add(position, position + 1)

@@ -43,6 +43,7 @@ from quire.arguments import (
     Bytes,
     check_delay,
     check_ends,
+    check_flag,
     check_key,
     check_max_messages,
     check_message_id,
@@ -369,12 +370,15 @@ class EmbeddedTransaction(TransactionCalls):
             return Messages(source.partition("/")[0], (), queue.schema)
         return Messages(*taken)
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         """Take a message that is not due yet; None: there is none of this id that is not."""
         check_message_id(message_id)
+        check_flag("to_change", to_change)
         with self._lock:
             self._check_open()
-            return self._reading().scheduled(source, message_id)
+            return self._reading().scheduled(source, message_id, to_change=to_change)
 
     def unget(self) -> None:
         """Give back what the latest get took, as if it had not been called."""
