@@ -357,10 +357,16 @@ class Delivery:
             return [part for p in again for part in self.fetch(queue, p, deliveries)]
 
     def browse(
-        self, queue: Queue, hidden: Subscription | None, start: int, max_messages: int
+        self,
+        queue: Queue,
+        hidden: Subscription | None,
+        start: int,
+        max_messages: int,
+        before: int | None = None,
     ) -> list[Delivered]:
         """Committed messages from a position on, in order, but what the subscription has read.
 
+        `before`: a position from which on none is wanted.
         Nothing is taken; without a subscription they are all that the queue keeps.
         """
         parts: list[Delivered] = []
@@ -370,9 +376,10 @@ class Delivery:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped")
                 done = queue.released if hidden is None else hidden.done
                 start = done.first_gap(start)
-                if start >= queue.end_position:
+                last = queue.end_position if before is None else before
+                if start >= last:
                     break
-                end = min(start + max_messages, queue.end_position)
+                end = min(start + max_messages, last)
                 pointers = queue.pointers(start, next(done.gaps(start, end))[1])
             for pointer in pointers:
                 parts += self.fetch(queue, pointer, 1)
