@@ -19,8 +19,8 @@ takes and never journaled: a restart makes it anew.
 - SL7: in an order by sequences, what `sequences` has let through stands ready, with the rank that
   that gives. What has waited long enough is let through once all that is there was looked at.
 - SL8: what was in flight, or came later, before anything was known of it is `_outside`, until it is
-  read or comes back; so is what is taken by its position, to give way to others. It may stand ready
-  meanwhile, and is passed over. Given back it is looked at again.
+  read or comes back; so is what is taken by its position, to give way to others, and what is spent.
+  It may stand ready meanwhile, and is passed over. Given back it is looked at again.
 - SL3: what is available takes 8 bytes a message by priority, some 60 by numbers, some 120 by texts,
   and some 40 more where it was returned; what is in flight some 150. All of them are counted
   (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
@@ -492,6 +492,11 @@ class Selection:
 
     def let_go(self, start: int, end: int) -> None:
         """[start, end), in flight until now, is spent: its groups go on."""
+        for position in held_between(self._out, start, end):
+            if position not in self._early:
+                del self._out[position]
+                self._late.discard(position)
+                self._outside.add(position, position + 1)
         if self.groups is not None:
             for position in held_between(self.groups.held, start, end):
                 self.groups.let_go(position)
