@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from quire.arguments import (
     Bytes,
+    check_blocks,
     check_delay,
     check_ends,
     check_flag,
@@ -360,7 +361,7 @@ class RemoteTransaction(TransactionCalls):
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
-        for some in _some_at_once(blocks):
+        for some in _some_at_once(check_blocks(blocks)):
             with self._lock:
                 self._check_open()
                 names = self._own_names([queue for queue, _ in some])

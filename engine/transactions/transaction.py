@@ -41,6 +41,7 @@ from weakref import ref
 
 from quire.arguments import (
     Bytes,
+    check_blocks,
     check_delay,
     check_ends,
     check_flag,
@@ -290,7 +291,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks one after another, each into its queue."""
-        return [self.put_block(queue, data) for queue, data in blocks]
+        return [self.put_block(queue, data) for queue, data in check_blocks(blocks)]
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put the messages of a finished large transaction's file that another process wrote.
