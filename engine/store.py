@@ -40,6 +40,7 @@ from quire.arguments import (
     check_xid,
     split_source,
 )
+from quire.callbacks import check_callback
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
 from quire.engine.checkpoints.opened import Opened, open_files, prepare_directory
@@ -705,6 +706,7 @@ class EmbeddedStore(SingleCalls):
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once something can be got from the source; what withdraws it."""
+        callback = check_callback(callback)
         state = self._state()
         self._context.registry.reap()  # what it gives back may be next
         queue, subscription = state.source(source)

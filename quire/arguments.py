@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, Literal, NamedTuple, TypeGuard, cast
 
 from quire.errors import InvalidArgument
@@ -250,6 +250,16 @@ def check_message_id(message_id: object) -> int:
     if not is_int(message_id) or not 0 < message_id <= MAX_MESSAGE_ID:
         raise InvalidArgument(f"message id {message_id!r:.100}: give an int of a message")
     return message_id
+
+
+def check_blocks(blocks: Iterable[object]) -> Iterator[tuple[str, Bytes]]:
+    """One after another: the name of a queue and a block, which are looked at by who puts them."""
+    if not isinstance(blocks, Iterable):
+        raise InvalidArgument(f"blocks {blocks!r:.100}: give pairs of a queue's name and a block")
+    for pair in blocks:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidArgument(f"{pair!r:.100}: give a pair of a queue's name and a block")
+        yield pair
 
 
 def check_reason(reason: object) -> str:

@@ -47,8 +47,9 @@ class PayloadWriter:
     """One message that is being put: `write` its payload, then `finish`. For one thread.
 
     As a `with` block it is finished at the end, and abandoned on an exception. After an error
-    nothing of the message is left. Until it is finished or abandoned its transaction puts nothing
-    else into the queue, and does not commit.
+    nothing of the message is left. Once more than 1 MiB is written, and until it is finished or
+    abandoned, its transaction puts nothing else into the queue, and does not commit. A shorter one
+    that is not finished by the commit is not put: then `finish` raises TransactionClosed.
     """
 
     def __init__(self, sink: Sink, size: int | None) -> None:

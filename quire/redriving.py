@@ -31,7 +31,7 @@ def redrive(
         for letter in list(txn.get_many(queue, max_messages)):
             target = letter.attributes.get(QUEUE) if to is None else to
             if target is None or (where is not None and not where(letter)):
-                txn.reject(letter, letter.attributes.get(REASON, ""))
+                txn.reject(letter, letter.attributes.get(REASON, ""), delay=0.0)
                 continue
             fields = {name: getattr(letter, name) for name in SETTABLE}
             fields["attributes"] = {

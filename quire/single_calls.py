@@ -173,7 +173,7 @@ class SingleCalls:
 
     def cancel(self: Store, source: str, message_id: int) -> bool:
         with self.transaction() as txn:
-            return txn.get_scheduled(source, message_id) is not None
+            return txn.get_scheduled(source, message_id, to_change=True) is not None
 
     def reschedule(
         self: Store,
@@ -184,7 +184,8 @@ class SingleCalls:
         delay: float | None = None,
     ) -> int | None:
         with self.transaction() as txn:
-            message = txn.get_scheduled(check_name(queue, "queue"), message_id)
+            source = check_name(queue, "queue")
+            message = txn.get_scheduled(source, message_id, to_change=True)
             if message is None:
                 return None
             fields = {name: getattr(message, name) for name in SETTABLE}

@@ -211,7 +211,7 @@ class Store(Protocol):
         of the queue, and follows when that is renamed.
 
         Raises QueueNotFound, ScheduleExists (which with `exist_ok` tells what differs),
-        InvalidArgument.
+        InvalidArgument (also for a queue that is typed, or not there after a restart).
         """
 
     def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
@@ -523,11 +523,13 @@ class Store(Protocol):
         """Call `callback` as soon as something may be there to get: waiting without a thread.
 
         It is called once, at once if something is there already: from any thread, under locks of
-        the store, so it must not wait, raise or use the store, but tell somebody who does. Also
-        when the queue or the subscription goes, and when the store object is closed or its owner
-        is lost. Nothing is taken: another reader may be faster. What is returned withdraws it.
+        the store, so it must not wait or use the store, but tell somebody who does; what it raises
+        is logged (`quire.callbacks`). Also when the queue or the subscription goes, and when the
+        store object is closed or its owner is lost. Nothing is taken: another reader may be
+        faster. What is returned withdraws it.
 
-        `source`: as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound; a joined
+        `source`: as for `Transaction.get`. Raises QueueNotFound, SubscriptionNotFound,
+        InvalidArgument for a callback that is no function. Where the source is missing a joined
         store calls back instead, and the get raises it.
         """
 

@@ -257,11 +257,18 @@ class Transaction(Protocol):
         Raises as `get` and as `put_many`.
         """
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
-        """Take a message that is not due yet, of a queue that is timed: to cancel or change it.
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
+        """Take a message that is not due yet, of a queue that is timed.
 
         Once committed it is gone, and what is put instead is there. `message_id`: as its put or
-        `Store.scheduled` told it. None: it is due by now, or was taken or read. Raises as `get`.
+        `Store.scheduled` told it. None: it is due by now, or was taken or read. Where the queue is
+        grouped this is a delivery as any other: the transaction has the message's group until it
+        ends, and None is returned too while another one has it, or while the group waits for a
+        message that was rejected. `to_change`: nobody handles the message, it is cancelled or put
+        anew (as `Store.cancel` and `Store.reschedule` do); then its group does not count.
+        Raises as `get`.
         """
 
     def unget(self) -> None:

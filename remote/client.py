@@ -44,6 +44,7 @@ from quire.arguments import (
     check_type,
     check_xid,
 )
+from quire.callbacks import check_callback
 from quire.documented import documented_by
 from quire.errors import AlreadyCommitted, QueueNotFound, RemoteError
 from quire.info import (
@@ -409,7 +410,7 @@ class RemoteStore(SingleCalls):
         return read_messages(frames, self.read_chunk)
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._awaiting.add(check_source(source), callback)
+        return self._awaiting.add(check_source(source), check_callback(callback))
 
     def own_name(self, name: str) -> str:
         """Of a queue, by its name or an alias. Raises QueueNotFound.

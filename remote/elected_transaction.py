@@ -191,9 +191,11 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         try:
-            return self._inner.get_scheduled(source, message_id)
+            return self._inner.get_scheduled(source, message_id, to_change=to_change)
         except _ENDED as error:
             self._end(error)
 

@@ -40,8 +40,10 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from quire.arguments import (
     Bytes,
+    check_blocks,
     check_delay,
     check_ends,
+    check_flag,
     check_key,
     check_max_messages,
     check_message_id,
@@ -359,7 +361,7 @@ class RemoteTransaction(TransactionCalls):
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
-        for some in _some_at_once(blocks):
+        for some in _some_at_once(check_blocks(blocks)):
             with self._lock:
                 self._check_open()
                 names = self._own_names([queue for queue, _ in some])
@@ -440,10 +442,13 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer, self._store.read_chunk)
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         arguments: Header = {
             "source": check_source(source),
             "message_id": check_message_id(message_id),
+            "to_change": check_flag("to_change", to_change),
         }
         with self._lock:
             self._check_open()

@@ -26,6 +26,7 @@ from quire.arguments import (
     check_delay,
     check_durable,
     check_ends,
+    check_flag,
     check_key,
     check_large,
     check_lifetime,
@@ -510,7 +511,8 @@ class Session:
     def _get_scheduled(self, transaction: Transaction, frame: Frame) -> Iterator[Answer]:
         source = check_source(frame.header.get("source"))
         message_id = check_message_id(frame.header.get("message_id"))
-        message = transaction.get_scheduled(source, message_id)
+        to_change = check_flag("to_change", frame.header.get("to_change"))
+        message = transaction.get_scheduled(source, message_id, to_change=to_change)
         self._delivering = message is not None
         yield message_answer(message)
 

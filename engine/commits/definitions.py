@@ -48,10 +48,16 @@ from quire.order import by_code
 from quire.order_code import order_named
 from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
 from quire.queue_types import type_named
-from quire.row_schema import check_grows, is_part
+from quire.row_schema import check_grows
 
 from .committer import Committer
-from .names import check_no_alias, check_no_dead_letters, named_itself, there_already
+from .names import (
+    check_letters,
+    check_no_alias,
+    check_no_dead_letters,
+    named_itself,
+    there_already,
+)
 from .schedules import check_no_schedule
 
 
@@ -172,7 +178,7 @@ class Definitions:
                     raise there_already(state, queue.name)
                 names.add(queue.name)
                 _check_dead_letter(queue.name, queue.properties, targets, temporary)
-                _check_letters(queue.name, queue.properties, made | _schemas(state))
+                check_letters(queue.name, queue.properties, made | _schemas(state))
                 number = numbers[queue.properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -218,7 +224,7 @@ class Definitions:
             check_grows(queue.name, config.properties.schema, altered_to.schema)
             temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
             _check_dead_letter(queue.name, altered_to, state.names, temporary)
-            _check_letters(queue.name, altered_to, _schemas(state))
+            check_letters(queue.name, altered_to, _schemas(state))
             _check_keeping(queue.name, config.kind, altered_to)
             _check_requests(queue.name, altered_to, is_volatile=queue.is_volatile)
             body |= altered_to.to_body()
@@ -510,17 +516,6 @@ def _check_dead_letter(
         raise QueueNotFound(
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
-        )
-
-
-def _check_letters(name: str, properties: Properties, schemas: Mapping[str, str | None]) -> None:
-    """Its dead-letter queue must take its messages. Raises InvalidArgument."""
-    own, target = properties.schema, properties.dead_letter
-    theirs = None if target is None else schemas[target]
-    if theirs is not None and (own is None or not is_part(own, theirs)):
-        raise InvalidArgument(
-            f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "
-            "give one with the same columns, to which nullable ones may be added, or one of bytes"
         )
 
 

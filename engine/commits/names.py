@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from quire.engine.queues.queue import Queue
@@ -16,6 +16,8 @@ from quire.engine.queues.state import State
 from quire.engine.records.catalog import ALIAS, QUEUE, CatalogChange
 from quire.errors import InvalidArgument, QueueExists, QueueInUse
 from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
+from quire.properties import Properties
+from quire.row_schema import is_part
 
 
 class Submit(Protocol):
@@ -83,6 +85,8 @@ class Names:
                         f"alias {name!r} is where the dead letters of {target.name!r} go: another "
                         "queue must take them"
                     )
+                properties = other.config.properties
+                check_letters(other.name, properties, {name: target.schema})
             return [CatalogChange(ALIAS, number, {"name": name, "queue_id": target.queue_id})]
 
         self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
@@ -150,6 +154,17 @@ def check_no_dead_letters(state: State, name: str) -> None:
         raise QueueInUse(
             f"queue {name!r} is the dead-letter queue of {other.name!r}: alter that first "
             "(alter_queue)"
+        )
+
+
+def check_letters(name: str, properties: Properties, schemas: Mapping[str, str | None]) -> None:
+    """Its dead-letter queue must take its messages. Raises InvalidArgument."""
+    own, target = properties.schema, properties.dead_letter
+    theirs = None if target is None else schemas[target]
+    if theirs is not None and (own is None or not is_part(own, theirs)):
+        raise InvalidArgument(
+            f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "
+            "give one with the same columns, to which nullable ones may be added, or one of bytes"
         )
 
 

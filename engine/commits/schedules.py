@@ -118,6 +118,11 @@ class ScheduleEntries:
                 f"queue {queue.name!r} is not there after a restart (persistent=False), and a "
                 "schedule would be: it cannot have one"
             )
+        if queue.schema is not None:
+            raise InvalidArgument(
+                f"queue {queue.name!r} is typed, and a schedule puts bytes: give the schedule a "
+                "queue without a schema"
+            )
         if queue.dropped:
             raise QueueNotFound(f"there is no queue {name!r}: it was just dropped")
         return queue

@@ -7,6 +7,8 @@ group that nobody has. What a transaction has got of a group shows the next one 
   of them is read or given back, the group's first message is shown to everybody.
 - OG2: a group with a message that was rejected with a delay waits for it: nobody gets one of it.
   What is spent or has expired holds nobody up, nor does what is not due yet.
+  What is taken before it is due holds its group too, and is taken only where nobody else has that;
+  but not by who is to change it.
 - OG3: a group is known by 60 bits of its key's checksum. Two keys that share them would be one
   group, which is in order too.
 - OG4: a group of one message takes two entries of dictionaries, a message that waits behind another
@@ -224,6 +226,22 @@ class Groups:
         if isinstance(group, int):
             group = self._groups[number] = _Group(-1)
         group.shown = -1
+        self._hold(group, number, position, taker)
+
+    def hold(self, position: int, number: int, taker: object) -> bool:
+        """What is not due yet is in flight now; False: others have its group, or it waits."""
+        group = self._groups.get(number)
+        if not isinstance(group, _Group):
+            group = self._groups[number] = _Group(-1 if group is None else group)
+        elif group.holder is not None and group.holder is not self._holders.get(taker):
+            return False
+        if group.holder is None and group.shown >= 0:  # to everybody, until now
+            group.add(group.shown)
+            group.shown = -1
+        self._hold(group, number, position, taker)
+        return True
+
+    def _hold(self, group: _Group, number: int, position: int, taker: object) -> None:
         if group.holder is None:
             holder = self._holders.get(taker)
             if holder is None:

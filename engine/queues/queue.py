@@ -557,12 +557,23 @@ class Queue:
                 raise
 
     def take_scheduled(
-        self, subscription: Subscription, position: int, due_us: int, taker: object
+        self,
+        subscription: Subscription,
+        position: int,
+        due_us: int,
+        group: int,
+        taker: object,
+        *,
+        to_change: bool,
     ) -> tuple[int, int, int] | None:
-        """The same of one that is not due yet; `due_us`: when its message says it is."""
+        """The same of one that is not due yet; `due_us`: when its message says it is.
+
+        `group`: the number of its group, which the taker gets, too, unless it is `to_change` it.
+        """
         if subscription.is_guarded and not subscription.admits(taker):
             return None
-        run = subscription.take_scheduled(position, due_us)
+        holder = None if to_change else taker
+        run = subscription.take_scheduled(position, due_us, group, holder)
         return None if run is None else (*run, subscription.deliveries(position))
 
     def deliverable(self, subscription: Subscription, start: int, end: int) -> list[Pointer]:

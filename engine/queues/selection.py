@@ -19,8 +19,8 @@ takes and never journaled: a restart makes it anew.
 - SL7: in an order by sequences, what `sequences` has let through stands ready, with the rank that
   that gives. What has waited long enough is let through once all that is there was looked at.
 - SL8: what was in flight, or came later, before anything was known of it is `_outside`, until it is
-  read or comes back; so is what is taken by its position, to give way to others. It may stand ready
-  meanwhile, and is passed over. Given back it is looked at again.
+  read or comes back; so is what is taken by its position, to give way to others, and what is spent.
+  It may stand ready meanwhile, and is passed over. Given back it is looked at again.
 - SL3: what is available takes 8 bytes a message by priority, some 60 by numbers, some 120 by texts,
   and some 40 more where it was returned; what is in flight some 150. All of them are counted
   (`memory_bytes`). What was read and still stands somewhere is dropped before it is twice as much
@@ -307,12 +307,20 @@ class Selection:
         rows = (row for row in self._scheduled if not self._is_gone(row[1], done))
         return [row[1] for row in nsmallest(most, rows)]
 
-    def take_scheduled(self, position: int, due_us: int, done: IntervalSet) -> bool:
-        """Take it though it is not due, which it says it is then; False: it is not scheduled."""
+    def take_scheduled(
+        self, position: int, due_us: int, number: int, done: IntervalSet, taker: object
+    ) -> bool:
+        """Take it though it is not due, which it says it is then; False: it is not scheduled.
+
+        With a taker that takes its group, too: False also where others have that.
+        """
         is_known = position < self.known and not self.unknown.contains(position)
         if not self._scheduled or not is_known or self._is_gone(position, done):
             return False
         if due_us <= self._now_us:  # by then it was looked at, or became available
+            return False
+        groups = None if not number or taker is None else self.groups
+        if groups is not None and not groups.hold(position, number, taker):
             return False
         self._early[position] = None
         self._out[position] = 0
@@ -322,6 +330,8 @@ class Selection:
         """What was taken before it was due is scheduled again, or due by now, or over."""
         popped = self._early.pop(position)
         del self._out[position]
+        if self.groups is not None:
+            self.groups.let_go(position)
         if position in self._late:
             self._late.remove(position)
             self.expired.add(position, position + 1)
@@ -482,6 +492,11 @@ class Selection:
 
     def let_go(self, start: int, end: int) -> None:
         """[start, end), in flight until now, is spent: its groups go on."""
+        for position in held_between(self._out, start, end):
+            if position not in self._early:
+                del self._out[position]
+                self._late.discard(position)
+                self._outside.add(position, position + 1)
         if self.groups is not None:
             for position in held_between(self.groups.held, start, end):
                 self.groups.let_go(position)

@@ -143,12 +143,17 @@ class Subscription:
             self.delivered += run[1] - run[0]
         return run
 
-    def take_scheduled(self, position: int, due_us: int) -> tuple[int, int] | None:
-        """The position, now in flight, if it is not due yet, which its message says it is then."""
+    def take_scheduled(
+        self, position: int, due_us: int, group: int, taker: object
+    ) -> tuple[int, int] | None:
+        """The position, now in flight, if it is not due yet, which its message says it is then.
+
+        `group`: the number of its group, which the taker gets, too; None takes none.
+        """
         selection = self.selection
         if selection is None or self.spent.contains(position):
             return None
-        if not selection.take_scheduled(position, due_us, self.done):
+        if not selection.take_scheduled(position, due_us, group, self.done, taker):
             return None
         self.delivered += 1
         return position, position + 1

@@ -17,7 +17,7 @@ from quire.message import Delivered
 from quire.retry import Retry
 
 from .block_reader import BlockMoved, BlockReader
-from .indexing import catch_up
+from .indexing import catch_up, group_of
 
 Runs = list[tuple[int, int, int]]  # positions [start, end) and how often they are delivered now
 
@@ -117,27 +117,45 @@ class Delivery:
             self._next_due(queue, subscription)
 
     def take_scheduled(
-        self, queue: Queue, subscription: Subscription, position: int, taker: object
+        self,
+        queue: Queue,
+        subscription: Subscription,
+        position: int,
+        taker: object,
+        *,
+        to_change: bool,
     ) -> Runs:
-        """The message at the position, now in flight, if it is not due yet."""
-        due_us = self._due_us(queue, position)
-        with queue.lock:
-            queue.check_there(subscription)
-            run = queue.take_scheduled(subscription, position, due_us, taker)
+        """The message at the position, now in flight, if it is not due yet.
+
+        Its group is the taker's then, unless it is `to_change` it.
+        """
+        due_us, group = self._due_us(queue, position)
+        run, is_known = None, False
+        while not is_known:
+            self.look(queue, subscription)
+            with queue.lock:
+                queue.check_there(subscription)
+                selection = subscription.selection
+                is_known = selection is None or not selection.unknown
+                if is_known:  # else its group may be in flight
+                    run = queue.take_scheduled(
+                        subscription, position, due_us, group, taker, to_change=to_change
+                    )
         runs = [] if run is None else [run]
         if runs and subscription.most:
             self._hand_out(queue, subscription, runs)
         return runs
 
-    def _due_us(self, queue: Queue, position: int) -> int:
-        """When the message says that it is due; 0: it does not, or is not there."""
+    def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
+        """When the message says that it is due, and its group's number; 0: it does not say."""
         with queue.lock:
             pointers = [] if queue.dropped else queue.pointers(position, position + 1)
         for pointer in pointers:
             for part in self.fetch(queue, pointer, 1):
-                due = part.block.headers.fixed.get(Column.DELIVER_AT)
-                return 0 if due is None else int(due[part.start])
-        return 0
+                headers = part.block.headers
+                due = headers.fixed.get(Column.DELIVER_AT)
+                return 0 if due is None else int(due[part.start]), group_of(part)
+        return 0, 0
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
         """What is due next, in that order; nothing is taken."""
@@ -339,10 +357,16 @@ class Delivery:
             return [part for p in again for part in self.fetch(queue, p, deliveries)]
 
     def browse(
-        self, queue: Queue, hidden: Subscription | None, start: int, max_messages: int
+        self,
+        queue: Queue,
+        hidden: Subscription | None,
+        start: int,
+        max_messages: int,
+        before: int | None = None,
     ) -> list[Delivered]:
         """Committed messages from a position on, in order, but what the subscription has read.
 
+        `before`: a position from which on none is wanted.
         Nothing is taken; without a subscription they are all that the queue keeps.
         """
         parts: list[Delivered] = []
@@ -352,9 +376,10 @@ class Delivery:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped")
                 done = queue.released if hidden is None else hidden.done
                 start = done.first_gap(start)
-                if start >= queue.end_position:
+                last = queue.end_position if before is None else before
+                if start >= last:
                     break
-                end = min(start + max_messages, queue.end_position)
+                end = min(start + max_messages, last)
                 pointers = queue.pointers(start, next(done.gaps(start, end))[1])
             for pointer in pointers:
                 parts += self.fetch(queue, pointer, 1)

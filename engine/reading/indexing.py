@@ -73,6 +73,15 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
                     selection.learn(start, found_there, subscription.done, env.now_us())
 
 
+def group_of(part: Delivered) -> int:
+    """The number of the group of the first message of a part; 0: none."""
+    attributes = part.block.headers.attributes
+    if attributes is not None:
+        for _, key in attributes.find(GROUP_KEY.encode(), part.start, part.start + 1):
+            return group_number(key)
+    return 0
+
+
 class Misordered(Exception):
     """The code of a queue's order is missing, or failed."""
 

@@ -145,16 +145,15 @@ class Gets:
             self.take_back(queue, subscription, [run[:2] for run in runs])
             raise
 
-    def scheduled(self, source: object, message_id: int) -> Message | None:
+    def scheduled(self, source: object, message_id: int, *, to_change: bool) -> Message | None:
         """The message, if it is not due yet."""
         queue, subscription = self._context.state.source(source)
         delivery = self._context.delivery
-        delivery.look(queue, subscription)
         try:
             position = position_of(delivery, queue, message_id)
         except PositionLost:
             return None
-        runs = delivery.take_scheduled(queue, subscription, position, self)
+        runs = delivery.take_scheduled(queue, subscription, position, self, to_change=to_change)
         try:
             return message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:

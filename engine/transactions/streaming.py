@@ -19,6 +19,7 @@ from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
 from quire.engine.commits.written import Written
 from quire.engine.queues.queue import Queue
+from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
 from quire.limits import CHUNK_BYTES, LTDS_WRITERS, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import LtdsWriter
@@ -197,5 +198,5 @@ class StreamPut:
                 f"queue {target.name!r} holds up to {most} bytes, and the message has {charge} or "
                 "more: enlarge the queue (alter_queue, capacity), or put a smaller one"
             )
-            full.queue = target.name
+            full.queue, full.refused = target.name, (WRITE, charge, 1)
             raise full

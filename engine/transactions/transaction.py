@@ -41,8 +41,10 @@ from weakref import ref
 
 from quire.arguments import (
     Bytes,
+    check_blocks,
     check_delay,
     check_ends,
+    check_flag,
     check_key,
     check_max_messages,
     check_message_id,
@@ -289,7 +291,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         """Put blocks one after another, each into its queue."""
-        return [self.put_block(queue, data) for queue, data in blocks]
+        return [self.put_block(queue, data) for queue, data in check_blocks(blocks)]
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put the messages of a finished large transaction's file that another process wrote.
@@ -369,12 +371,15 @@ class EmbeddedTransaction(TransactionCalls):
             return Messages(source.partition("/")[0], (), queue.schema)
         return Messages(*taken)
 
-    def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         """Take a message that is not due yet; None: there is none of this id that is not."""
         check_message_id(message_id)
+        check_flag("to_change", to_change)
         with self._lock:
             self._check_open()
-            return self._reading().scheduled(source, message_id)
+            return self._reading().scheduled(source, message_id, to_change=to_change)
 
     def unget(self) -> None:
         """Give back what the latest get took, as if it had not been called."""

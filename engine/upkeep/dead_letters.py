@@ -6,6 +6,8 @@
 - DLQ3: it keeps its payload and header; attributes say where it comes from, and why it is here,
   as far as there is room for them beside its own. A row goes to a queue of bytes as an Arrow
   stream.
+- DLQ4: what the other queue can never take, as it is too large, holds up none of those behind it,
+  but where there are more than `STUCK_AT_ONCE` such.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.transaction import EmbeddedTransaction
-from quire.errors import QueueFull, QuireError
-from quire.limits import DEAD_LETTERS_AT_ONCE
+from quire.errors import InvalidArgument, QueueFull, QuireError
+from quire.limits import DEAD_LETTERS_AT_ONCE, STUCK_AT_ONCE
 from quire.message import SETTABLE, Message
 from quire.moving import TIME, joined, origin, put_again
 from quire.typed_message import ARROW_STREAM, TypedMessage
@@ -50,21 +52,42 @@ class DeadLetters:
         if getattr(self._moving, "is_here", False):
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
+        stuck: list[EmbeddedTransaction] = []
         try:
-            most = DEAD_LETTERS_AT_ONCE
-            while subscription.has_gone and not (queue.dropped or subscription.removed):
-                try:
-                    if not self._move_some(queue, subscription, most):
-                        return
-                except QueueFull:  # for fewer there may be room
-                    if most == 1:
-                        raise
-                    most //= 2
+            self._move_all_of(queue, subscription, stuck)
         except QuireError as error:
             self.last_error = f"dead letters of {queue.name!r}: {error}"
             raise
         finally:
+            for txn in stuck:
+                txn.rollback()
             self._moving.is_here = False
+
+    def _move_all_of(
+        self, queue: Queue, subscription: Subscription, stuck: list[EmbeddedTransaction]
+    ) -> None:
+        """The same; what the other queue never takes is left to transactions, for this time."""
+        most, never = DEAD_LETTERS_AT_ONCE, None
+        while subscription.has_gone and not (queue.dropped or subscription.removed):
+            try:
+                if not self._move_some(queue, subscription, most):
+                    break
+            except (QueueFull, InvalidArgument) as error:
+                if most > 1:  # fewer it may take
+                    most //= 2
+                    continue
+                if len(stuck) == STUCK_AT_ONCE or self._may_take(queue, error):
+                    raise
+                stuck.append(EmbeddedTransaction(self._context, None, False, "maintenance"))
+                stuck[-1].take_gone(queue, subscription, 1)
+                most, never = DEAD_LETTERS_AT_ONCE, error
+        if never is not None:
+            raise never
+
+    def _may_take(self, queue: Queue, error: QuireError) -> bool:
+        """Whether the dead-letter queue takes the message some time."""
+        target = self._context.state.names.get(queue.config.properties.dead_letter or "")
+        return target is None or (isinstance(error, QueueFull) and target.space.may_admit(error))
 
     def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
@@ -102,4 +125,8 @@ def put_letter(
             fields["content_type"] = ARROW_STREAM
         else:
             content = message.row
-    put_again(txn, target, message, fields, content)
+    try:
+        put_again(txn, target, message, fields, content)
+    except InvalidArgument:  # with these it is larger than the queue takes
+        fields["attributes"] = message.attributes
+        put_again(txn, target, message, fields, content)

@@ -124,7 +124,7 @@ class Room:
             txn.put_timeout = 0.0
             taken = txn.take_oldest(queue, subscriptions, oldest)
             for start, end in taken:
-                letters = context.delivery.browse(queue, None, start, end - start)
+                letters = context.delivery.browse(queue, None, start, end - start, end)
                 for message in Messages(queue.name, letters):
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
             txn.commit(timeout=0.0)

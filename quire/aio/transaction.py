@@ -128,9 +128,12 @@ class AsyncTransaction:
         found = await self._get(source, timeout, take)
         return nothing if found is None else found
 
-    async def get_scheduled(self, source: str, message_id: int) -> Message | None:
+    async def get_scheduled(
+        self, source: str, message_id: int, *, to_change: bool = False
+    ) -> Message | None:
         return await self._call(
-            lambda inner: inner.get_scheduled(source, message_id), self._give_back
+            lambda inner: inner.get_scheduled(source, message_id, to_change=to_change),
+            self._give_back,
         )
 
     move = put_in_thread(Transaction.move)

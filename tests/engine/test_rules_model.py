@@ -48,6 +48,7 @@ class Reader:
 
     unread: dict[bytes, Put] = field(default_factory=dict)
     in_flight: set[bytes] = field(default_factory=set)
+    changed: set[bytes] = field(default_factory=set)  # of these, what holds no group
     later: dict[bytes, float] = field(default_factory=dict)
     may_be_spent: set[bytes] = field(default_factory=set)  # so its delay does not count
     read: set[bytes] = field(default_factory=set)
@@ -194,7 +195,7 @@ class Machine:
         limit = self.rng.choice([1, 1, 2, 7, 100])
         before = self.env.now_us()
         held = self.held(known, reader, set())
-        others = self.held(known, reader, {m.payload for _, r, m in own.got if r is reader})
+        others = self.held(known, reader, self.mine(own, reader))
         try:
             if limit == 1:
                 message = own.txn.get(source)
@@ -224,19 +225,34 @@ class Machine:
         assert {message.payload for message in listed} <= reader.unread.keys() - reader.in_flight
         if not listed:
             return
+        chosen = self.rng.choice(listed)
+        to_change = self.rng.random() < 0.3
+        held = self.held(known, reader, set())
+        others = self.held(known, reader, self.mine(own, reader))
+        may_wait = self.waits(known, reader, reader.unread[chosen.payload])
         try:
-            message = own.txn.get_scheduled(source, self.rng.choice(listed).id)
+            message = own.txn.get_scheduled(source, chosen.id, to_change=to_change)
         except QueueDisabled:
             assert known.rules.get("gets") is False
             return
-        if message is None:  # by now it is due
-            assert due[0] <= self.env.now_us()
+        if message is None:  # by now it is due, or others have its group
+            is_held = not to_change and (may_wait or chosen.group_key in held)
+            assert due[0] <= self.env.now_us() or is_held
             return
+        assert to_change or message.group_key not in others
+        if to_change:
+            reader.changed.add(message.payload)
+        else:
+            reader.changed.discard(message.payload)
         reader.in_flight.add(message.payload)
         reader.later.pop(message.payload, None)
         reader.handed[message.payload] += 1
         own.got.append((source, reader, message))
         own.latest = 1
+
+    def mine(self, own: Open, reader: Reader) -> set[bytes]:
+        """What does not keep this transaction from a group: its own, and what is changed."""
+        return {m.payload for _, r, m in own.got if r is reader} | reader.changed
 
     def held(self, known: Known, reader: Reader, own: set[bytes]) -> set[str]:
         """The groups of which messages are in flight, but for those; and which wait for some."""
@@ -245,7 +261,7 @@ class Machine:
         now = self.env.monotonic()
         later = {
             p for p, due in reader.later.items()
-            if due > now and p in reader.unread and p not in reader.may_be_spent
+            if due > now and p in reader.unread and p not in reader.may_be_spent | own
         }  # fmt: skip
         groups = {self.group_of[payload] for payload in (reader.in_flight - own) | later}
         return {group for group in groups if group is not None}
@@ -280,6 +296,7 @@ class Machine:
                 assert self.key(known, put) > keys[-1], put
         for payload in there:
             reader.in_flight.add(payload)
+            reader.changed.discard(payload)
             reader.later.pop(payload, None)
             reader.handed[payload] += 1
 

@@ -157,6 +157,10 @@ IN_TRANSACTIONS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "put_block queue": (NAMES, lambda txn, bad: txn.put_block(bad, BLOCK)),
     "put_block": (BLOCKS, lambda txn, bad: txn.put_block("work", bad)),
     "put_blocks queue": (NAMES, lambda txn, bad: txn.put_blocks([(bad, BLOCK)])),
+    "put_blocks pairs": (
+        [5, None, [5], [None], ["work"], [("work",)], [("work", BLOCK, 5)], {"work": BLOCK}],
+        lambda txn, bad: txn.put_blocks(bad),
+    ),
     "put_blocks": (BLOCKS, lambda txn, bad: txn.put_blocks([("work", bad)])),
     "put_stream queue": (NAMES, lambda txn, bad: txn.put_stream(bad, b"x")),
     "put_stream source": (PAYLOADS, lambda txn, bad: txn.put_stream("work", bad)),

@@ -232,3 +232,61 @@ def test_dead_letters_are_put_back(store: AnyStore, work: str) -> None:
     assert [m.payload for m in got(store, "other")] == [b"none"]
     with pytest.raises(InvalidArgument):
         store.redrive("dead", "all")  # type: ignore[arg-type]
+
+
+def test_what_never_finds_room_holds_up_no_other(store: AnyStore) -> None:
+    """Neither what is larger than the queue takes, nor what is larger than the queue."""
+    store.create_queues(
+        [
+            {"name": "dead", "kind": "work", "capacity": 8192, "max_message_bytes": 6000},
+            {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
+        ]
+    )
+    sizes = [6500, 20, 7000, 9000, 30, 8500, 40]
+    store.put_many("work", [b"x" * size for size in sizes])
+    with store.transaction() as txn:
+        for message in txn.get_many("work"):
+            txn.reject(message, "bad")
+    eventually(lambda: store.queue("dead").messages == 3)
+    assert [len(m.payload) for m in got(store, "dead")] == [20, 30, 40]
+    [info] = store.subscriptions("work")
+    assert (info.pending, info.spent) == (4, 4)
+    eventually(lambda: "dead letters of 'work'" in str(store.status()["maintenance_error"]))
+    store.alter_queue("dead", capacity=1 << 20, max_message_bytes=None)
+    eventually(lambda: store.queue("dead").messages == 4)
+    assert [len(m.payload) for m in got(store, "dead")] == [6500, 7000, 9000, 8500]
+    assert store.queue("work").messages == 0
+
+
+def test_a_dead_letter_is_no_larger_than_its_queue_takes(store: AnyStore) -> None:
+    """Where what tells where it comes from is too much, it goes without."""
+    store.create_queues(
+        [
+            {"name": "dead", "kind": "work", "max_message_bytes": 100},
+            {"name": "work", "kind": "work", "max_message_bytes": 100},
+        ]
+    )
+    store.alter_queue("work", max_deliveries=1, dead_letter="dead")
+    store.put("work", b"x" * 90, attributes={"a": "b"})
+    with store.transaction() as txn:
+        message = txn.get("work")
+        assert message is not None
+        txn.reject(message, "bad")
+    [letter] = got(store, "dead")
+    assert (len(letter.payload), dict(letter.attributes)) == (90, {"a": "b"})
+
+
+def test_letters_that_stay_are_not_hidden(store: AnyStore) -> None:
+    """Also where their queue has a retry policy."""
+    store.create_queues(
+        [
+            {"name": "dead", "kind": "work", "retry": {"delay": 600.0}},
+            {"name": "work", "kind": "work", "max_deliveries": 1, "dead_letter": "dead"},
+        ]
+    )
+    store.put_many("work", [b"0", b"1"])
+    with store.transaction() as txn:
+        for message in txn.get_many("work"):
+            txn.reject(message, "bad")
+    assert store.redrive("dead", lambda letter: letter.payload == b"1") == 1
+    assert [m.payload for m in got(store, "dead")] == [b"0"]

@@ -105,6 +105,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "schedule": [{"queue": "w", "cron": "@daily"}, {"payload": "AA=="}, {"missed": "all"}],
     "gets": [None, True],
     "puts": [None, True],
+    "to_change": [False, True],
 }
 IN_TRANSACTIONS: dict[str, list[str]] = {
     "get_many": ["source", "max_messages", "wait"],
@@ -112,7 +113,7 @@ IN_TRANSACTIONS: dict[str, list[str]] = {
     "seek": ["source", "to", "wait"],
     "puts": [],
     "reject": ["queue", "message_id", "reason", "delay"],
-    "get_scheduled": ["source", "message_id"],
+    "get_scheduled": ["source", "message_id", "to_change"],
     "commit": ["records", "values", "wait"],
     "prepare": ["records", "values", "xid", "wait"],
     "read_state": ["name", "key"],

@@ -106,6 +106,25 @@ def test_a_group_goes_on_without_its_dead_letters(store: AnyStore) -> None:
     assert store.queue("q").grouped
 
 
+def test_a_message_that_is_spent_no_more_is_of_its_group(store: AnyStore) -> None:
+    """Where the limit is raised, it waits for who has the group by then, and comes first again."""
+    store.create_queue("dead", kind="work", puts=False)
+    store.create_queue(
+        "q", kind="work", grouped=True, timed=True, max_deliveries=1, dead_letter="dead"
+    )
+    put_groups(store)
+    with store.transaction() as txn:
+        order = txn.get("q")
+        assert isinstance(order, Message)
+        txn.reject(order, "bad")
+    with store.transaction() as first, store.transaction() as second:
+        assert first.get_many("q", 2).payloads() == [b"b0", b"a1"]
+        store.alter_queue("q", max_deliveries=9)
+        assert second.get_many("q").payloads() == [b"alone"]
+        first.rollback()
+    assert store.get_many("q").payloads() == [b"a0", b"b0", b"a1", b"b1"]
+
+
 def test_a_prepared_transaction_keeps_its_groups(store: AnyStore) -> None:
     """Until it is decided."""
     store.create_queue("q", kind="work", grouped=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
+from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, TransactionClosed
 from quire.remote import RemoteStore
 from quire.remote.protocol import AWAIT, HEAD, READY
 from tests.remote.conftest import WITH_CALLBACKS, AnyStore
@@ -254,3 +255,36 @@ def test_what_is_no_source(joined: RemoteStore, owner: Store) -> None:
     [answer] = channel.request({"op": "failed", "arguments": {}})
     assert answer.header["result"] is False
     joined.connection.give_back(channel)
+
+
+@with_callbacks
+@pytest.mark.parametrize("wrong", [None, 5, "work", []])
+def test_what_is_no_function_is_refused(store: AnyStore, wrong: Any) -> None:
+    """When it is given, not in the midst of somebody's commit."""
+    store.create_queue("q", kind="work")
+    with pytest.raises(InvalidArgument, match="callback"):
+        store.when_ready("q", wrong)
+    store.put("q", b"m")
+    assert store.get("q") is not None
+
+
+def test_a_callback_that_fails_harms_nobody(
+    owner: Store, joined: RemoteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The commit that it is called by stands, others are called, and the log has what it raised."""
+
+    def fail() -> None:
+        raise KeyError("in a callback")
+
+    owner.create_queue("q", kind="work")
+    told = threading.Event()
+    for store in (owner, joined):
+        store.when_ready("q", fail)
+        store.when_ready("q", told.set)
+    owner.put("q", b"m")
+    assert told.wait(SECONDS)
+    again = threading.Event()
+    joined.when_ready("q", again.set)
+    assert again.wait(SECONDS)
+    assert owner.get("q") is not None
+    assert "in a callback" in caplog.text

@@ -95,12 +95,66 @@ def test_it_is_part_of_its_transaction(store: AnyStore) -> None:
     assert store.get_many("other").payloads() == [b"2"]
 
 
+def test_it_holds_its_group(store: AnyStore) -> None:
+    """Who takes it has its group, as by any other get, until it is given back or the end."""
+    store.create_queue("q", kind="work", timed=True, grouped=True)
+    first, second = (store.put("q", b"later%d" % n, delay=600.0, group_key="a") for n in range(2))
+    for payload in (b"a0", b"a1"):
+        store.put("q", payload, group_key="a")
+    store.put("q", b"b0", group_key="b")
+    with store.transaction() as txn, store.transaction() as other:
+        assert txn.get_scheduled("q", first) is not None
+        assert other.get_many("q").payloads() == [b"b0"]
+        assert other.get_scheduled("q", second) is None
+        assert txn.get_scheduled("q", second) is not None
+        assert txn.get("q") is not None
+        txn.unget()
+        txn.rollback()
+        assert other.get_many("q").payloads() == [b"a0", b"a1"]
+        assert store.scheduled("q").payloads() == [b"later0", b"later1"]
+        with store.transaction() as third:
+            assert third.get_scheduled("q", first) is None
+        assert other.get_scheduled("q", first) is not None
+        other.rollback()
+    with store.transaction() as txn:
+        message = txn.get_scheduled("q", first)
+        assert message is not None
+        txn.reject(message)
+        assert store.get_many("q").payloads() == [b"a0", b"a1", b"b0"]
+        assert txn.get_scheduled("q", first) is not None
+        store.put("q", b"a2", group_key="a")
+        assert store.get("q") is None
+    assert store.get_many("q").payloads() == [b"a2"]
+
+
+def test_it_is_changed_whoever_has_its_group(store: AnyStore) -> None:
+    """Nobody handles what is cancelled or put anew: that waits for nobody, nor holds anybody up."""
+    store.create_queue("q", kind="work", timed=True, grouped=True)
+    ids = [store.put("q", b"%d" % n, delay=600.0, group_key="a") for n in range(3)]
+    for payload in (b"a0", b"a1"):
+        store.put("q", payload, group_key="a")
+    with store.transaction() as txn, store.transaction() as other:
+        assert txn.get("q") is not None
+        assert store.cancel("q", ids[0])
+        assert store.reschedule("q", ids[1], delay=300.0) is not None
+        message = other.get_scheduled("q", ids[2], to_change=True)
+        assert message is not None
+        assert txn.get("q") is not None
+        assert other.get("q") is None
+        txn.rollback()
+        assert store.get_many("q").payloads() == [b"a0", b"a1"]
+        other.rollback()
+    assert store.scheduled("q").payloads() == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("wrong", [0, -1, 1 << 70, True, "1", None])
 def test_wrong_arguments_are_refused(store: AnyStore, wrong: Any) -> None:
     """And nothing is taken."""
     ids = make(store)
     with store.transaction() as txn, pytest.raises(InvalidArgument):
         txn.get_scheduled("q", wrong)
+    with store.transaction() as txn, pytest.raises(InvalidArgument):
+        txn.get_scheduled("q", ids[0], to_change="no" if wrong is True else wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         store.cancel("q", wrong)
     if wrong is not None:

@@ -63,6 +63,26 @@ def test_a_schedule_puts_messages(store: AnyStore) -> None:
     assert store.status()["schedules"] == []
 
 
+def test_a_typed_queue_has_no_schedules(store: AnyStore) -> None:
+    """A schedule puts bytes: that is told when it is made or changed, not when it is due."""
+    store.create_queue("q")
+    store.create_queue("rows", kind="work", schema="id bigint")
+    store.create_alias("columns", "rows")
+    for name in ("rows", "columns"):
+        with pytest.raises(InvalidArgument, match="'rows' is typed"):
+            store.create_schedule("s", name, "@daily", b"1")
+    assert store.schedules() == []
+    made = store.create_schedule("s", "q", "@daily", b"1")
+    for name in ("rows", "columns"):
+        with pytest.raises(InvalidArgument, match="'rows' is typed"):
+            store.alter_schedule("s", queue=name, cron="@hourly")
+    with pytest.raises(InvalidArgument, match="'rows' is typed"):
+        store.create_schedule("s", "rows", "@daily", b"1", exist_ok=True)
+    with pytest.raises(InvalidArgument, match="holds bytes"):
+        store.alter_queue("q", schema="id bigint")
+    assert store.schedules() == [made]
+
+
 def test_it_may_be_there_already(store: AnyStore) -> None:
     """Where it is as asked for that is fine; else the error tells what differs."""
     store.create_queue("q")

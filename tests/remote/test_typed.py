@@ -190,6 +190,23 @@ def test_dead_letters_keep_their_columns(store: AnyStore) -> None:
             txn.get_many(target)
 
 
+def test_an_alias_that_takes_dead_letters(store: AnyStore) -> None:
+    """It is not given to a queue that could not take them."""
+    store.create_queue("bytes", "work")
+    store.create_queue("rows", "work", schema=WORDS)
+    store.create_queue("others", "work", schema="id bigint")
+    store.create_alias("dead", "bytes")
+    store.create_queue("q", "work", max_deliveries=1, dead_letter="dead")
+    with pytest.raises(InvalidArgument, match="other columns"):
+        store.create_alias("dead", "rows", replace=True)
+    store.create_queue("typed", "work", schema=WORDS, max_deliveries=1, dead_letter="dead")
+    store.alter_queue("q", max_deliveries=None, dead_letter=None)
+    with pytest.raises(InvalidArgument, match="other columns"):
+        store.create_alias("dead", "others", replace=True)
+    store.create_alias("dead", "rows", replace=True)
+    assert store.aliases() == {"dead": "rows"}
+
+
 def test_rows_are_moved(store: AnyStore) -> None:
     """To a queue that has their columns, with their headers; not to one of bytes."""
     store.create_queue("q", "work", schema=WORDS)
