@@ -263,7 +263,8 @@ class Machine:
             p for p, due in reader.later.items()
             if due > now and p in reader.unread and p not in reader.may_be_spent | own
         }  # fmt: skip
-        groups = {self.group_of[payload] for payload in (reader.in_flight - own) | later}
+        in_flight = {p for p in reader.in_flight - own if p in reader.unread}  # not read past
+        groups = {self.group_of[payload] for payload in in_flight | later}
         return {group for group in groups if group is not None}
 
     def check_got(
