@@ -147,3 +147,4 @@ def test_the_tree_of_errors_is_all_there() -> None:
         for name, value in classes.items()
     }
     assert shown == depth
+    assert {name for name in classes if not hasattr(quire, name)} == set()  # to be caught
