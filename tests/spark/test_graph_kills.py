@@ -74,10 +74,10 @@ class Rounds:
         """The store, which this process owns."""
         return self._store
 
-    def more(self) -> None:
-        """More messages than two batches take."""
-        put_numbers(self.store, "in", range(self.put, self.put + 60))
-        self.put += 60
+    def more(self, count: int = 60) -> None:
+        """More messages, by default more than two batches take."""
+        put_numbers(self.store, "in", range(self.put, self.put + count))
+        self.put += count
 
     def start(self, master: str = "") -> subprocess.Popen[bytes]:
         """And a program that runs the graph; every other one reads and writes by tasks."""
@@ -164,7 +164,8 @@ class RoundsElsewhere(Rounds):
 @pytest.fixture
 def game_elsewhere(store_path: str, tmp_path: Path, control: Path) -> Iterator[RoundsElsewhere]:
     """The same with the store's owner elsewhere."""
-    made = RoundsElsewhere(owned_elsewhere(store_path), tmp_path, control)
+    with owned_elsewhere(store_path) as store:
+        made = RoundsElsewhere(store, tmp_path, control)
     yield made
     if made.process is not None and made.process.poll() is None:
         killed(made.process)
@@ -236,7 +237,7 @@ def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
             (game.control / "stay").touch()
             game.start("local-cluster[1,2,1024]")
         else:
-            game.more()
+            game.more(20)
         game.wait_for((game.control / "writing").exists)
         worker = psutil.Process(int((game.control / "writing").read_text()))
         executor = next(parent for parent in worker.parents() if parent.name() == "java")
@@ -247,7 +248,6 @@ def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
         game.wait_for(lambda: numbers_in(game.store, "sum").total() >= game.put)
         game.check(ended=True)
     game.end_staying()
-    game.end()
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_a_slow_task_is_begun_again_elsewhere(game: Rounds, kills: int, tmp_path
     with cluster(tmp_path, 2) as master:
         for number in range(kills):
             (game.control / "slow-task").touch()
-            game.more() if number else game.start(master)
+            game.more(20) if number else game.start(master)
             game.wait_for((game.control / "again").exists)
             game.wait_for(lambda: numbers_in(game.store, "sum").total() >= game.put)
             game.check(ended=True)
@@ -302,7 +302,7 @@ def test_a_whole_graph_killed_while_it_is_paused(
         set_paused(game.store, "kills", None, True)
         game.wait_for((game.control / "paused").exists)
         before = game.number()
-        game.more()
+        game.more(20)
         game.kill_owner()
         killed(process)
         (game.control / "paused").unlink()
