@@ -263,7 +263,7 @@ def test_promise_1_2_power_failure_at_every_call_of_a_step(machine: SimEnv, spre
         "rounds": 1,
         "new_env": lambda _: machine.kill(),
     }
-    assert enumerate_crashes(work, check, Noted, every=3 * spread, **enumeration) > 120 // spread
+    assert enumerate_crashes(work, check, Noted, every=4 * spread, **enumeration) > 90 // spread
     if spread == 1:  # in a long run
         assert enumerate_crashes(work, check, Noted, every=25, resume=work, **enumeration) > 120
 
