@@ -2,7 +2,8 @@
 
 What 1,000 messages cost from one queue to another, all in one Spark session, in turns. Of queries
 it is the median of the micro-batches after the first two, as Spark's progress has them, of a step
-its share of the time for all of them.
+its share of the time for all of them. Before that, what a graph costs while nothing happens
+(idle_graph.py).
 
 Kafka is one broker on this machine with one partition a topic, and syncs nothing; Quire's commits
 are durable. Without Maven, which fetches Kafka, its side is left out.
@@ -16,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import quire
+from bench import idle_graph
 from bench.figure import Figure, Result, Setting, Table, at_most
 from bench.kafka_broker import GATHERING, with_kafka
 from bench.spark import start_session
@@ -33,12 +35,12 @@ MESSAGE = "cast(repeat('x', 100) as binary)"
 
 
 def run(setting: Setting) -> list[Result]:
-    """Milliseconds for 1,000 messages, and the ratios."""
+    """An idle graph, milliseconds for 1,000 messages, and the ratios."""
     broker, settings, note = with_kafka(setting.folder)
     spark = start_session(settings)
     try:
         sides = _Sides(spark, setting, None if broker is None else broker.address)
-        return _steps(sides, note)
+        return [*idle_graph.measure(spark, setting), *_steps(sides, note)]
     finally:
         spark.stop()
         if broker is not None:

@@ -8,13 +8,13 @@ processor time of all processes, Spark's and the store's, beyond that of the ses
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import quire
 from bench.figure import Figure, Setting, at_most
+from bench.processor_time import processor_seconds
 from bench.spark import start_session
 
 __all__ = ["run"]
@@ -114,9 +114,9 @@ def _idle(spark: Any, path: Path, setting: Setting) -> list[Figure]:
         if running is not None:
             running.processAllAvailable()
         time.sleep(5.0)  # what Spark does when something has begun or ended is done
-        begin = _processor_seconds(path)
+        begin = processor_seconds(path)
         time.sleep(seconds)
-        shares.append(100 * (_processor_seconds(path) - begin) / seconds)
+        shares.append(100 * (processor_seconds(path) - begin) / seconds)
         if running is not None:
             running.stop()
     return [
@@ -124,26 +124,3 @@ def _idle(spark: Any, path: Path, setting: Setting) -> list[Figure]:
         Figure(f"idle query over {IDLE_QUEUES} queues", shares[1] - shares[0], "% of a core",
                at_most(2)),
     ]  # fmt: skip
-
-
-def _processor_seconds(path: Path) -> float:
-    """Of this process, all that have come of it, and the store's owner."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    ours = {os.getpid()}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue  # it has just ended
-        number = int(entry.name)
-        parents[number] = int(fields[1])
-        used[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        if str(path).encode() in command:
-            ours.add(number)
-    while more := {number for number, parent in parents.items() if parent in ours} - ours:
-        ours |= more
-    return sum(used.get(number, 0.0) for number in ours)

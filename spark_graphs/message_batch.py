@@ -32,6 +32,7 @@ from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.engine import PieceReader
+    from quire.env import Env
 
 Positions = NDArray[np.int64]
 Runs = deque[tuple[int, int]]  # of positions, half-open
@@ -39,7 +40,11 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def read_partition(
-    path: str, partition: QuirePartition, schema: StructType, where: Condition | None = None
+    path: str,
+    partition: QuirePartition,
+    schema: StructType,
+    where: Condition | None = None,
+    env: Env | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a task, straight from the store's files, in the schema's columns.
 
@@ -48,7 +53,7 @@ def read_partition(
     from quire.engine import PieceReader  # heavy, and planners and sinks never come here
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    with sight.seen(path), contextlib.closing(PieceReader(path)) as reader:
+    with sight.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]

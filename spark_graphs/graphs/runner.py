@@ -169,14 +169,24 @@ class StepRunner:
             self._rest(Phase.IDLE, early)
             return
         with self.turn:
-            batch = connection.call(self.path, self._plan, env=self._env)
-            if batch is not None:
-                self._begun = self._env.monotonic()
-                self._do(batch)
-                self._told()
-                return
+            is_done = self.do_next()
+        if is_done:
+            self._told()
+            return
         self._await_messages()
         self._rest(Phase.IDLE, None)
+
+    def do_next(self) -> bool:
+        """Do the next batch; False: there is nothing to read. Who calls holds `turn`.
+
+        Raises what prevents it.
+        """
+        batch = connection.call(self.path, self._plan, env=self._env)
+        if batch is None:
+            return False
+        self._begun = self._env.monotonic()
+        self._do(batch)
+        return True
 
     def _rest(self, phase: Phase, seconds: float | None) -> None:
         if self._stopping:
@@ -309,8 +319,8 @@ class StepRunner:
         return (
             self.step.dead is not None
             and not self._stopping
-            and not isinstance(error, (AnalysisException, QuireError))
-            and StoreTrouble.__name__ not in str(error)
+            and not isinstance(error, (AnalysisException, QuireError, StoreTrouble))
+            and StoreTrouble.__name__ not in str(error)  # as Spark hands it on
             and self._is_spark_there()
         )
 

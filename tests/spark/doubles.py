@@ -18,7 +18,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,12 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.batch_reader import BatchReader
 from quire.spark_graphs.committer import Committer
 from quire.spark_graphs.fragment import Fragment, TaskMessage
+from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.offset_log import UNKNOWN, OffsetLog
 from quire.spark_graphs.offsets import Offset, Positions
 from quire.spark_graphs.options import WriteOptions, read_options, write_options
+from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.row_sink import Routes
 from quire.spark_graphs.source import QuireDataSource
 from quire.spark_graphs.stream_reader import StreamReader
 from quire.spark_graphs.writer import StreamWriter, checkpoint_directory
@@ -293,6 +296,45 @@ class ElsewhereSource(QuireDataSource):
         reader = ElsewhereReader(read_options(given, streaming=False), schema)
         reader.elsewhere = self.options["elsewhere"]
         return reader
+
+
+@dataclass(frozen=True)
+class SteeredFiles(StoreFiles):
+    """What the tasks of a graph's step have, under a test's control.
+
+    A task that has read anything adds a line to the file `read` of the control directory.
+    """
+
+    control: str
+
+    def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
+        Control(self.control).note("read", str(os.getpid()))
+        return super().read(part, words)
+
+    def write(
+        self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
+    ) -> list[Fragment]:
+        fragments = super().write(rows, queue, routes)
+        steering = Control(self.control)
+        if fragments and (steering.path / "hold-write").exists():
+            steering.write("writing", str(os.getpid()))
+            steering.hold("hold-write")
+        if fragments and steering.take("fail-task"):
+            raise RuntimeError("the test wanted this task to fail")
+        return fragments
+
+
+class EagerFiles(SteeredFiles):
+    """The canary: tasks put what they write by themselves."""
+
+    def write(
+        self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
+    ) -> list[Fragment]:
+        batches = list(rows)
+        again = StoreFiles.write(self, iter(batches), queue, routes)
+        Committer(self.path, f"eager:{uuid.uuid4()}", 0, 60.0).commit(again)
+        super().write(iter(batches), queue, routes)
+        return []
 
 
 ALL = (

@@ -3,22 +3,25 @@
 python -m tests.spark.graph_driver STORE CONTROL [MASTER]
 
 The control directory is that of doubles.py: `hold-before` and `hold-after` hold the commits of the
-step `split`, which reports `holding`; `hold-write` holds its tasks, which report `writing`. With
-`by-tasks` batches are read and written by tasks, as large ones are.
+step `split`, which reports `holding`; `hold-write` holds its tasks, which report `writing`;
+`slow-task` holds the one of them that comes first until the next attempt of it comes. With
+`by-tasks` batches are read and written by tasks, as large ones are. While `stay` is there the graph
+goes on when there is nothing to read, and `paused` tells whether all its steps are.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quire.spark_graphs import Graph
-from quire.spark_graphs.graphs import work
+from quire.spark_graphs import Graph, Run
+from quire.spark_graphs.graphs import Phase, work
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from tests.spark.doubles import Control
 from tests.spark.session import LOCAL, start_session
@@ -28,6 +31,21 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("sum", "odd", "even")
 KEY = "graph/kills/split"
+
+
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.task.duration.threshold": "1s",
+}
+
+
+def attempt() -> int:
+    """Which one of its task the code that calls is in, from 0."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 def make(spark: SparkSession, path: str, control: str) -> Graph:
@@ -40,6 +58,11 @@ def make(spark: SparkSession, path: str, control: str) -> Graph:
         if (steering.path / "hold-write").exists():
             steering.write("writing", str(os.getpid()))
             steering.hold("hold-write")
+        if steering.take("slow-task"):
+            steering.report("slow")
+            steering.hold("slow")
+        elif attempt() > 0 and steering.take("slow"):
+            steering.report("again")
 
     @graph.step("in", ["odd", "even"], limit=25)
     def split(rows: DataFrame) -> dict[str, DataFrame]:
@@ -82,13 +105,23 @@ def steer(control: Control) -> None:
     StepCommit.commit = held  # type: ignore[method-assign]
 
 
+def stay(run: Run, control: Control) -> None:
+    """Until the test wants the graph to end."""
+    while (control.path / "stay").exists():
+        if {step.phase for step in run.status().steps.values()} == {Phase.PAUSED}:
+            control.report("paused")
+        time.sleep(0.05)
+
+
 def main(store_path: str, control: str, master: str = "") -> None:
     """Run the graph until there is nothing to read."""
-    session = start_session(Path(control), master or LOCAL)
+    settings = SPECULATIVE if master.startswith("spark://") else None
+    session = start_session(Path(control), master or LOCAL, settings)
     if (Path(control) / "by-tasks").exists():
         work.LOCAL_BYTES = 0  # type: ignore[attr-defined]
     steer(Control(control))
     with make(session, store_path, control).start() as run:
+        stay(run, Control(control))
         run.drain(timeout=240)
     session.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
@@ -50,7 +51,9 @@ def spark_home(directory: Path) -> Path:
     return home
 
 
-def start_session(directory: Path, master: str = LOCAL) -> SparkSession:
+def start_session(
+    directory: Path, master: str = LOCAL, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """A session whose workers find the tests' modules and whose files are in the directory."""
     # Workers inherit the environment of the JVM, which is started here.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -59,7 +62,7 @@ def start_session(directory: Path, master: str = LOCAL) -> SparkSession:
     session = (
         SparkSession.builder.master(master)
         .appName("quire-tests")
-        .config(map=SETTINGS)
+        .config(map={**SETTINGS, **(settings or {})})
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
         .getOrCreate()

@@ -20,6 +20,7 @@ from quire.errors import (
     QueueNotFound,
     StepFailed,
 )
+from quire.graphs import ask_replay, asked_replays, set_paused
 from quire.spark_graphs import Graph, Run
 from quire.spark_graphs.graphs import Phase, work
 from quire.spark_graphs.graphs.step_commit import StepCommit
@@ -531,6 +532,43 @@ def test_a_step_pauses_by_a_word_in_the_store(graph: Graph, store: Any) -> None:
             run.drain()
         say(None)
         eventually(lambda: numbers_in(store, "out") == Counter(range(3)))
+
+
+def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) -> None:
+    """As the command line gives them; a step that was reset reads all again, with other values."""
+    graph.queue("in", keep_forever=True)
+    topic(store, "out")
+    right = threading.Event()
+
+    @graph.step("in", "out", dead="dead")
+    def double(rows: DataFrame) -> DataFrame:
+        state = graph.state("double")
+        state["batches"] = state.get("batches", 0) + 1
+        if right.is_set():
+            rows = rows.selectExpr("replace(cast(payload as string), 'two', '2') as payload")
+        return doubled(rows)
+
+    with graph.start() as run:
+        store.put_many("in", [b"1", b"two"])
+        run.drain(timeout=120)
+        right.set()
+        ask_replay(store, "shop", "double")
+        eventually(lambda: asked_replays(store, "shop") == {})
+        assert numbers_in(store, "out") == Counter([2, 4])
+        set_paused(store, "shop", "double", True)
+        eventually(lambda: run.status().steps["double"].phase is Phase.PAUSED)
+        put_numbers(store, "in", [5])
+        with pytest.raises(QueueInUse):
+            graph.reset("double")
+        set_paused(store, "shop", "double", False)
+        eventually(lambda: numbers_in(store, "out") == Counter([2, 4, 10]))
+    assert graph.state("double")["batches"] == 3
+    assert graph.reset("double") == {"in": 0}
+    assert len(graph.state("double")) == 0
+    with graph.start() as run:
+        run.drain(timeout=120)
+    assert numbers_in(store, "out") == Counter([2, 4, 10] * 2)
+    assert graph.state("double")["batches"] == 1
 
 
 def test_a_streaming_step_beside_others(graph: Graph, store: Any, drained: Any) -> None:

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from quire.graphs import set_paused
 from quire.spark_graphs import connection
+from tests.spark.cluster import cluster
 from tests.spark.graph_driver import KEY, OUTPUTS, make
 from tests.spark.kit import eventually, numbers_in, put_numbers, topic
 from tests.spark.session import ROOT
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 
+ROUNDS_OF_A_DRIVER = 10  # where it is not what dies
 START_SECONDS = 240  # a Spark that starts on a machine that has much else to do
 
 
@@ -40,16 +43,20 @@ def kills(rounds: int) -> int:
     return max(1, rounds // 25)
 
 
-def killed(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a program, its JVM and all Python workers; an owner has its own session."""
+def killed(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
+    """SIGKILL to a program, its JVM and all Python workers; an owner has its own session.
+
+    `alone`: to the program, whose JVM and workers end by themselves when they notice.
+    """
     children = psutil.Process(process.pid).children(recursive=True)
     session = os.getsid(process.pid)
     for child in children:
-        if child.is_running() and os.getsid(child.pid) == session:
+        if not alone and child.is_running() and os.getsid(child.pid) == session:
             child.kill()
     process.kill()
     process.wait()
-    psutil.wait_procs(children, timeout=10)
+    if not alone:
+        psutil.wait_procs(children, timeout=10)
 
 
 class Rounds:
@@ -57,14 +64,20 @@ class Rounds:
 
     def __init__(self, store: Any, tmp_path: Path, control: Path) -> None:
         topic(store, "in", *OUTPUTS)
-        self.store, self.tmp_path, self.control = store, tmp_path, control
+        self._store, self.tmp_path, self.control = store, tmp_path, control
+        self.path: str = store.path
         self.put = 0
         self.process: subprocess.Popen[bytes] | None = None
 
-    def more(self) -> None:
-        """More messages than two batches take."""
-        put_numbers(self.store, "in", range(self.put, self.put + 60))
-        self.put += 60
+    @property
+    def store(self) -> Any:
+        """The store, which this process owns."""
+        return self._store
+
+    def more(self, count: int = 60) -> None:
+        """More messages, by default more than two batches take."""
+        put_numbers(self.store, "in", range(self.put, self.put + count))
+        self.put += count
 
     def start(self, master: str = "") -> subprocess.Popen[bytes]:
         """And a program that runs the graph; every other one reads and writes by tasks."""
@@ -75,7 +88,7 @@ class Rounds:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "tests.spark.graph_driver"),
-                    *(self.store.path, str(self.control), master),
+                    *(self.path, str(self.control), master),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -112,6 +125,13 @@ class Rounds:
         assert int(total or 0) == sum(whole.elements())
         assert not ended or whole == halves == expected
 
+    def end_staying(self) -> None:
+        """A program that stays, if there is one, comes to its end."""
+        if (self.control / "stay").exists():
+            (self.control / "stay").unlink()
+            assert self.process is not None
+            assert self.process.wait(START_SECONDS) == 0, self.said()
+
     def end(self) -> None:
         """The last round is not disturbed."""
         assert self.start().wait(START_SECONDS) == 0, self.said()
@@ -127,16 +147,44 @@ def game(store: Any, tmp_path: Path, control: Path) -> Iterator[Rounds]:
         killed(made.process)
 
 
+class RoundsElsewhere(Rounds):
+    """The store's owner is a process of its own, which may be killed too."""
+
+    @property
+    def store(self) -> Any:
+        """The store at its owner, and where that was killed at the next one."""
+        return connection.store_at(self.path)
+
+    def kill_owner(self) -> None:
+        """SIGKILL, as to the program."""
+        os.kill(self.store.owner_process_id, signal.SIGKILL)
+        connection.forget(self.path)
+
+
+@pytest.fixture
+def game_elsewhere(store_path: str, tmp_path: Path, control: Path) -> Iterator[RoundsElsewhere]:
+    """The same with the store's owner elsewhere."""
+    with owned_elsewhere(store_path) as store:
+        made = RoundsElsewhere(store, tmp_path, control)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        killed(made.process)
+    assert made.store.verify().ok
+    connection.forget(store_path)
+
+
 @pytest.mark.slow
-def test_a_driver_killed_between_planning_and_commit(game: Rounds, kills: int) -> None:
-    """The driver, its JVM and its workers: the tasks have written, and nothing of it is there."""
+def test_a_driver_killed_between_planning_and_commit(
+    game: Rounds, kills: int, rng: random.Random
+) -> None:
+    """Alone or with JVM and workers: the tasks have written, and nothing of it is there."""
     for _ in range(kills):
         before = game.number()
         (game.control / "hold-before").touch()
         (game.control / "holding").unlink(missing_ok=True)
         process = game.start()
         game.wait_for((game.control / "holding").exists)
-        killed(process)
+        killed(process, alone=rng.random() < 0.5)
         (game.control / "hold-before").unlink()
         assert game.number() == before
         game.check(ended=False)
@@ -181,32 +229,86 @@ def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random
 @pytest.mark.slow
 def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
     """A JVM of its own, in the middle of a task: another one starts and tries the task again."""
-    for _ in range(kills):
+    for number in range(kills):
         (game.control / "hold-write").touch()
         (game.control / "writing").unlink(missing_ok=True)
-        process = game.start("local-cluster[1,2,1024]")
+        if number % ROUNDS_OF_A_DRIVER == 0:
+            game.end_staying()
+            (game.control / "stay").touch()
+            game.start("local-cluster[1,2,1024]")
+        else:
+            game.more(20)
         game.wait_for((game.control / "writing").exists)
         worker = psutil.Process(int((game.control / "writing").read_text()))
         executor = next(parent for parent in worker.parents() if parent.name() == "java")
-        assert executor.ppid() != process.pid
+        assert game.process is not None
+        assert executor.ppid() != game.process.pid
         executor.kill()
         (game.control / "hold-write").unlink()
-        assert process.wait(START_SECONDS) == 0, game.said()
+        game.wait_for(lambda: numbers_in(game.store, "sum").total() >= game.put)
         game.check(ended=True)
-    game.end()
+    game.end_staying()
 
 
 @pytest.mark.slow
-def test_a_whole_graph_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random) -> None:
-    """Driver, JVM and workers, while several steps are at work."""
+def test_a_slow_task_is_begun_again_elsewhere(game: Rounds, kills: int, tmp_path: Path) -> None:
+    """By speculation: both attempts come to their end at about the same time, and one counts."""
+    (game.control / "stay").touch()
+    (game.control / "by-tasks").unlink(missing_ok=True)
+    with cluster(tmp_path, 2) as master:
+        for number in range(kills):
+            (game.control / "slow-task").touch()
+            game.more(20) if number else game.start(master)
+            game.wait_for((game.control / "again").exists)
+            game.wait_for(lambda: numbers_in(game.store, "sum").total() >= game.put)
+            game.check(ended=True)
+            (game.control / "again").unlink()
+        game.end_staying()
+
+
+@pytest.mark.slow
+def test_a_whole_graph_killed_at_any_moment(
+    game_elsewhere: RoundsElsewhere, kills: int, rng: random.Random
+) -> None:
+    """Driver, JVM, workers and the store's owner, while several steps are at work."""
+    game = game_elsewhere
     for _ in range(kills):
         before = game.number()
         process = game.start()
         game.wait_for(lambda last=before: game.number() > last)  # type: ignore[misc]
         time.sleep(rng.random() * 3)
+        game.kill_owner()
         if process.poll() is None:
             killed(process)
         game.check(ended=False)
+    game.end()
+
+
+@pytest.mark.slow
+def test_a_whole_graph_killed_while_it_is_paused(
+    game_elsewhere: RoundsElsewhere, kills: int
+) -> None:
+    """Started again it is paused still, and goes on where it was when it is told to."""
+    game, before = game_elsewhere, -1
+    (game.control / "stay").touch()
+    for number in range(kills):
+        process = game.start()
+        if number:
+            game.wait_for((game.control / "paused").exists)
+            assert game.number() == before
+            set_paused(game.store, "kills", None, False)
+        game.wait_for(lambda last=before: game.number() > last)  # type: ignore[misc]
+        (game.control / "paused").unlink(missing_ok=True)
+        set_paused(game.store, "kills", None, True)
+        game.wait_for((game.control / "paused").exists)
+        before = game.number()
+        game.more(20)
+        game.kill_owner()
+        killed(process)
+        (game.control / "paused").unlink()
+        game.check(ended=False)
+    set_paused(game.store, "kills", None, False)
+    (game.control / "stay").unlink()
     game.end()
 
 

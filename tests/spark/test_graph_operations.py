@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from quire.graphs import graph_names, load_graph, paused_steps, see, set_paused
 from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
 from quire.spark_graphs.graphs import graph as module
+from quire.spark_graphs.graphs import run as run_module
 from tests.spark.kit import eventually, numbers_in, put_numbers, topic
 from tests.spark.plain_work import PlainSpark, PlainWork, thread
 
@@ -130,6 +134,56 @@ def test_a_graph_that_was_told_to_pause_starts_so(
         given = {"graph": "shop", "step": "copy"} | wrong
         with pytest.raises(InvalidArgument, match="none"):
             set_paused(store, given["graph"], given["step"], True)
+    connection.forget(store.path)
+
+
+def run_and_tell(graph: Graph, telling: int) -> None:
+    """Run it in this process, and tell a pipe whenever all steps are paused, or not any more."""
+    try:
+        connection._stores.clear()
+        run, was = graph.start(), False
+        while True:
+            now = all(step.phase is Phase.PAUSED for step in run.status().steps.values())
+            if now != was:
+                os.write(telling, b"paused" if now else b"going on")
+            was = now
+            time.sleep(0.005)
+    finally:
+        os._exit(1)
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2)
+def test_a_graph_killed_while_it_is_paused(
+    graph: Graph, store: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started again it is paused still, and goes on where it was when it is told to."""
+    monkeypatch.setattr(run_module, "WATCH_SECONDS", 0.02)
+    store.create_queue("in", keep_forever=True)
+    put, before = 0, Counter[int]()
+    for number in range(max(2, rounds // 25)):
+        told, telling = os.pipe()
+        process = os.fork()
+        if process == 0:
+            run_and_tell(graph, telling)
+        os.close(telling)
+        put_numbers(store, "in", range(put, put + 30))
+        put += 30
+        if number:
+            assert os.read(told, 100) == b"paused"
+            assert numbers_in(store, "out") == before
+            set_paused(store, "shop", None, False)
+        eventually(lambda old=before: numbers_in(store, "out").total() > old.total())  # type: ignore[misc]
+        set_paused(store, "shop", None, True)
+        eventually(lambda told=told: os.read(told, 100).endswith(b"paused"))  # type: ignore[misc]
+        os.close(told)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        before = numbers_in(store, "out")
+        assert not before - Counter(range(put))
+    with graph.start():
+        set_paused(store, "shop", None, False)
+        eventually(lambda: numbers_in(store, "out") == Counter(range(put)))
     connection.forget(store.path)
 
 

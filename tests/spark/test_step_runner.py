@@ -21,6 +21,7 @@ from quire.spark_graphs.graphs.replay import replay
 from quire.spark_graphs.graphs.runner import StepRunner
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.graphs.step_commit import StepCommit
+from quire.spark_graphs.graphs.task_store import trouble
 from tests.spark.kit import eventually, fill, numbers_in, put_numbers, topic
 from tests.spark.plain_work import runner_of, step, thread
 
@@ -104,6 +105,24 @@ def test_errors_of_the_function_are_no_poison(store: Any) -> None:
         assert "no such column" in str(runner.tally.last_error)
     assert store.queue("dead").messages == 0
     assert store.ledger("graph/g/s") is None
+
+
+def test_trouble_with_the_store_is_no_poison(store: Any) -> None:
+    """Where a batch is read or written in the driver itself: no message is at fault."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(5))
+
+    def unlucky(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        if b"3" in payloads:
+            with trouble():
+                raise OSError("no such device")
+        return {"out": payloads}
+
+    with running(store, step(unlucky, dead="dead"), "never") as runner:
+        eventually(lambda: runner.tally.phase is Phase.FAILED)
+        assert "no such device" in str(runner.tally.last_error)
+    assert store.queue("dead").messages == 0
+    assert numbers_in(store, "out") == Counter()
 
 
 def test_room_is_waited_for(store: Any) -> None:
