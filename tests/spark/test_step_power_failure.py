@@ -17,6 +17,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.upkeep.fragments import sweep_fragments
+from quire.errors import QuireError
 from quire.ltds import is_foreign, list_ids
 from quire.spark_graphs import connection, fragment_file
 from quire.spark_graphs.fragment import Fragment
@@ -266,6 +267,32 @@ def test_promise_1_2_power_failure_at_every_call_of_a_step(machine: SimEnv, spre
     assert enumerate_crashes(work, check, Noted, every=4 * spread, **enumeration) > 90 // spread
     if spread == 1:  # in a long run
         assert enumerate_crashes(work, check, Noted, every=25, resume=work, **enumeration) > 120
+
+
+@pytest.mark.parametrize("room_bytes", [0, 8_000, 30_000, 100_000])
+def test_a_step_on_a_full_disk(machine: SimEnv, room_bytes: int) -> None:
+    """It fails where its files or its commit find no room, and goes on exactly when there is some.
+
+    No message is at fault: only what is bad is a dead letter.
+    """
+    env, noted, failures = machine.kill(), Noted(), 0
+    with opened(env) as (store, runner):
+        put(store, noted, 9)
+        env.capacity_bytes = env.used_bytes() + room_bytes
+        while True:
+            try:
+                if not runner.do_next():
+                    break
+            except (QuireError, StoreTrouble, OSError) as error:
+                runner._goes_on(error)  # which a step that is not to be tried again does not
+                failures += 1
+                check_content(store)
+                env.capacity_bytes = None
+        assert standing(store, READER)["right"] == noted.put
+        check_content(store)
+    assert failures == 1
+    with opened(env.crash(outcome="lost")) as (store, _):
+        check_content(store)
 
 
 def test_canary_a_step_that_commits_in_two_is_caught(machine: SimEnv) -> None:
