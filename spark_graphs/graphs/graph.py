@@ -111,6 +111,7 @@ class Graph:
         trigger: float | str | None = None,
         when_full: WhenFull = "wait",
         start: Start = "earliest",
+        marker: str | None = None,
         watermark: str | None = None,
         stateful: bool = False,
         options: Mapping[str, str] | None = None,
@@ -124,6 +125,8 @@ class Graph:
         `dead`: the work queue for messages that the function fails with (`docs/graphs.md`).
         `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".
         `trigger`: seconds, or a str as "500 ms", between the beginnings of two batches at least.
+        `marker`: the name of an attribute: a batch ends just behind the next message that has it,
+        in each input behind the next whose value all inputs have; a `limit` cuts it in parts.
         `when_full`: whether the step waits for room in an output ("wait") or fails ("fail").
         `start`: where new subscriptions of it begin, as `Store.subscribe` takes it.
 
@@ -144,8 +147,9 @@ class Graph:
                 reads=checked_names("queue", reads),
                 writes=checked_names("queue", writes),
                 dead=None if dead is None else check_name(dead, "queue"),
-                limit=limit_of(limit),
+                limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
+                marker=marker,
                 when_full=when_full,
                 start=start,
                 watermark=watermark,
@@ -163,6 +167,7 @@ class Graph:
         name: str | None = None,
         limit: int | str | None = None,
         trigger: float | str | None = None,
+        marker: str | None = None,
         start: Start = "earliest",
     ) -> Callable[[F], F]:
         """Decorator: add a function that takes messages out of the store, to wherever it likes.
@@ -179,8 +184,9 @@ class Graph:
                 kind="terminal",
                 function=function,
                 reads=checked_names("queue", reads),
-                limit=limit_of(limit),
+                limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
+                marker=marker,
                 start=start,
             )
             self._add(step)

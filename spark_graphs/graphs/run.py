@@ -113,6 +113,7 @@ class Run:
     def drain(self, timeout: float | None = None) -> None:
         """Return when all inputs are empty, without waiting for triggers.
 
+        What lies behind the last markers of a step with `marker` is not waited for.
         `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
         read has ended or is paused, TimeoutError, and what reaching the store raises.
         """
@@ -225,15 +226,17 @@ class Run:
         """Which steps have something to read, in words. Raises StepFailed (see `drain`)."""
         found = []
         for name, step in self.status().steps.items():
-            if step.phase is Phase.FAILED or (
-                step.lag_messages and step.phase in (Phase.STOPPED, Phase.PAUSED)
-            ):
+            awaited = self.runners[name].tally.awaited
+            inputs = {each.queue: (each.position, each.end_position) for each in step.inputs}
+            has_done_all = awaited is not None and awaited.is_about(inputs)
+            lag = 0 if has_done_all else step.lag_messages
+            if step.phase is Phase.FAILED or (lag and step.phase in (Phase.STOPPED, Phase.PAUSED)):
                 raise StepFailed(
-                    f"step '{name}' is {step.phase} and {step.lag_messages} messages behind"
+                    f"step '{name}' is {step.phase} and {lag} messages behind"
                     f"{f': {step.last_error}' if step.last_error else ''}"
                 )
-            if step.lag_messages or step.phase in _BUSY:
-                found.append(f"{name} {step.lag_messages}")
+            if lag or step.phase in _BUSY:
+                found.append(f"{name} {lag}")
         return ", ".join(found)
 
     def _thread(self, target: Callable[[], None]) -> threading.Thread:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import InvalidArgument
 from quire.spark_graphs.fragment import Fragment
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _running = threading.local()
+_TOO_MUCH: Final = "spark.driver.maxResultSize"
 
 
 def running_values(step: str) -> KeptValues | None:
@@ -66,7 +67,12 @@ class Work:
         outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
         if not outputs:
             return []
-        fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        try:
+            fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        except Exception as error:
+            if _TOO_MUCH in str(error):  # to come here; tried again, it goes by tasks
+                self._written_bytes = LOCAL_BYTES + 1
+            raise
         self._written_bytes = sum(each.charge_bytes for each in fragments)
         return fragments
 
