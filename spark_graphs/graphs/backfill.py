@@ -56,9 +56,16 @@ class Backfill:
                 f"step '{step.name}' is a streaming query: what it makes of a range depends on "
                 "what Spark keeps of the messages before"
             )
-        strange = sorted(to.keys() - set(step.writes))
+        if not isinstance(to, Mapping):
+            raise InvalidArgument(f"to {to!r:.100}: give a mapping of outputs to other queues")
+        strange = [str(output) for output in to if output not in step.writes]
         if strange:
             raise InvalidArgument(f"step '{step.name}' does not write {', '.join(strange)}")
+        read = [queue for queue in to.values() if check_name(queue, "queue") in step.inputs]
+        if read:
+            raise InvalidArgument(
+                f"step '{step.name}' reads '{read[0]}': have the backfill write to another queue"
+            )
         self._graph = graph
         self._name = None if name is None else check_name(name, "backfill")
         self._to = to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -62,7 +62,7 @@ class Step:
     start: Start = "earliest"
     watermark: str | None = None
     marker: str | None = None  # the attribute of messages that batches end behind
-    options: Mapping[str, str] = field(default_factory=dict)  # of the sources of a streaming step
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the sources of a streaming step
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -72,6 +72,11 @@ class Step:
 
 def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
     """One queue's name or several. Raises InvalidArgument."""
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(
+            f"{what} {given!r:.100}: give one name, or several"
+            + "; a step is added by @graph.step(reads=...)" * callable(given)
+        )
     names = (given,) if isinstance(given, str) else tuple(given)
     return tuple(check_name(name, what) for name in names)
 
@@ -167,8 +172,16 @@ def check_step(step: Step) -> Step:
         )
     if step.marker is not None:
         _check_marker(step)
+    if not isinstance(step.options, Mapping):
+        raise InvalidArgument(
+            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
+        )
     if step.kind != "streaming" and step.options:
         raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    if not isinstance(step.watermark, str | None):
+        raise InvalidArgument(
+            f"step '{step.name}': watermark {step.watermark!r:.100}: give a str as \"1 minute\""
+        )
     check_start(step.start)
     choice_of("when_full", step.when_full, ("wait", "fail"))
     if not step.reads:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quire.arguments import check_name
+from quire.arguments import check_flag, check_name, check_queues
 from quire.errors import InvalidArgument, StoreNotFound
 from quire.graphs import (
     GraphDefinition,
@@ -78,6 +78,8 @@ class Graph:
         self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
     ) -> None:
         self.name = check_title(name, "graph")
+        if not hasattr(spark, "createDataFrame"):
+            raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
@@ -98,6 +100,7 @@ class Graph:
         if "schema" in options:
             options["schema"] = check_schema("schema", options["schema"])
         given = {} if capacity is None else {"capacity": capacity}
+        check_queues([{"name": name, **given, **options}])
         self.queues[name] = Queue(name, {**given, **options})
 
     def step(
@@ -136,7 +139,8 @@ class Graph:
 
         Raises InvalidArgument.
         """
-        is_streaming = stateful or watermark is not None
+        is_streaming = check_flag("stateful", stateful) or watermark is not None
+        inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:
             title = str(name or getattr(function, "__name__", ""))
@@ -144,8 +148,8 @@ class Graph:
                 name=title,
                 kind="streaming" if is_streaming else "step",
                 function=function,
-                reads=checked_names("queue", reads),
-                writes=checked_names("queue", writes),
+                reads=inputs,
+                writes=outputs,
                 dead=None if dead is None else check_name(dead, "queue"),
                 limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
@@ -153,7 +157,7 @@ class Graph:
                 when_full=when_full,
                 start=start,
                 watermark=watermark,
-                options=dict(options or {}),
+                options={} if options is None else options,
             )
             self._add(step)
             return function
@@ -178,12 +182,14 @@ class Graph:
         The other arguments are those of `step`. Raises InvalidArgument.
         """
 
+        inputs = checked_names("queue", reads)
+
         def add(function: F) -> F:
             step = Step(
                 name=str(name or getattr(function, "__name__", "")),
                 kind="terminal",
                 function=function,
-                reads=checked_names("queue", reads),
+                reads=inputs,
                 limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
                 marker=marker,
@@ -214,7 +220,7 @@ class Graph:
         found = connection.call(self.path, lambda store: store.state_items(name))
         return KeptValues(step, found, writable=False)
 
-    def start(self, restart: Restart = "backoff", only: Sequence[str] | None = None) -> Run:
+    def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
         """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
@@ -222,7 +228,8 @@ class Graph:
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
-        steps = [self._named(each) for each in (self.steps if only is None else only)]
+        names = self.steps if only is None else (only,) if isinstance(only, str) else only
+        steps = [self._named(each) for each in names]
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
@@ -305,7 +312,8 @@ class Graph:
     def _named(self, step: str) -> Step:
         if step not in self.steps:
             raise InvalidArgument(
-                f"graph '{self.name}' has no step {step!r:.100}; it has {', '.join(self.steps)}"
+                f"graph '{self.name}' has no step {step!r:.100}; it has "
+                f"{', '.join(self.steps) or 'none'}"
             )
         return self.steps[step]
 

@@ -15,8 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from quire.arguments import check_max_messages, check_timeout
 from quire.env import FileLock, OsEnv
-from quire.errors import InvalidArgument, QuireError, StepFailed
+from quire.errors import InvalidArgument, QueueInUse, QuireError, StepFailed
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -87,8 +88,7 @@ class Run:
         paused = self._paused()
         for name, runner in self.runners.items():
             if isinstance(runner, StepRunner):
-                queues = runner.step.inputs
-                self._holds.append(hold(self.graph.path, queues, runner.subscription))
+                self._holds.append(self._hold(runner))
             runner.pause(name in paused)
         streaming = [each for each in self.runners.values() if isinstance(each, StreamRunner)]
         for each in streaming:  # Spark may refuse them
@@ -97,6 +97,15 @@ class Run:
             if isinstance(runner, StepRunner):
                 runner.start(self._thread)
         threading.Thread(target=self._watch, name="quire-graph-watch", daemon=True).start()
+
+    def _hold(self, runner: StepRunner) -> FileLock:
+        try:
+            return hold(self.graph.path, runner.step.inputs, runner.subscription)
+        except QueueInUse:
+            raise QueueInUse(
+                f"step '{runner.step.name}' of graph '{self.graph.name}' runs already, in this "
+                "program or another one: stop that run first, or give this graph another name"
+            ) from None
 
     # What it tells
 
@@ -115,10 +124,11 @@ class Run:
 
         What lies behind the last markers of a step with `marker` is not waited for.
         `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
-        read has ended or is paused, TimeoutError, and what reaching the store raises.
+        read has ended or is paused, TimeoutError, InvalidArgument, and what reaching the store
+        raises.
         """
         env = OsEnv()
-        deadline = None if timeout is None else env.monotonic() + timeout
+        deadline = None if timeout is None else env.monotonic() + check_timeout(timeout)
         self._hurry(True)
         try:
             before = -1
@@ -128,7 +138,7 @@ class Run:
                 if not behind and batches == before:
                     return
                 before = -1 if behind else batches
-                if deadline is not None and env.monotonic() > deadline:
+                if behind and deadline is not None and env.monotonic() > deadline:
                     raise TimeoutError(f"after {timeout} seconds there is more to read: {behind}")
                 if behind:
                     with self._changed:
@@ -172,6 +182,8 @@ class Run:
         """
         from .replay import replay
 
+        if max_messages is not None:
+            check_max_messages(max_messages)
         runner = self.runners[self._checked(step)]
         if not isinstance(runner, StepRunner) or runner.step.dead is None:
             raise InvalidArgument(f"step '{step}' has no dead letters")

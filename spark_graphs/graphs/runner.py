@@ -110,8 +110,11 @@ class StepRunner:
     # Who has it run
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
-        """Begin."""
+        """Begin. Raises what reaching the store raises."""
         self._stopping = False
+        self.tally.number = connection.call(
+            self.path, lambda store: store.ledger(self._key), env=self._env
+        )
         self.tally.phase = Phase.IDLE
         self._thread = make_thread(self._run)
         self._thread.start()

@@ -116,7 +116,10 @@ class Work:
         elif isinstance(returned, Mapping):
             found = dict(returned)
         else:
-            found = {step.writes[0] if len(step.writes) == 1 else None: _frame(step, returned)}
+            rows = _frame(step, returned)
+            if len(step.writes) != 1 and "queue" not in rows.columns:
+                raise InvalidArgument(_whither(step))
+            found = {step.writes[0] if len(step.writes) == 1 else None: rows}
         strange = [queue for queue in found if queue is not None and queue not in step.writes]
         if strange:
             raise InvalidArgument(
@@ -186,4 +189,20 @@ def _frame(step: Step, returned: Any) -> DataFrame:
             "of them by output queue, or None"
         )
     rows: DataFrame = returned
+    if rows.isStreaming != (step.kind == "streaming"):
+        raise InvalidArgument(
+            f"step '{step.name}' returned a DataFrame that is "
+            f"{'a stream' if rows.isStreaming else 'no stream'}, and the step is "
+            f"{'none' if rows.isStreaming else 'one'}: make what it returns of the DataFrames that "
+            "it is given"
+        )
     return rows
+
+
+def _whither(step: Step) -> str:
+    if not step.writes:
+        return f"step '{step.name}' returned rows, and writes nothing: give it `writes`"
+    return (
+        f"step '{step.name}' writes {', '.join(step.writes)}: return a dict of DataFrames by "
+        "queue, or one whose column `queue` says where each row goes"
+    )

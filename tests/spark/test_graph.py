@@ -618,7 +618,7 @@ def test_batches_end_behind_markers(graph: Graph, store: Any, drained: Any) -> N
     graph.step("in", "inner", name="hand_on")(lambda rows: rows.select("payload", "attributes"))
     graph.step(["inner", "more"], "out", name="count", marker="day")(
         lambda first, second: first.union(second.select(first.columns)).selectExpr(
-            "concat(count(*), max(attributes['day'])) as payload"
+            "concat_ws('', count(*), max(attributes['day'])) as payload"
         )
     )
     put_numbers(store, "in", range(4))
@@ -640,5 +640,4 @@ def test_batches_end_behind_markers(graph: Graph, store: Any, drained: Any) -> N
     run.drain(timeout=60)
     assert store.browse("out").payloads() == [b"8 mon", b"5 tue"]
     assert graph.backfill("count", to={"out": "again"}) == 18
-    assert store.browse("again").payloads()[:2] == [b"8 mon", b"5 tue"]
-    assert store.queue("again").messages == 3
+    assert store.browse("again").payloads() == [b"8 mon", b"5 tue", b"5"]

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ def mark(store: Any, value: str, *queues: str) -> None:
             txn.put(queue, b"0", attributes={DAY: value, "other": "x"})
 
 
-def ends_of(store: Any, queues: Sequence[str]) -> dict[str, int]:
+def ends_of(store: Any, queues: Iterable[str]) -> dict[str, int]:
     """Where the queues end."""
     return {queue: end for queue, (_, end) in store.positions_many(queues).items()}
 
