@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import sys
 import warnings
 import weakref
@@ -43,7 +42,13 @@ from quire.arguments import (
 from quire.callbacks import check_callback
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
-from quire.engine.checkpoints.opened import Opened, open_files, prepare_directory
+from quire.engine.checkpoints.opened import (
+    Opened,
+    errors_of_path,
+    not_opened,
+    open_files,
+    prepare_directory,
+)
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
@@ -217,7 +222,7 @@ class EmbeddedStore(SingleCalls):
         except BaseException as error:
             lock.release()
             if isinstance(error, OSError) and not isinstance(error, QuireError):
-                raise _not_opened(layout, error) from error
+                raise not_opened(layout, error) from error
             raise
 
     def close(self) -> None:
@@ -898,30 +903,9 @@ def _not_open(transaction_id: int) -> TransactionNotFound:
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
     """Lock the store for this process. Raises what `Store.open` raises."""
-    try:
+    with errors_of_path(layout):
         prepare_directory(env, layout, create)
         return env.lock(layout.lock, owner or "a process using quire.open")
-    except QuireError:
-        raise
-    except (FileNotFoundError, NotADirectoryError):
-        raise InvalidArgument(
-            f"path {layout.path!r}: the directory that it is to be made in is not there"
-        ) from None
-    except (OSError, UnicodeError) as error:
-        if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
-            raise _not_opened(layout, error) from error
-        raise InvalidArgument(f"path {layout.path!r} cannot be a store's: {error}") from None
-
-
-_PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
-
-
-def _not_opened(layout: Layout, error: OSError) -> StoreFailed:
-    advice = {
-        errno.EACCES: "; a store is its user's alone: run this as that user",
-        errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
-    }.get(error.errno or 0, "")
-    return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")
 
 
 if TYPE_CHECKING:

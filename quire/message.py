@@ -379,7 +379,7 @@ def check_payload(payload: object) -> bytes:
         if not isinstance(payload, (bytes, bytearray, memoryview)):
             raise InvalidArgument(
                 f"a payload must be bytes, bytearray or memoryview, not {type(payload).__name__}; "
-                "encode it first"
+                "encode it first, or for a typed queue give a mapping of its columns"
             )
         payload = bytes(payload)
     if len(payload) > MAX_PAYLOAD_BYTES:

@@ -157,10 +157,13 @@ def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> Re
     joined = join(env, path)
     if joined is not None:
         return joined
-    from quire.engine.checkpoints.opened import prepare_directory  # the engine: others do without
+    # The engine: others do without it.
+    from quire.engine.checkpoints.opened import errors_of_path, prepare_directory
     from quire.engine.layout import Layout
 
-    prepare_directory(env, Layout(path), create)
+    layout = Layout(path)
+    with errors_of_path(layout):
+        prepare_directory(env, layout, create)
     deadline = env.monotonic() + START_SECONDS
     started: OwnerProcess | None = None
     retry_at = 0.0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument
 from quire.message import GROUP_KEY, SETTABLE, Message
 from quire.moving import OWN_PREFIX, QUEUE, REASON, put_again
+from quire.row_schema import schema_of_words
 from quire.streamed import StreamedMessage
 from quire.typed_message import content_of, row_of_payload
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .store import Store
 
 
@@ -45,10 +48,20 @@ def redrive(
                 continue
             if target not in schemas:
                 schemas[target] = store.queue(target).schema
-            content = content_of(letter)
-            if schemas[target] is not None and isinstance(content, bytes):
+            content: Any = content_of(letter)
+            words = schemas[target]
+            if words is not None and isinstance(content, bytes):
                 content = row_of_payload(content)
                 fields["content_type"] = None
+            if words is not None:
+                content = _without_more(content, words)
             txn.put(target, content, **fields)
             count += 1
     return count
+
+
+def _without_more(row: pa.RecordBatch, words: str) -> pa.RecordBatch:
+    """Without columns that the queue of dead letters has more, and that say nothing."""
+    own = schema_of_words(words).names
+    kept = [name for name in row.schema.names if name in own or not row.column(name).null_count]
+    return row.select(kept)

@@ -114,7 +114,7 @@ def check_grows(queue: str, before: str | None, after: str | None) -> None:
     if before is None or after is None:
         raise InvalidArgument(
             f"queue {queue!r} holds {'rows' if after is None else 'bytes'}, as it was made: make "
-            "another queue, and move the messages"
+            "another queue, and put there what the messages say"
         )
     old, new = schema_of_words(before), schema_of_words(after)
     for index, field in enumerate(old):

@@ -60,7 +60,7 @@ def _open(path: str) -> RemoteStore:
 
 
 def make(path: str) -> None:
-    """Make the store at the path, if there is none."""
+    """Make the store at the path, if there is none. Raises what `quire.open` raises."""
     from quire.opening import open_or_serve
 
     key = (os.getpid(), path)

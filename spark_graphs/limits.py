@@ -84,6 +84,14 @@ DEFAULT_STEP_MESSAGES = 1 << 24
 LOCAL_BYTES = 1 << 20
 # Places that the tasks of a batch are told of, about: each takes some 100 bytes in every task.
 STEP_PIECES = 50_000
+# Where batches end behind markers and nowhere else: more places than these are refused, as the
+# tasks' memory has to hold them.
+MARKER_PIECES = 10 * STEP_PIECES
+# What one look for markers reads, about: well below a second, so that a step ends when it is told.
+MARKER_LOOK_BYTES = 64 << 20
+MARKERS_BYTES = 1 << 20  # of the markers of an input that are known and not passed yet
+MARKER_OBJECT_BYTES = 100  # that each of them takes beside the bytes of its value
+MARKER_PAUSE_SECONDS = 0.2  # between looks for markers where something waits to be read
 # A batch that finds no room keeps what its tasks have written for so long, and is done anew later:
 # well before the owner takes the files for forgotten.
 FULL_HOLD_SECONDS = 300.0

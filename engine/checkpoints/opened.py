@@ -21,9 +21,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import errno
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.options import FIXED, Options
@@ -44,7 +46,7 @@ from quire.engine.records.checkpoint_file import (
 from quire.engine.records.checkpoint_spares import keep_spares, spares
 from quire.engine.strategies import strategy_named
 from quire.env import Env
-from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
+from quire.errors import DiskFull, InvalidArgument, QuireError, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import KEPT_BACK_SEGMENTS
 
@@ -75,6 +77,35 @@ class Opened:
             closing.callback(self.places.data.close)
             closing.callback(self.places.stop)
             closing.callback(self.reader.close)
+
+
+_PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+@contextmanager
+def errors_of_path(layout: Layout) -> Iterator[None]:
+    """What the system says of the store's directory, as errors of Quire."""
+    try:
+        yield
+    except QuireError:
+        raise
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidArgument(
+            f"path {layout.path!r}: the directory that it is to be made in is not there"
+        ) from None
+    except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno not in _PATH_ERRORS:
+            raise not_opened(layout, error) from error
+        raise InvalidArgument(f"path {layout.path!r} cannot be a store's: {error}") from None
+
+
+def not_opened(layout: Layout, error: OSError) -> StoreFailed:
+    """With what to do about it."""
+    advice = {
+        errno.EACCES: "; a store is its user's alone: run this as that user",
+        errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
+    }.get(error.errno or 0, "")
+    return StoreFailed(f"the store at {layout.path} cannot be opened: {error}{advice}")
 
 
 def prepare_directory(env: Env, layout: Layout, create: bool) -> None:

@@ -27,12 +27,13 @@ class StepDefinition:
     reads: tuple[str, ...]
     writes: tuple[str, ...] = ()
     dead: str | None = None
-    limit_messages: int = 0  # the most of a batch
+    limit_messages: int = 0  # the most of a batch; 0: it has no limit but markers
     limit_bytes: int = 0
     trigger_seconds: float = 0.0
     when_full: str = "wait"
     start: str = "earliest"  # where its subscriptions begin
     watermark: str | None = None
+    marker: str | None = None  # the attribute of messages that batches end behind
     function: str = ""  # what it is called in its module
 
     @property

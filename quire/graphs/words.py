@@ -48,10 +48,7 @@ def _step(step: StepDefinition) -> Iterator[str]:
         yield f"cuts: Spark's micro-batches{late}; its windows and joins are in Spark's checkpoint"
         yield "commits: what a micro-batch writes to all outputs, in one transaction"
         return
-    most = f"{step.limit_messages} messages or {size(step.limit_bytes)}"
-    together = ", of all inputs up to one point of the commit order" * (len(step.inputs) > 1)
-    pause = f", every {step.trigger_seconds:g} s at most" if step.trigger_seconds else ""
-    yield f"cuts: up to {most}{together}{pause}"
+    yield f"cuts: {_cuts(step)}"
     if step.kind == "terminal":
         yield "commits: the positions read, when the function has returned (at least once)"
         return
@@ -59,6 +56,19 @@ def _step(step: StepDefinition) -> Iterator[str]:
     yield f"commits: {', '.join([*parts, 'positions', 'state', 'number'])}, in one transaction"
     full = "it waits, and holds nothing" if step.when_full == "wait" else "the step fails"
     yield f"where an output is full, {full}"
+
+
+def _cuts(step: StepDefinition) -> str:
+    """Where its batches end."""
+    most = f"up to {step.limit_messages} messages or {size(step.limit_bytes)}"
+    several = len(step.inputs) > 1
+    if step.marker is None:
+        words = most + ", of all inputs up to one point of the commit order" * several
+    else:
+        words = f"behind the next message with the attribute {step.marker}"
+        words += ", of one value in all inputs" * several
+        words += f"; before it in parts, each {most}" if step.limit_messages else ""
+    return words + f", every {step.trigger_seconds:g} s at most" * bool(step.trigger_seconds)
 
 
 def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:

@@ -56,9 +56,16 @@ class Backfill:
                 f"step '{step.name}' is a streaming query: what it makes of a range depends on "
                 "what Spark keeps of the messages before"
             )
-        strange = sorted(to.keys() - set(step.writes))
+        if not isinstance(to, Mapping):
+            raise InvalidArgument(f"to {to!r:.100}: give a mapping of outputs to other queues")
+        strange = [str(output) for output in to if output not in step.writes]
         if strange:
             raise InvalidArgument(f"step '{step.name}' does not write {', '.join(strange)}")
+        read = [queue for queue in to.values() if check_name(queue, "queue") in step.inputs]
+        if read:
+            raise InvalidArgument(
+                f"step '{step.name}' reads '{read[0]}': have the backfill write to another queue"
+            )
         self._graph = graph
         self._name = None if name is None else check_name(name, "backfill")
         self._to = to
@@ -97,16 +104,20 @@ class Backfill:
         name = self._name or _digest(start, end, begins, ends)
         identity = f"{step.name}/backfill/{name}"
         keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
-        planner = Planner(created_us, step.limit, self._tasks, schemas)
+        planner = Planner(created_us, step.limit, self._tasks, schemas, step.marker)
         done = number = 0
         while True:
             reached = store_of(path, lambda store: store.ledger_many(keys.values()))
             at = {q: max(begins[q], reached.get(key, 0)) for q, key in keys.items()}
             if all(at[queue] >= ends[queue] for queue in ends):
                 return done
-            batch = store_of(path, lambda s, at=at: planner.plan(s, at, ends, whole=True))  # type: ignore[misc]
-            done += self._do(batch, number, keys, identity)
-            number += 1
+            batch = store_of(
+                path,
+                lambda s, at=at: planner.plan(s, at, ends, whole=True, is_last=True),  # type: ignore[misc]
+            )
+            if batch is not None:  # else there is more to look through for markers
+                done += self._do(batch, number, keys, identity)
+                number += 1
 
     def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
         step, path = self._step, self._graph.path

@@ -31,7 +31,7 @@ def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Posit
     """
     found = admit(begins, ends, limit.messages)
     if sum(found[queue] - begin for queue, begin in begins.items()) > FIRST_LOOK_MESSAGES:
-        found = _few_pieces(store, begins, found)
+        found = with_few_pieces(store, begins, found, STEP_PIECES)
     return _aligned(store, begins, found, ends)
 
 
@@ -42,9 +42,9 @@ def cut_bytes(
     return _aligned(store, begins, within(store, begins, found, ends, most), ends)
 
 
-def _few_pieces(store: Store, begins: Positions, ends: Positions) -> Positions:
-    """Ends before which there are not many more places than a step's tasks can be told of."""
-    found, room = dict(ends), STEP_PIECES
+def with_few_pieces(store: Store, begins: Positions, ends: Positions, most: int) -> Positions:
+    """Ends, none beyond those given, before which there are not many more places than so many."""
+    found, room = dict(ends), most
     for queue, begin in begins.items():
         position, look = begin, FIRST_LOOK_MESSAGES
         while position < ends[queue]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
 from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition
+from quire.limits import MAX_STRING_BYTES
 from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 from quire.starts import Start, check_start
@@ -30,6 +32,10 @@ class Limit:
 
     messages: int = DEFAULT_STEP_MESSAGES
     size_bytes: int = DEFAULT_STEP_BYTES  # about, and at least one message
+
+
+UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
+"""Of a step whose batches end behind markers and nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class Step:
     when_full: WhenFull = "wait"
     start: Start = "earliest"
     watermark: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)  # of the sources of a streaming step
+    marker: str | None = None  # the attribute of messages that batches end behind
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the sources of a streaming step
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -65,14 +72,19 @@ class Step:
 
 def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
     """One queue's name or several. Raises InvalidArgument."""
+    if not isinstance(given, Iterable):
+        raise InvalidArgument(
+            f"{what} {given!r:.100}: give one name, or several"
+            + "; a step is added by @graph.step(reads=...)" * callable(given)
+        )
     names = (given,) if isinstance(given, str) else tuple(given)
     return tuple(check_name(name, what) for name in names)
 
 
-def limit_of(given: object) -> Limit:
+def limit_of(given: object, marker: object = None) -> Limit:
     """An int is of messages, a str such as "64m" of bytes. Raises InvalidArgument."""
     if given is None:
-        return Limit()
+        return Limit() if marker is None else UNLIMITED
     if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
         return Limit(messages=given)
     if isinstance(given, str):
@@ -125,12 +137,13 @@ def described_as(
                 reads=step.reads,
                 writes=step.writes,
                 dead=step.dead,
-                limit_messages=step.limit.messages,
-                limit_bytes=step.limit.size_bytes,
+                limit_messages=0 if step.limit == UNLIMITED else step.limit.messages,
+                limit_bytes=0 if step.limit == UNLIMITED else step.limit.size_bytes,
                 trigger_seconds=step.trigger_seconds,
                 when_full=step.when_full,
                 start=str(step.start),
                 watermark=step.watermark,
+                marker=step.marker,
                 function=_function_name(step.function),
             )
             for step in steps.values()
@@ -154,10 +167,21 @@ def check_step(step: Step) -> Step:
     if step.kind == "streaming" and step.dead is not None:
         raise InvalidArgument(
             f"step '{step.name}' is a streaming query, which has no dead letters: what Spark keeps "
-            "of a message may be in many results. Sort out what is wrong in a step before it"
+            "of a message may be in many results. Give `dead` to a step before it, which sorts out "
+            "what is wrong, or have the function return that for one more output"
+        )
+    if step.marker is not None:
+        _check_marker(step)
+    if not isinstance(step.options, Mapping):
+        raise InvalidArgument(
+            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
         )
     if step.kind != "streaming" and step.options:
         raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    if not isinstance(step.watermark, str | None):
+        raise InvalidArgument(
+            f"step '{step.name}': watermark {step.watermark!r:.100}: give a str as \"1 minute\""
+        )
     check_start(step.start)
     choice_of("when_full", step.when_full, ("wait", "fail"))
     if not step.reads:
@@ -173,6 +197,20 @@ def check_step(step: Step) -> Step:
         raise InvalidArgument(f"step '{step.name}' names an output twice")
     _check_parameters(step)
     return step
+
+
+def _check_marker(step: Step) -> None:
+    name = step.marker
+    if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= MAX_STRING_BYTES):
+        raise InvalidArgument(
+            f"step '{step.name}': marker {name!r:.100} is no attribute's name: give that of "
+            'the attribute that markers have, as "day"'
+        )
+    if step.kind == "streaming":
+        raise InvalidArgument(
+            f"step '{step.name}' is a streaming query, whose batches end where Spark has them end: "
+            "give `marker` to a step without `watermark` and `stateful`"
+        )
 
 
 def _check_parameters(step: Step) -> None:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quire.arguments import check_name
+from quire.arguments import check_flag, check_name, check_queues
 from quire.errors import InvalidArgument, StoreNotFound
 from quire.graphs import (
     GraphDefinition,
@@ -78,6 +78,8 @@ class Graph:
         self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
     ) -> None:
         self.name = check_title(name, "graph")
+        if not hasattr(spark, "createDataFrame"):
+            raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
@@ -98,6 +100,7 @@ class Graph:
         if "schema" in options:
             options["schema"] = check_schema("schema", options["schema"])
         given = {} if capacity is None else {"capacity": capacity}
+        check_queues([{"name": name, **given, **options}])
         self.queues[name] = Queue(name, {**given, **options})
 
     def step(
@@ -111,6 +114,7 @@ class Graph:
         trigger: float | str | None = None,
         when_full: WhenFull = "wait",
         start: Start = "earliest",
+        marker: str | None = None,
         watermark: str | None = None,
         stateful: bool = False,
         options: Mapping[str, str] | None = None,
@@ -124,6 +128,8 @@ class Graph:
         `dead`: the work queue for messages that the function fails with (`docs/graphs.md`).
         `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".
         `trigger`: seconds, or a str as "500 ms", between the beginnings of two batches at least.
+        `marker`: the name of an attribute: a batch ends just behind the next message that has it,
+        in each input behind the next whose value all inputs have; a `limit` cuts it in parts.
         `when_full`: whether the step waits for room in an output ("wait") or fails ("fail").
         `start`: where new subscriptions of it begin, as `Store.subscribe` takes it.
 
@@ -133,7 +139,8 @@ class Graph:
 
         Raises InvalidArgument.
         """
-        is_streaming = stateful or watermark is not None
+        is_streaming = check_flag("stateful", stateful) or watermark is not None
+        inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:
             title = str(name or getattr(function, "__name__", ""))
@@ -141,15 +148,16 @@ class Graph:
                 name=title,
                 kind="streaming" if is_streaming else "step",
                 function=function,
-                reads=checked_names("queue", reads),
-                writes=checked_names("queue", writes),
+                reads=inputs,
+                writes=outputs,
                 dead=None if dead is None else check_name(dead, "queue"),
-                limit=limit_of(limit),
+                limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
+                marker=marker,
                 when_full=when_full,
                 start=start,
                 watermark=watermark,
-                options=dict(options or {}),
+                options={} if options is None else options,
             )
             self._add(step)
             return function
@@ -163,6 +171,7 @@ class Graph:
         name: str | None = None,
         limit: int | str | None = None,
         trigger: float | str | None = None,
+        marker: str | None = None,
         start: Start = "earliest",
     ) -> Callable[[F], F]:
         """Decorator: add a function that takes messages out of the store, to wherever it likes.
@@ -173,14 +182,17 @@ class Graph:
         The other arguments are those of `step`. Raises InvalidArgument.
         """
 
+        inputs = checked_names("queue", reads)
+
         def add(function: F) -> F:
             step = Step(
                 name=str(name or getattr(function, "__name__", "")),
                 kind="terminal",
                 function=function,
-                reads=checked_names("queue", reads),
-                limit=limit_of(limit),
+                reads=inputs,
+                limit=limit_of(limit, marker),
                 trigger_seconds=seconds_of("trigger", trigger),
+                marker=marker,
                 start=start,
             )
             self._add(step)
@@ -208,7 +220,7 @@ class Graph:
         found = connection.call(self.path, lambda store: store.state_items(name))
         return KeptValues(step, found, writable=False)
 
-    def start(self, restart: Restart = "backoff", only: Sequence[str] | None = None) -> Run:
+    def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
         """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
@@ -216,7 +228,8 @@ class Graph:
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
-        steps = [self._named(each) for each in (self.steps if only is None else only)]
+        names = self.steps if only is None else (only,) if isinstance(only, str) else only
+        steps = [self._named(each) for each in names]
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
@@ -299,7 +312,8 @@ class Graph:
     def _named(self, step: str) -> Step:
         if step not in self.steps:
             raise InvalidArgument(
-                f"graph '{self.name}' has no step {step!r:.100}; it has {', '.join(self.steps)}"
+                f"graph '{self.name}' has no step {step!r:.100}; it has "
+                f"{', '.join(self.steps) or 'none'}"
             )
         return self.steps[step]
 

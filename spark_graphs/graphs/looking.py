@@ -10,7 +10,8 @@ from quire.errors import PositionLost, QueueNotFound
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import LOOK_SECONDS
 
-from .status import InputStatus, QueueStatus, RunStatus, StepStatus
+from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
+from .tally import Tally
 
 if TYPE_CHECKING:
     from quire.info import QueueInfo
@@ -67,12 +68,18 @@ def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us:
         rate_out=rate_out,
         last_batch_seconds=tally.last_batch_seconds,
         full=tally.full,
+        awaits=_awaits(phase, tally),
         dead_letters=tally.dead_letters,
         removed=tally.removed,
         retries=tally.retries,
         last_error=tally.last_error,
         last_error_us=tally.last_error_us,
     )
+
+
+def _awaits(phase: Phase, tally: Tally) -> dict[str, str]:
+    awaited = tally.awaited
+    return {} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking)
 
 
 def _input(store: Store, info: QueueInfo, subscription: str, now_us: int) -> InputStatus:

@@ -6,6 +6,9 @@ YPL1. A batch begins where the step's subscriptions stand, which move only by it
 YPL2. From when it is planned until it is done with, a batch keeps its messages, whatever expires or
     is removed: they are leased. Should the lease end (the owner's end ends it), the tasks find the
     messages again or fail, and the batch is planned anew.
+YPL3. Where batches end behind markers (markers.py), no batch has messages from before and behind
+    one. Without a limit a batch is all that lies before the markers, and they. What is more than a
+    limit is taken in parts, the last of which has the markers of all inputs.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from quire.errors import QuireError, SubscriptionNotFound
+from quire.errors import InvalidArgument, QuireError, SubscriptionNotFound
 from quire.spark_graphs import position_range
+from quire.spark_graphs.limits import MARKER_PIECES
 from quire.spark_graphs.offsets import Positions
 from quire.spark_graphs.partition import QueuePiece
 from quire.spark_graphs.renewal import renewal_of
 
-from .cut import cut, cut_bytes
-from .definition import Limit
+from .cut import cut, cut_bytes, with_few_pieces
+from .definition import UNLIMITED, Limit
 from .inputs import Leased
+from .markers import Awaited, Markers
 from .schemas import NO_SCHEMAS, Schemas
 from .task_store import TaskStore
 
@@ -63,7 +68,9 @@ class Planner:
         limit: Limit,
         tasks: TaskStore,
         schemas: Schemas = NO_SCHEMAS,
+        marker: str | None = None,
     ) -> None:
+        self._markers = None if marker is None else Markers(marker, created_us, tasks)
         self._created_us = created_us
         self._limit = limit
         self._tasks = tasks
@@ -74,17 +81,59 @@ class Planner:
         """What a batch has at most."""
         return self._limit
 
+    @property
+    def awaited(self) -> Awaited | None:
+        """The markers that have kept the last plan from giving a batch."""
+        return None if self._markers is None else self._markers.awaited
+
     def shrink(self, messages: int) -> None:
-        """Later batches have no more messages than that: one that had was too large."""
-        self._limit = Limit(max(1, messages), self._limit.size_bytes)
+        """Later batches have no more messages than that: one that had was too large.
+
+        Those that end behind markers and nowhere else stay as they are.
+        """
+        if self._limit != UNLIMITED:
+            self._limit = Limit(max(1, messages), self._limit.size_bytes)
 
     def plan(
-        self, store: Store, begins: Positions, ends: Positions, *, whole: bool = False
-    ) -> Batch:
+        self,
+        store: Store,
+        begins: Positions,
+        ends: Positions,
+        *,
+        whole: bool = False,
+        is_last: bool = False,
+    ) -> Batch | None:
         """The batch that begins there and ends at `ends`, or before them.
 
-        `whole`: raise PositionLost if a message of it is gone.
+        None: it has to end behind markers, of which there are none that fit together, or it is to
+        be looked for more of them (`awaited`). `whole`: raise PositionLost if a message of it is
+        gone. `is_last`: what lies behind the last markers is a batch too.
         """
+        if self._markers is None:
+            return self._limited(store, begins, ends, whole)
+        found = self._markers.next(store, begins, ends)
+        if found is not None:
+            return self._marked(store, begins, found, whole)
+        if is_last and self._markers.awaited is not None and self._markers.awaited.is_complete:
+            return self._limited(store, begins, ends, whole)
+        return None
+
+    def _marked(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends behind markers, or a part of what lies before them (YPL3)."""
+        if self._limit == UNLIMITED:
+            return self._all(store, begins, ends, whole)
+        before = {queue: end - 1 for queue, end in ends.items()}
+        if before == begins or cut(store, begins, ends, self._limit) == ends:
+            batch = self._leased(store, begins, ends, whole)
+            if before == begins or not self._is_too_large(batch):
+                return batch
+            release(store.path, batch)
+        return self._limited(store, begins, before, whole)
+
+    def _limited(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends at the limit, or at `ends`."""
+        if self._limit == UNLIMITED:
+            return self._all(store, begins, ends, whole)
         found = cut(store, begins, ends, self._limit)
         batch = self._leased(store, begins, found, whole)
         if batch.messages > 1 and self._is_too_large(batch):
@@ -92,6 +141,16 @@ class Planner:
             found = cut_bytes(store, begins, found, ends, self._limit.size_bytes)
             batch = self._leased(store, begins, found, whole)
         return batch
+
+    def _all(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
+        """The batch that ends at `ends`. Raises InvalidArgument for more than tasks can be told."""
+        if with_few_pieces(store, begins, ends, MARKER_PIECES) != ends:
+            raise InvalidArgument(
+                f"up to the next markers there are messages in more than {MARKER_PIECES:,} places, "
+                "which is more than can be one batch: give the step a `limit`, up to which it "
+                "takes them in parts, or put more messages by each transaction"
+            )
+        return self._leased(store, begins, ends, whole)
 
     def _is_too_large(self, batch: Batch) -> bool:
         """Whether it has more bytes than it may, or that is not told by its places."""

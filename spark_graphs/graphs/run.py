@@ -15,8 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from quire.arguments import check_max_messages, check_timeout
 from quire.env import FileLock, OsEnv
-from quire.errors import InvalidArgument, QuireError, StepFailed
+from quire.errors import InvalidArgument, QueueInUse, QuireError, StepFailed
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -87,8 +88,7 @@ class Run:
         paused = self._paused()
         for name, runner in self.runners.items():
             if isinstance(runner, StepRunner):
-                queues = runner.step.inputs
-                self._holds.append(hold(self.graph.path, queues, runner.subscription))
+                self._holds.append(self._hold(runner))
             runner.pause(name in paused)
         streaming = [each for each in self.runners.values() if isinstance(each, StreamRunner)]
         for each in streaming:  # Spark may refuse them
@@ -97,6 +97,15 @@ class Run:
             if isinstance(runner, StepRunner):
                 runner.start(self._thread)
         threading.Thread(target=self._watch, name="quire-graph-watch", daemon=True).start()
+
+    def _hold(self, runner: StepRunner) -> FileLock:
+        try:
+            return hold(self.graph.path, runner.step.inputs, runner.subscription)
+        except QueueInUse:
+            raise QueueInUse(
+                f"step '{runner.step.name}' of graph '{self.graph.name}' runs already, in this "
+                "program or another one: stop that run first, or give this graph another name"
+            ) from None
 
     # What it tells
 
@@ -113,11 +122,13 @@ class Run:
     def drain(self, timeout: float | None = None) -> None:
         """Return when all inputs are empty, without waiting for triggers.
 
+        What lies behind the last markers of a step with `marker` is not waited for.
         `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
-        read has ended or is paused, TimeoutError, and what reaching the store raises.
+        read has ended or is paused, TimeoutError, InvalidArgument, and what reaching the store
+        raises.
         """
         env = OsEnv()
-        deadline = None if timeout is None else env.monotonic() + timeout
+        deadline = None if timeout is None else env.monotonic() + check_timeout(timeout)
         self._hurry(True)
         try:
             before = -1
@@ -127,7 +138,7 @@ class Run:
                 if not behind and batches == before:
                     return
                 before = -1 if behind else batches
-                if deadline is not None and env.monotonic() > deadline:
+                if behind and deadline is not None and env.monotonic() > deadline:
                     raise TimeoutError(f"after {timeout} seconds there is more to read: {behind}")
                 if behind:
                     with self._changed:
@@ -171,6 +182,8 @@ class Run:
         """
         from .replay import replay
 
+        if max_messages is not None:
+            check_max_messages(max_messages)
         runner = self.runners[self._checked(step)]
         if not isinstance(runner, StepRunner) or runner.step.dead is None:
             raise InvalidArgument(f"step '{step}' has no dead letters")
@@ -225,15 +238,17 @@ class Run:
         """Which steps have something to read, in words. Raises StepFailed (see `drain`)."""
         found = []
         for name, step in self.status().steps.items():
-            if step.phase is Phase.FAILED or (
-                step.lag_messages and step.phase in (Phase.STOPPED, Phase.PAUSED)
-            ):
+            awaited = self.runners[name].tally.awaited
+            inputs = {each.queue: (each.position, each.end_position) for each in step.inputs}
+            has_done_all = awaited is not None and awaited.is_about(inputs)
+            lag = 0 if has_done_all else step.lag_messages
+            if step.phase is Phase.FAILED or (lag and step.phase in (Phase.STOPPED, Phase.PAUSED)):
                 raise StepFailed(
-                    f"step '{name}' is {step.phase} and {step.lag_messages} messages behind"
+                    f"step '{name}' is {step.phase} and {lag} messages behind"
                     f"{f': {step.last_error}' if step.last_error else ''}"
                 )
-            if step.lag_messages or step.phase in _BUSY:
-                found.append(f"{name} {step.lag_messages}")
+            if lag or step.phase in _BUSY:
+                found.append(f"{name} {lag}")
         return ", ".join(found)
 
     def _thread(self, target: Callable[[], None]) -> threading.Thread:

@@ -1,7 +1,8 @@
 """A step that runs: batch after batch, each one transaction, in a thread of its own.
 
 YRN1. A step without anything to do costs nothing: its thread sleeps until the store says that there
-    is a message, its trigger is due, or somebody wants something of it.
+    is a message, its trigger is due, or somebody wants something of it. One that waits for a marker
+    looks whether there are more messages, MARKER_PAUSE_SECONDS after the last time.
 YRN2. At the start, and after whatever went wrong, the step's number and where its subscriptions
     stand are read from the store: nothing that this process remembers outlives an error.
 YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
@@ -27,6 +28,7 @@ from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_BISECTION,
     FULL_HOLD_SECONDS,
     FULL_PAUSE_SECONDS,
+    MARKER_PAUSE_SECONDS,
     RETRY_PAUSE_SECONDS,
 )
 from quire.spark_graphs.offsets import Positions
@@ -85,7 +87,9 @@ class StepRunner:
         self._restart = restart
         self._told = told  # something has changed that somebody may wait for
         self._env = env or OsEnv()
-        self._planner = Planner(created_us, self.step.limit, work.tasks, work.schemas)
+        self._planner = Planner(
+            created_us, self.step.limit, work.tasks, work.schemas, self.step.marker
+        )
         self._sources = {queue: f"{queue}/{self.subscription}" for queue in self.step.inputs}
         self._created_us = created_us
         self._key = ledger_key(graph, self.step.name)
@@ -106,8 +110,11 @@ class StepRunner:
     # Who has it run
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
-        """Begin."""
+        """Begin. Raises what reaching the store raises."""
         self._stopping = False
+        self.tally.number = connection.call(
+            self.path, lambda store: store.ledger(self._key), env=self._env
+        )
         self.tally.phase = Phase.IDLE
         self._thread = make_thread(self._run)
         self._thread.start()
@@ -170,11 +177,14 @@ class StepRunner:
             return
         with self.turn:
             is_done = self.do_next()
+        awaited = self.tally.awaited
         if is_done:
             self._told()
-            return
-        self._await_messages()
-        self._rest(Phase.IDLE, None)
+        elif awaited is None:
+            self._await_messages()
+            self._rest(Phase.IDLE, None)
+        elif awaited.is_complete:
+            self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
 
     def do_next(self) -> bool:
         """Do the next batch; False: there is nothing to read. Who calls holds `turn`.
@@ -220,8 +230,11 @@ class StepRunner:
         _, begins = self._known
         ends = {queue: end for queue, (_, end) in store.positions_many(begins).items()}
         if all(ends[queue] <= begin for queue, begin in begins.items()):
+            self.tally.awaited = None
             return None
-        return self._planner.plan(store, begins, ends)
+        batch = self._planner.plan(store, begins, ends)
+        self.tally.awaited = self._planner.awaited
+        return batch
 
     def _look(self, store: Store) -> tuple[int, Positions]:
         """The last number and where the inputs stand (YRN2).

@@ -16,6 +16,7 @@ class Phase(StrEnum):
     |---|---|
     | idle | it has read all there is, or waits for its trigger |
     | running | a batch is on its way |
+    | aligning | there are messages, and no next marker that all inputs have (`awaits` says more) |
     | waiting | an output has no room (`full` says which); nothing is held meanwhile |
     | retrying | a batch has failed (`last_error`), and is tried again after a pause |
     | paused | somebody told it to pause, which outlives the run |
@@ -25,6 +26,7 @@ class Phase(StrEnum):
 
     IDLE = "idle"
     RUNNING = "running"
+    ALIGNING = "aligning"
     WAITING = "waiting"
     RETRYING = "retrying"
     PAUSED = "paused"
@@ -67,6 +69,7 @@ class StepStatus:
     rate_out: float
     last_batch_seconds: float
     full: tuple[str, ...]  # the outputs whose room it waits for
+    awaits: Mapping[str, str]  # by queue, the value of the marker that it lacks; "": any marker
     dead_letters: int  # that it has put
     removed: int  # messages that were removed from the inputs before it came to them
     retries: int  # of batches, since the last one that was committed
@@ -143,12 +146,19 @@ class RunStatus:
             )
             if step.full:
                 line += f", no room in {', '.join(step.full)}"
+            if step.awaits:
+                line += f", waits for {', '.join(map(_marker, step.awaits.items()))}"
             if step.dead_letters:
                 line += f", {step.dead_letters} dead letters"
             if step.last_error and step.phase in (Phase.RETRYING, Phase.FAILED):
                 line += f", {step.last_error.splitlines()[0]:.200}"
             lines.append(line)
         return "\n".join(lines)
+
+
+def _marker(awaited: tuple[str, str]) -> str:
+    queue, value = awaited
+    return f"marker {value:.100} in {queue}" if value else f"a marker in {queue}"
 
 
 _LAGS = ("lag_messages", "lag_bytes", "lag_seconds")

@@ -8,6 +8,7 @@ from collections import deque
 from quire.env import Env, OsEnv
 from quire.spark_graphs.limits import RATE_SECONDS
 
+from .markers import Awaited
 from .status import Phase
 
 
@@ -25,6 +26,7 @@ class Tally:
         self.dead_letters = self.removed = self.retries = 0
         self.last_batch_seconds = 0.0
         self.full: tuple[str, ...] = ()
+        self.awaited: Awaited | None = None
         self.last_error: str | None = None
         self.last_error_us: int | None = None
 

@@ -12,18 +12,22 @@ import contextlib
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from quire.errors import InvalidArgument, QuireError
 from quire.ltds import Codec
+from quire.spark_graphs import sight
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
-from quire.spark_graphs.partition import QuirePartition
+from quire.spark_graphs.partition import QueuePiece, QuirePartition
 from quire.spark_graphs.reading import Reading
 from quire.spark_graphs.row_sink import Routes
 from quire.spark_graphs.writer import write_fragments
+
+if TYPE_CHECKING:
+    from quire.engine.reading.attribute_read import AttributePart
 
 POINTERS = "fragments binary"
 """The columns of what a job of a step returns."""
@@ -51,6 +55,9 @@ class TaskStore(Protocol):
         `routes`: the schemas of the queues they may be for; None: they are messages of bytes.
         """
 
+    def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
+        """The messages that have the attribute, among those of leased pieces of one queue."""
+
 
 @dataclass(frozen=True)
 class StoreFiles:
@@ -67,6 +74,13 @@ class StoreFiles:
     ) -> list[Fragment]:
         options = WriteOptions(self.path, queue, None, None, 0.0, Codec.NONE)
         return write_fragments(rows, options, self.store_id, routes)
+
+    def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
+        from quire.engine import PieceReader  # heavy, and most tasks never come here
+        from quire.engine.reading.attribute_read import find_attribute
+
+        with sight.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
+            yield from find_attribute(reader, [each.piece for each in pieces], attribute)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import InvalidArgument
 from quire.spark_graphs.fragment import Fragment
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _running = threading.local()
+_TOO_MUCH: Final = "spark.driver.maxResultSize"
 
 
 def running_values(step: str) -> KeptValues | None:
@@ -66,7 +67,12 @@ class Work:
         outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
         if not outputs:
             return []
-        fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        try:
+            fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+        except Exception as error:
+            if _TOO_MUCH in str(error):  # to come here; tried again, it goes by tasks
+                self._written_bytes = LOCAL_BYTES + 1
+            raise
         self._written_bytes = sum(each.charge_bytes for each in fragments)
         return fragments
 
@@ -110,7 +116,10 @@ class Work:
         elif isinstance(returned, Mapping):
             found = dict(returned)
         else:
-            found = {step.writes[0] if len(step.writes) == 1 else None: _frame(step, returned)}
+            rows = _frame(step, returned)
+            if len(step.writes) != 1 and "queue" not in rows.columns:
+                raise InvalidArgument(_whither(step))
+            found = {step.writes[0] if len(step.writes) == 1 else None: rows}
         strange = [queue for queue in found if queue is not None and queue not in step.writes]
         if strange:
             raise InvalidArgument(
@@ -180,4 +189,20 @@ def _frame(step: Step, returned: Any) -> DataFrame:
             "of them by output queue, or None"
         )
     rows: DataFrame = returned
+    if rows.isStreaming != (step.kind == "streaming"):
+        raise InvalidArgument(
+            f"step '{step.name}' returned a DataFrame that is "
+            f"{'a stream' if rows.isStreaming else 'no stream'}, and the step is "
+            f"{'none' if rows.isStreaming else 'one'}: make what it returns of the DataFrames that "
+            "it is given"
+        )
     return rows
+
+
+def _whither(step: Step) -> str:
+    if not step.writes:
+        return f"step '{step.name}' returned rows, and writes nothing: give it `writes`"
+    return (
+        f"step '{step.name}' writes {', '.join(step.writes)}: return a dict of DataFrames by "
+        "queue, or one whose column `queue` says where each row goes"
+    )

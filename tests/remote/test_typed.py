@@ -182,10 +182,10 @@ def test_dead_letters_keep_their_columns(store: AnyStore) -> None:
             assert letter.value == {"id": 1, "amount": None, "name": "x", "reason": None}
         else:
             assert letter.decode().to_pylist() == [{"id": 1, "amount": None, "name": "x"}]
-            assert store.redrive(target, where=lambda letter: True) == 1
-            [again] = store.get_many("q")
-            assert again.value == {"id": 1, "amount": None, "name": "x"}
-            assert again.content_type is None
+        assert store.redrive(target, where=lambda letter: True) == 1
+        [again] = store.get_many("q")
+        assert again.value == {"id": 1, "amount": None, "name": "x"}
+        assert again.content_type is None
         with store.transaction() as txn:
             txn.get_many(target)
 

@@ -610,3 +610,34 @@ def test_a_graph_tells_how_it_is(graph: Graph, store: Any, drained: Any) -> None
     assert (behind.lag_messages, behind.inputs[0].position) == (7, 12)
     assert behind.lag_seconds > 0
     assert behind.lag_bytes > 0
+
+
+def test_batches_end_behind_markers(graph: Graph, store: Any, drained: Any) -> None:
+    """A marker that another step hands on, too; the rest waits visibly, and a backfill takes it."""
+    topic(store, "in", "inner", "more", "out", "again")
+    graph.step("in", "inner", name="hand_on")(lambda rows: rows.select("payload", "attributes"))
+    graph.step(["inner", "more"], "out", name="count", marker="day")(
+        lambda first, second: first.union(second.select(first.columns)).selectExpr(
+            "concat_ws('', count(*), max(attributes['day'])) as payload"
+        )
+    )
+    put_numbers(store, "in", range(4))
+    put_numbers(store, "more", range(2))
+    for queue in ("in", "more"):
+        store.put(queue, b"", attributes={"day": " mon"})
+    put_numbers(store, "in", range(3))
+    store.put("more", b"", attributes={"day": " tue"})
+    run = drained()
+    assert store.browse("out").payloads() == [b"8 mon"]
+    step = run.status().steps["count"]
+    assert (step.phase, step.lag_messages) == (Phase.ALIGNING, 4)
+    assert step.awaits == {"inner": " tue"}
+    assert "waits for marker  tue in inner" in str(run.status())
+    assert run.status().to_json()["steps"]["count"]["awaits"] == {"inner": " tue"}
+    store.put("in", b"", attributes={"day": " tue"})
+    run.drain(timeout=60)
+    put_numbers(store, "in", range(5))
+    run.drain(timeout=60)
+    assert store.browse("out").payloads() == [b"8 mon", b"5 tue"]
+    assert graph.backfill("count", to={"out": "again"}) == 18
+    assert store.browse("again").payloads() == [b"8 mon", b"5 tue", b"5"]

@@ -13,13 +13,14 @@ from quire.limits import MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.cut import cut
-from quire.spark_graphs.graphs.definition import Limit, limit_of, seconds_of
+from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
 from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of
-from quire.spark_graphs.graphs.planning import Planner, release, standing
+from quire.spark_graphs.graphs.planning import Batch, Planner, release, standing
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.values import KeptValues
+from quire.spark_graphs.graphs.work import Work
 from tests.spark.kit import put_numbers, topic
 
 
@@ -27,6 +28,13 @@ def planner(store: Any, limit: Limit, *queues: str) -> Planner:
     """One for the queues as they are."""
     created_us = {info.name: info.created_us for info in store.queues(queues)}
     return Planner(created_us, limit, StoreFiles(store.path, store.store_id))
+
+
+def planned(plan: Planner, *given: Any, **options: Any) -> Batch:
+    """The next batch, which there is."""
+    found = plan.plan(*given, **options)
+    assert found is not None
+    return found
 
 
 def payloads(store: Any, part: Leased) -> list[int]:
@@ -69,12 +77,12 @@ def test_one_input_ends_at_the_limit(store: Any) -> None:
     ends = {"a": 55}
     assert cut(store, {"a": 0}, ends, Limit(10)) == {"a": 10}
     plan = planner(store, Limit(size_bytes=2_000), "a")
-    first = plan.plan(store, {"a": 0}, ends)
+    first = planned(plan, store, {"a": 0}, ends)
     assert 10 <= first.ends["a"] <= 20
-    one = plan.plan(store, {"a": 50}, ends)
+    one = planned(plan, store, {"a": 50}, ends)
     assert one.messages == 1
     plan.shrink(4)
-    assert plan.plan(store, {"a": 0}, ends).messages == 4
+    assert planned(plan, store, {"a": 0}, ends).messages == 4
 
 
 def test_what_was_removed_is_counted(store: Any) -> None:
@@ -84,7 +92,7 @@ def test_what_was_removed_is_counted(store: Any) -> None:
     with store.transaction() as txn:
         txn.read_to("a/check", 12)
     plan = planner(store, Limit(), "a")
-    batch = plan.plan(store, {"a": 5}, {"a": 30})
+    batch = planned(plan, store, {"a": 5}, {"a": 30})
     assert (batch.messages, batch.removed) == (18, 7)
     assert payloads(store, batch.inputs[0]) == list(range(12, 30))
     with pytest.raises(PositionLost):
@@ -97,7 +105,7 @@ def test_a_planned_batch_keeps_its_messages(store: Any) -> None:
     """Whatever is removed, and wherever its blocks would go."""
     topic(store, "a")
     put_numbers(store, "a", range(30))
-    batch = planner(store, Limit(20), "a").plan(store, {"a": 0}, {"a": 30})
+    batch = planned(planner(store, Limit(20), "a"), store, {"a": 0}, {"a": 30})
     store.purge("a")
     store.checkpoint()
     put_numbers(store, "a", range(100, 200))
@@ -261,3 +269,22 @@ def test_limits_and_triggers_in_words() -> None:
     for wrong in (-1, True, "500", "soon", [1], float("nan")):
         with pytest.raises(InvalidArgument):
             seconds_of("t", wrong)
+
+
+def test_what_is_too_much_for_the_driver_goes_by_tasks(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small batch of which much has become: the next try does not have it collected."""
+
+    def here(self: Work, outputs: Any) -> list[Any]:
+        raise RuntimeError("results (1.2 GiB) are bigger than spark.driver.maxResultSize (1.0 GiB)")
+
+    nobody: Any = None
+    made = Work(Step("s", "step", here, ("a",)), nobody, StoreFiles(store.path, store.store_id))
+    monkeypatch.setattr(Work, "called", lambda *given, **how: {"out": nobody})
+    monkeypatch.setattr(Work, "_here", here)
+    monkeypatch.setattr(Work, "_by_tasks", lambda *given: [])
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            made.run([], [], 0, nobody)
+        assert made.run([], [], 0, nobody) == []  # which has made little: the next one is small

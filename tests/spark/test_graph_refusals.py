@@ -1,0 +1,131 @@
+"""What a graph refuses before Spark has any part in it, and what it says then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.errors import InvalidArgument
+from quire.spark_graphs import Graph
+from quire.spark_graphs.graphs.definition import Step
+from quire.spark_graphs.graphs.task_store import StoreFiles
+from quire.spark_graphs.graphs.work import Work
+
+
+class NoSpark:
+    """A session that is asked nothing."""
+
+    def createDataFrame(self, rows: object) -> None:  # noqa: N802 - Spark's name
+        """By which it is known for a session."""
+
+
+def graph_at(path: object) -> Graph:
+    """A graph of one step."""
+    spark: Any = NoSpark()
+    given: Any = path
+    graph = Graph("shop", spark, given)
+    graph.step("in", "out", name="copy")(copy)
+    return graph
+
+
+def copy(rows: Any) -> Any:
+    """A step's function."""
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "give the path"),
+        (5, "give the path"),
+        ("", "give the path"),
+        ("/dev/null/store", "the directory that it is to be made in is not there"),
+        ("/nowhere/at/all", "the directory that it is to be made in is not there"),
+        ("FOLDER/file", "is a file: give a directory"),
+        ("FOLDER", "holds other things"),
+        (f"FOLDER/{'x' * 300}", "cannot be a store's"),
+    ],
+)
+def test_a_path_that_no_store_can_have(tmp_path: Path, given: Any, message: str) -> None:
+    """At the latest when the graph starts."""
+    (tmp_path / "file").touch()
+    path = given.replace("FOLDER", str(tmp_path)) if isinstance(given, str) else given
+    with pytest.raises(InvalidArgument, match=message):
+        graph_at(path).start()
+
+
+def refused(message: str, action: Callable[..., object], *given: Any, **named: Any) -> None:
+    """It is, with these words."""
+    with pytest.raises(InvalidArgument, match=message):
+        action(*given, **named)
+
+
+def test_what_is_no_graph(tmp_path: Path) -> None:
+    """Names, sessions and queues that cannot be."""
+    spark: Any = NoSpark()
+    for name in ("", "a.b", "a b", None, "x" * 61):
+        refused("graph name", Graph, name, spark, str(tmp_path))
+    refused("give a SparkSession", Graph, "shop", "local", str(tmp_path))
+    graph = graph_at(str(tmp_path / "store"))
+    refused("'colour' is none of", graph.queue, "a", colour="red")
+    refused("kind", graph.queue, "a", kind="stack")
+    refused("capacity", graph.queue, "a", capacity=1.5)
+    refused("'lnog'", graph.queue, "a", schema="id lnog")
+    assert not graph.queues
+    refused("no step 'x'; it has copy", graph.state, "x")
+    refused("no step 'x'", graph.start, only="x")
+    refused("does not write in", graph.backfill, "copy", to={"in": "other"})
+    refused("have the backfill write to another queue", graph.backfill, "copy", to={"out": "in"})
+    refused("queue name", graph.backfill, "copy", to={"out": 5})
+    refused("give a mapping", graph.backfill, "copy", to="other")
+
+
+def test_what_is_no_step(tmp_path: Path) -> None:
+    """It is refused where it is written, and the graph has it not."""
+    graph = graph_at(str(tmp_path / "store"))
+    refused("one name, or several", graph.step, None)
+    refused("one name, or several", graph.step, "in", 5)
+    refused(r"a step is added by @graph.step\(reads=...\)", graph.step, copy)
+    refused("stateful 'no': give True or False", graph.step, "in", stateful="no")
+
+    def wrong(message: str, **options: Any) -> None:
+        refused(message, graph.step("in", "out", **{"name": "other", **options}), copy)
+
+    wrong("has no dead letters", watermark="1 minute", dead="dead")
+    wrong("has no dead letters.*Give `dead` to a step before it", stateful=True, dead="dead")
+    wrong("ends? where Spark has them end", stateful=True, marker="day")
+    wrong("watermark 5", watermark=5)
+    wrong("options 5: give a mapping", stateful=True, options=5)
+    wrong("are of streaming steps", options={"columns": "id"})
+    wrong("has a step 'copy' already", name="copy")
+    refused("called with 1 values", graph.step("in", "out", name="other"), lambda: None)
+    assert list(graph.steps) == ["copy"]
+
+
+class Frame:
+    """A DataFrame, as far as it is looked at."""
+
+    columns = ("payload",)
+    mapInArrow = None  # noqa: N815 - Spark's name
+
+    def __init__(self, is_streaming: bool) -> None:
+        self.isStreaming = is_streaming
+
+
+def test_what_a_function_must_not_return() -> None:
+    """Rows without a place to go to, streams for batches, and the reverse."""
+    nobody: Any = None
+
+    def returned(kind: Any, writes: tuple[str, ...], frame: Any) -> Any:
+        step = Step("s", kind, copy, ("in",), writes)
+        return Work(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
+
+    refused("writes nothing: give it `writes`", returned, "step", (), Frame(False))
+    refused("return a dict of DataFrames", returned, "step", ("a", "b"), Frame(False))
+    refused("a stream, and the step is none", returned, "step", ("a",), Frame(True))
+    refused("no stream, and the step is one", returned, "streaming", ("a",), Frame(False))
+    refused("return a DataFrame, or a dict", returned, "step", ("a",), 5)
+    refused("returned rows for 5", returned, "step", ("a",), {5: Frame(False)})
