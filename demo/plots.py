@@ -24,7 +24,7 @@ COLOURS = {
     "notices": "#7a5bb0",
 }
 INK, PALE = "#27313d", "#d8dee6"
-WINDOW_SECONDS = 2.0
+WINDOW_SECONDS, MOST_WINDOWS = 2.0, 60  # of a rate: wider where a run is long
 EMPTY_SAMPLES = 8  # that are shown before the first message
 
 mpl.rcParams.update(
@@ -54,13 +54,14 @@ def throughput(events: list[Event]) -> str:
     counts.index = pd.Index([event.at - zero for event in samples])
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     rate, total = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    steps = np.arange(0.0, counts.index[-1] + WINDOW_SECONDS, WINDOW_SECONDS)
+    window = max(WINDOW_SECONDS, counts.index[-1] / MOST_WINDOWS)
+    steps = np.arange(0.0, counts.index[-1] + window, window)
     for name in counts:
         at_steps = np.interp(steps, counts.index, counts[name])
         # A notice follows each alert at once: one of the two lines is dashed, so that both show.
         dashes = "--" if name == "notices" else "-"
         style = {"color": COLOURS[str(name)], "label": str(name), "linestyle": dashes}
-        rate.step(steps[1:], np.diff(at_steps) / WINDOW_SECONDS, linewidth=1.4, **style)
+        rate.step(steps, np.diff(at_steps, prepend=0) / window, linewidth=1.4, **style)
         total.plot(counts.index, counts[name], linewidth=1.8, **style)
     for axes in (rate, total):
         axes.set_xlim(0, counts.index[-1])
@@ -126,7 +127,7 @@ def latency(events: list[Event]) -> str:
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("milliseconds from commit() to its return, over the owner's socket")
     axes.set_ylabel("commits")
