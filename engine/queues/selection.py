@@ -75,6 +75,7 @@ class Selection:
         "expired",
         "groups",
         "known",
+        "over",
         "sequences",
         "unknown",
     )
@@ -107,6 +108,7 @@ class Selection:
         self._scheduled: list[tuple[int, int, int, int]] = []
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
         self._late: set[int] = set()  # what expired in flight
+        self.over: list[int] = []  # of that, what nobody has looked at: it may come later
         # What was taken before it was due: None, as long as it still stands in `_scheduled`, or
         # its rank and group.
         self._early: dict[int, tuple[int, int] | None] = {}
@@ -283,6 +285,7 @@ class Selection:
             _, position = heappop(self._expiring)
             if position in self._out:
                 self._late.add(position)
+                self.over.append(position)
             elif not self._is_gone(position, done):
                 self.expired.add(position, position + 1)
         return is_any
@@ -483,6 +486,10 @@ class Selection:
             else:
                 self._standing.add(position, rank)
         self._open()
+
+    def late_in(self, start: int, end: int) -> list[int]:
+        """What of [start, end), which is in flight or comes later, has expired."""
+        return sorted(held_between(self._late, start, end)) if self._late else []
 
     def wait_for(self, start: int, end: int) -> None:
         """[start, end), in flight until now, comes later: so do its groups."""

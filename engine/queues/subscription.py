@@ -392,11 +392,35 @@ class Subscription:
         return runs
 
     def delay(self, start: int, end: int, due: float) -> None:
-        """[start, end), in flight until now, is available again when it is due."""
+        """[start, end), in flight until now, is available again when it is due.
+
+        But what has expired, which nobody gets any more: it is set aside at once.
+        """
         self.is_plain = False
-        if self.selection is not None:
-            self.selection.wait_for(start, end)
-        heappush(self.later, (due, start, end))
+        for position in [] if self.selection is None else self.selection.late_in(start, end):
+            self._put_back(position, position + 1)
+            if start < position:
+                self.delay(start, position, due)
+            start = position + 1
+        if start < end:
+            if self.selection is not None:
+                self.selection.wait_for(start, end)
+            heappush(self.later, (due, start, end))
+
+    def end_delays(self) -> bool:
+        """What has expired comes no more: it is set aside. Whether there was anything."""
+        selection = self.selection
+        if selection is None or not selection.over:
+            return False
+        over, selection.over = set(selection.over), []
+        rows = [row for row in self.later if held_between(over, row[1], row[2])]
+        for row in rows:
+            self.later.remove(row)
+        heapify(self.later)
+        for due, start, end in rows:
+            for lo, hi in list(self.done.gaps(start, end)):
+                self.delay(lo, hi, due)
+        return bool(rows)
 
     def reject(self, position: int, due: float | None) -> None:
         """The position, in flight until now, has failed: it is there again when it is due (None:

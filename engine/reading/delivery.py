@@ -103,6 +103,7 @@ class Delivery:
             if selection is not None and queue.config.properties.is_clocked:
                 now_us = self._env.now_us()
                 is_any |= selection.advance(now_us, subscription.done, queue.end_position)
+                is_any |= subscription.end_delays()
                 if selection.next_due_us < NEVER_US:
                     seconds = min(seconds, (selection.next_due_us - now_us) / 1e6)
             if is_any:

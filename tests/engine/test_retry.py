@@ -143,3 +143,33 @@ def test_seconds_are_drawn_by_chance(env: SimEnv) -> None:
     assert len(set(waits)) == 20
     assert 3.5 < min(waits) < max(waits) <= 8
     store.close()
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_a_group_does_not_wait_for_what_has_expired(env: SimEnv, is_grouped: bool) -> None:
+    """Whether its time was over before or after it was rejected; then it is a dead letter."""
+    store = open_store(env)
+    store.create_queue("dead", kind="work")
+    store.create_queue(
+        "q", kind="work", grouped=is_grouped, timed=True, keep_expired=True, dead_letter="dead"
+    )
+    for number, ttl in enumerate((2.0, 2.0, None)):
+        for group in "ab":
+            store.put("q", b"%s%d" % (group.encode(), number), group_key=group, ttl=ttl)
+    with store.transaction() as txn:
+        first, second, *others = txn.get_many("q", 4)
+        txn.reject(first, delay=600.0)
+        for other in others:
+            txn.reject(other, delay=600.0)
+        env.advance(3)
+        assert store.get_many("q").payloads() == ([b"a2"] if is_grouped else [b"a2", b"b2"])
+        assert txn.get("q") is None
+        txn.reject(second, delay=600.0)
+    assert store.get_many("q").payloads() == ([b"b2"] if is_grouped else [])
+    store.create_queue("more")
+    assert sorted(store.browse("dead").payloads()) == [b"a0", b"a1", b"b0", b"b1"]
+    assert store.queue("q").messages == 0
+    [info] = store.subscriptions("q")
+    assert (info.pending, info.delayed, info.delivered) == (0, 0, 0)
+    assert store.verify().ok
+    store.close()

@@ -250,6 +250,11 @@ class Machine:
         own.got.append((source, reader, message))
         own.latest = 1
 
+    def is_over(self, known: Known, put: Put) -> bool:
+        """Whether it has expired, so that nobody waits for it."""
+        expiry = self.expiry(known, put) if known.rules.get("timed") else None
+        return expiry is not None and expiry <= self.env.now_us()
+
     def mine(self, own: Open, reader: Reader) -> set[bytes]:
         """What does not keep this transaction from a group: its own, and what is changed."""
         return {m.payload for _, r, m in own.got if r is reader} | reader.changed
@@ -262,6 +267,7 @@ class Machine:
         later = {
             p for p, due in reader.later.items()
             if due > now and p in reader.unread and p not in reader.may_be_spent | own
+            and not self.is_over(known, reader.unread[p])
         }  # fmt: skip
         in_flight = {p for p in reader.in_flight - own if p in reader.unread}  # not read past
         groups = {self.group_of[payload] for payload in in_flight | later}
