@@ -78,7 +78,7 @@ class Graph:
         self, name: str, spark: SparkSession, path: str, checkpoints: str | None = None
     ) -> None:
         self.name = check_title(name, "graph")
-        if not hasattr(spark, "createDataFrame"):
+        if not hasattr(spark, "addTag"):
             raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)

@@ -25,6 +25,7 @@ from .definition import Step
 from .schemas import routes_of
 from .status import Phase
 from .tally import Tally
+from .trial import analysed
 from .work import Work, with_queues
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ class StreamRunner:
         self._thread: threading.Thread | None = None
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
-        """Begin. Raises what Spark finds wrong."""
+        """Begin. Raises InvalidArgument for what Spark finds wrong, and what it raises else."""
         self._stopping = False
         if not self._paused:
-            self._query = self._writer().start()
+            with analysed(self.step):
+                self._query = self._writer().start()
         self.tally.phase = Phase.IDLE
         self._thread = make_thread(self._run)
         self._thread.start()

@@ -127,7 +127,11 @@ class Work:
                 f"{', '.join(step.writes) or 'nothing'}"
             )
         for queue, rows in found.items():
-            routes_of(_frame(step, rows).schema, queue, self.typed)
+            schema = _frame(step, rows).schema
+            try:
+                routes_of(schema, queue, self.typed)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"step '{step.name}': {error}") from None
         return found
 
     def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:

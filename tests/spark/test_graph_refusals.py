@@ -13,18 +13,12 @@ from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.work import Work
-
-
-class NoSpark:
-    """A session that is asked nothing."""
-
-    def createDataFrame(self, rows: object) -> None:  # noqa: N802 - Spark's name
-        """By which it is known for a session."""
+from tests.spark.plain_work import PlainSpark
 
 
 def graph_at(path: object) -> Graph:
     """A graph of one step."""
-    spark: Any = NoSpark()
+    spark: Any = PlainSpark()
     given: Any = path
     graph = Graph("shop", spark, given)
     graph.step("in", "out", name="copy")(copy)
@@ -65,7 +59,7 @@ def refused(message: str, action: Callable[..., object], *given: Any, **named: A
 
 def test_what_is_no_graph(tmp_path: Path) -> None:
     """Names, sessions and queues that cannot be."""
-    spark: Any = NoSpark()
+    spark: Any = PlainSpark()
     for name in ("", "a.b", "a b", None, "x" * 61):
         refused("graph name", Graph, name, spark, str(tmp_path))
     refused("give a SparkSession", Graph, "shop", "local", str(tmp_path))
