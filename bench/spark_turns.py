@@ -83,6 +83,7 @@ class _Side:
         self._process = subprocess.Popen(
             [*command, str(folder), str(rows), str(setting.seed)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tree), str(ROOT)])},
+            cwd=setting.folder,  # Python's other processes look for modules where they begin
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
