@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from quire.spark_graphs import connection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from quire.spark_graphs import Graph
+    from quire.spark_graphs.graphs.run import Run
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +36,21 @@ def _connections() -> Iterator[None]:
     for process, path in list(connection._stores):
         if process == os.getpid():
             connection.forget(path)
+
+
+@pytest.fixture
+def drained(graph: Graph) -> Iterator[Callable[..., Run]]:
+    """Runs a module's `graph` until its inputs are empty."""
+    runs = []
+
+    def drain(**options: Any) -> Run:
+        runs.append(graph.start(**options))
+        runs[-1].drain(timeout=120)
+        return runs[-1]
+
+    yield drain
+    for run in runs:
+        run.stop()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from quire.errors import (
     StepFailed,
 )
 from quire.graphs import ask_replay, asked_replays, set_paused
-from quire.spark_graphs import Graph, Run
+from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase, work
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from tests.spark.kit import eventually, fill, numbers_in, put_numbers, topic
@@ -53,21 +52,6 @@ def copying(graph: Graph, reads: Any = "in", writes: Any = "out", **options: Any
     """With a step that copies."""
     graph.step(reads, writes, name="copy", **options)(payloads)
     return graph
-
-
-@pytest.fixture
-def drained(graph: Graph) -> Iterator[Callable[..., Run]]:
-    """Runs the graph until its inputs are empty."""
-    runs = []
-
-    def drain(**options: Any) -> Run:
-        runs.append(graph.start(**options))
-        runs[-1].drain(timeout=120)
-        return runs[-1]
-
-    yield drain
-    for run in runs:
-        run.stop()
 
 
 def test_steps_hand_on_through_queues(graph: Graph, store: Any, drained: Any) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quire.errors import InvalidArgument
-from quire.spark_graphs import Graph, Run
+from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import work
 from quire.typed_message import ARROW_STREAM, TypedMessage
 from tests.spark.kit import CHECK, topic
@@ -37,21 +36,6 @@ def values(store: Any, queue: str) -> list[dict[str, Any]]:
 def graph(spark: SparkSession, store: Any) -> Graph:
     """A graph without steps."""
     return Graph("shop", spark, store.path)
-
-
-@pytest.fixture
-def drained(graph: Graph) -> Iterator[Callable[..., Run]]:
-    """Runs the graph until its inputs are empty."""
-    runs = []
-
-    def drain(**options: Any) -> Run:
-        runs.append(graph.start(**options))
-        runs[-1].drain(timeout=120)
-        return runs[-1]
-
-    yield drain
-    for run in runs:
-        run.stop()
 
 
 @pytest.mark.parametrize("by_tasks", [False, True])

@@ -56,7 +56,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, size in limits.items():
         monkeypatch.setattr(fragment_file, name, size)
     yield
-    connection._stores.clear()
+    connection._stores.pop((os.getpid(), PATH), None)
 
 
 @dataclass
@@ -165,7 +165,7 @@ def opened(env: SimEnv, kind: type[StepRunner] = StepRunner) -> Iterator[tuple[A
             ),
         )
     finally:
-        connection._stores.clear()
+        connection._stores.pop((os.getpid(), PATH), None)
         if not env.crashed and not store.failed:
             store.close()
 
