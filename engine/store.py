@@ -101,7 +101,6 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.journal import Journal
 from quire.limits import DEFAULT_LEASE_SECONDS, IDLE_JOURNAL_BYTES
 from quire.memory_env import MemoryEnv
 from quire.message import Messages
@@ -136,7 +135,7 @@ class EmbeddedStore(SingleCalls):
         self._context = context = _context(opened)
         self._kept_back = KeptBack(opened)
         self._checkpointer = Checkpointer(opened, context.sequencer, self._kept_back)
-        opened.journal.admit = _admission(opened.journal, context.sequencer, self._kept_back)
+        opened.journal.admit = _admission(opened, context.sequencer, self._kept_back)
         opened.journal.before_unsynced = opened.places.hold
         opened.journal.after_sync = opened.places.settle
         context.sequencer.relieve = self._checkpointer.run
@@ -148,7 +147,12 @@ class EmbeddedStore(SingleCalls):
         self._temporary = Temporary(opened.env, opened.state, self._definitions)
         self._schedules = Schedules(context, self._definitions)
         self._maintenance = Maintenance(
-            context, self._checkpointer, self._leases, self._temporary, self._schedules
+            context,
+            self._checkpointer,
+            self._leases,
+            self._temporary,
+            self._schedules,
+            opened.check_place,
         )
         context.committer.after_commit = self._maintenance.after_commit
         context.overflow.after_discard = self._maintenance.after_discard
@@ -213,7 +217,7 @@ class EmbeddedStore(SingleCalls):
         checked = Options.of(options)
         lock = layout_lock(env, layout, create, owner)
         try:
-            opened = open_files(env, layout, checked, set(options), create)
+            opened = open_files(env, layout, lock, checked, set(options), create)
             try:
                 return cls(opened, lock, background=background)
             except BaseException:
@@ -862,15 +866,16 @@ def _context(opened: Opened) -> Context:
     )
 
 
-def _admission(journal: Journal, sequencer: Sequencer, kept_back: KeptBack) -> Callable[[], int]:
+def _admission(opened: Opened, sequencer: Sequencer, kept_back: KeptBack) -> Callable[[], int]:
     """What the journal asks before it grows (J9); it does not hold on to the store."""
 
     def admit() -> int:
         with sequencer.fail_stop("keeping space back"):
+            opened.check_place()
             try:
                 return kept_back.admit()
             except DiskFull:
-                if not journal.drop_spares():
+                if not opened.journal.drop_spares():
                     raise
             return kept_back.admit()
 

@@ -106,6 +106,10 @@ class FileLock(Protocol):
     def held(self) -> bool:
         """Whether it still is, by this process."""
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the path still names what is locked: it was not removed, moved or replaced."""
+
     def release(self) -> None:
         """Give the lock up; twice is once. May be called from a finaliser."""
 

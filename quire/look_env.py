@@ -101,6 +101,7 @@ class LookLock:
     """Of nothing: the store is not owned."""
 
     held = False
+    in_place = True
 
     def release(self) -> None:
         pass

@@ -107,6 +107,11 @@ class MemoryNames:
         self.held = True
         taken.update(names)
 
+    @property
+    def in_place(self) -> bool:
+        """Nobody else reaches this memory."""
+        return True
+
     def release(self) -> None:
         if self.held:
             self.held = False

@@ -6,6 +6,8 @@ OL3. The file holds the owner's process id and description while the lock is hel
     refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
     obstacle; where it has none and there is no room, the lock is held without a name.
 OL4. Names that are locked in one file have OL1 and OL2 each for itself.
+OL5. A holder can tell that its file is not at its path any more: then OL1 holds no longer for the
+    path, as somebody else can lock what is there now.
 
 A lock of the open file (flock) gives OL1: unlike a POSIX record lock it is not dropped when the
 process closes some other descriptor of the file, as copying a store's directory does. A forked
@@ -40,8 +42,9 @@ _BYTE_RANGE = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, len
 class OsFileLock:
     """A held lock (see `quire.env.FileLock`). `release` may be called twice."""
 
-    def __init__(self, fd: int, key: tuple[int, int]) -> None:
+    def __init__(self, fd: int, path: str, key: tuple[int, int]) -> None:
         self._fd = fd
+        self._path = path
         self._key = key
         self._process_id = os.getpid()
         _locks.add(self)
@@ -49,6 +52,10 @@ class OsFileLock:
     @property
     def held(self) -> bool:
         return self._fd >= 0 and self._process_id == os.getpid()
+
+    @property
+    def in_place(self) -> bool:
+        return _is_at(self._path, self._key)
 
     def release(self) -> None:
         with _registry_lock:
@@ -66,13 +73,18 @@ class OsFileLock:
 class OsNamesLock:
     """Names that are held (see `quire.env.FileLock`). `release` may be called twice."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
         _locks.add(self)
 
     @property
     def held(self) -> bool:
         return self._fd >= 0
+
+    @property
+    def in_place(self) -> bool:
+        return self._fd >= 0 and _is_at(self._path, _key(self._fd))
 
     def release(self) -> None:
         with _registry_lock:
@@ -134,7 +146,7 @@ def is_locked(path: str) -> bool:
 def lock_names(path: str, names: Sequence[str]) -> OsNamesLock | str:
     """Take all of the names, or tell the first that is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    lock = OsNamesLock(fd)
+    lock = OsNamesLock(fd, path)
     for name in names:
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
         place = int.from_bytes(digest, "little") >> 2
@@ -170,18 +182,27 @@ def _lock_descriptor(fd: int, path: str, owner: str) -> OsFileLock | None:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
             raise
         raise StoreLocked(_describe_holder(fd, path)) from None
-    status = os.fstat(fd)
-    key = (status.st_dev, status.st_ino)
-    try:
-        named = os.stat(path)
-    except FileNotFoundError:
-        return None
-    if (named.st_dev, named.st_ino) != key:
+    key = _key(fd)
+    if not _is_at(path, key):
         return None
     _write(fd, f"{os.getpid()}\n{owner}\n".encode())
-    lock = OsFileLock(fd, key)
+    lock = OsFileLock(fd, path, key)
     _held[key] = (os.getpid(), owner)
     return lock
+
+
+def _key(fd: int) -> tuple[int, int]:
+    """What tells an open file from all others: its device and inode."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _is_at(path: str, key: tuple[int, int]) -> bool:
+    try:
+        named = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (named.st_dev, named.st_ino) == key
 
 
 def _write(fd: int, text: bytes) -> None:

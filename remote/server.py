@@ -37,6 +37,7 @@ from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from .address import (
     Address,
     choose_socket_path,
+    read_address,
     remove_address,
     remove_socket,
     write_address,
@@ -151,7 +152,8 @@ class StoreServer:
         atexit.unregister(self.close)
         if self._listener is None:
             return
-        if self._socket_path is not None:
+        has_place = self._socket_path is not None and self._is_its_own()
+        if has_place:
             remove_address(self._env, self._path)
         deadline = time.monotonic() + FINISH_SECONDS
         for connection in list(self._waiters):
@@ -170,8 +172,13 @@ class StoreServer:
         _servers.discard(self)  # a child that is forked later must not close these numbers
         self._events.close()
         os.close(self._stop)
-        if self._socket_path is not None:
-            remove_socket(self._env, self._socket_path)
+        if has_place:
+            remove_socket(self._env, str(self._socket_path))
+
+    def _is_its_own(self) -> bool:
+        """Whether clients would find this server: not another store's at the same path (AD3)."""
+        address = read_address(self._env, self._path)
+        return address is not None and address.epoch == self.epoch
 
     def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
         with self._changed:

@@ -50,6 +50,7 @@ class Checkpointer:
         self._state = opened.state
         self._places, self._pages = opened.places, opened.state.pages
         self._reader = opened.reader
+        self._check_place = opened.check_place
         self._reorganiser = Reorganiser(opened.places, opened.state.pages, opened.reader)
         self._lock = threading.Lock()
         self.last_lsn = opened.checkpoint_lsn
@@ -87,6 +88,8 @@ class Checkpointer:
 
     def _make(self, *, sparing: bool) -> None:
         """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
+        with self._sequencer.fail_stop("a checkpoint"):
+            self._check_place()
         taken: list[Snapshot] = []
         self._sequencer.exclusive(lambda: taken.append(self._take()))
         snapshot = taken[0]
@@ -173,6 +176,7 @@ class Checkpointer:
         }
         self._places.discarded.sync()
         self._sequencer.sync()  # (K9)
+        self._check_place()
         with self._kept_back.in_use():
             write_checkpoint(
                 self._env, self._directory, self._store_id, snapshot.lsn, document, numbers

@@ -17,6 +17,10 @@
   - a removed file that must not come back, because it could be adopted anew, is removed again
     where its name is not there any more (`discarded`, DI5);
   - leases, addresses and locks end with their process: nothing is built on them.
+- OD4: a store whose directory was removed, moved or replaced while it is open makes, renames and
+  removes no file by name from then on: what is at its path now may be another store, with an owner
+  of its own. It is looked at before each such round of work (a checkpoint, a step of the
+  maintenance, a new segment), and the store fails.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ from quire.engine.records.checkpoint_file import (
 )
 from quire.engine.records.checkpoint_spares import keep_spares, spares
 from quire.engine.strategies import strategy_named
-from quire.env import Env
+from quire.env import Env, FileLock
 from quire.errors import DiskFull, InvalidArgument, QuireError, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import KEPT_BACK_SEGMENTS
@@ -64,12 +68,22 @@ class Opened:
     options: Options
     settings: dict[str, int]
     store_id: int
+    lock: FileLock
     journal: Journal
     state: State
     places: Places
     reader: BlockReader
     checkpoint_lsn: int
     recovered: Recovered
+
+    def check_place(self) -> None:
+        """Raises StoreFailed where the store is not at its path any more (OD4)."""
+        if not self.lock.in_place:
+            raise StoreFailed(
+                f"the store at {self.layout.path} was removed, moved or replaced while it was "
+                "open: close it; put its directory back and open it again, or open what is there "
+                "now. What is committed stays in the directory that was moved"
+            )
 
     def close(self) -> None:
         with ExitStack() as closing:  # from the last to the first, whatever one raises
@@ -129,15 +143,17 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             )
 
 
-def open_files(env: Env, layout: Layout, options: Options, given: set[str], create: bool) -> Opened:
-    """Recover the store, or create it. The caller holds its lock."""
+def open_files(
+    env: Env, layout: Layout, lock: FileLock, options: Options, given: set[str], create: bool
+) -> Opened:
+    """Recover the store, or create it, under its lock."""
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
         if not create:
             raise no_store(layout)
         _create(env, layout, options)
         lsns = list_checkpoints(env, layout.checkpoints)
-    return _recover(env, layout, options, given, lsns[-1])
+    return _recover(env, layout, lock, options, given, lsns[-1])
 
 
 def _create(env: Env, layout: Layout, options: Options) -> None:
@@ -203,7 +219,9 @@ def _make_anew(env: Env, directory: str) -> None:
     env.make_directory(directory)
 
 
-def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: int) -> Opened:
+def _recover(
+    env: Env, layout: Layout, lock: FileLock, options: Options, given: set[str], lsn: int
+) -> Opened:
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
@@ -243,6 +261,7 @@ def _recover(env: Env, layout: Layout, options: Options, given: set[str], lsn: i
         options=options,
         settings=settings,
         store_id=checkpoint.store_id,
+        lock=lock,
         journal=journal,
         state=state,
         places=state.places,

@@ -50,6 +50,7 @@ class Maintenance:
         leases: Leases,
         temporary: Temporary,
         schedules: Schedules,
+        check_place: Callable[[], None],
     ) -> None:
         self._env, self._journal = context.env, context.journal
         self._context = context
@@ -57,6 +58,7 @@ class Maintenance:
         self._leases = leases
         self._temporary = temporary
         self._schedules = schedules
+        self._check_place = check_place
         self._dead_letters = DeadLetters(context)
         self.retention = Retention(context)
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
@@ -147,6 +149,8 @@ class Maintenance:
     def step(self) -> None:
         """Do what is due."""
         options = self._context.options
+        with self._context.sequencer.fail_stop("maintenance"):
+            self._check_place()
         self._sync()
         self._expire()
         self._context.delivery.bring_back()

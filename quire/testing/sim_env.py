@@ -58,6 +58,11 @@ class SimLock:
     def held(self) -> bool:
         return self._held and not self._env.crashed
 
+    @property
+    def in_place(self) -> bool:
+        """Nobody removes it on this machine."""
+        return True
+
     def release(self) -> None:
         with self._env.guard:
             self._env.check_alive()
@@ -75,6 +80,10 @@ class SimNamesLock:
     @property
     def held(self) -> bool:
         return all(lock.held for lock in self._locks)
+
+    @property
+    def in_place(self) -> bool:
+        return all(lock.in_place for lock in self._locks)
 
     def release(self) -> None:
         for lock in self._locks:

@@ -36,7 +36,8 @@ def used_pages(env: SimEnv, store_path: str, path: str) -> tuple[IntervalSet, in
     """The pages of a data file that are in use once the store is recovered; their size."""
     env.capacity_bytes = None
     try:
-        opened = open_files(env, Layout(store_path), Options(), set(), create=False)
+        lock = env.lock(Layout(store_path).lock, "a test")
+        opened = open_files(env, Layout(store_path), lock, Options(), set(), create=False)
     except StoreNotFound:
         return IntervalSet(), 1
     try:

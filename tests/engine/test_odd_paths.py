@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, StoreFailed
+from quire.os_env import OsEnv
+from quire.remote import join
 
 
 def test_paths_that_the_system_refuses(tmp_path: Path) -> None:
@@ -89,3 +92,54 @@ def test_a_folder_in_a_files_place_or_none_in_a_folders(store_path: str, what: s
     for _ in range(2):
         with pytest.raises(StoreFailed, match="cannot be opened"):
             Store.open(store_path)
+
+
+@pytest.mark.parametrize("as_it_ends", [False, True])
+def test_another_store_takes_the_place(tmp_path: Path, as_it_ends: bool) -> None:
+    """A store that was moved away while it was open leaves the one that is there now alone (OD4).
+
+    What it has committed is where it was moved to.
+    """
+    path, aside = str(tmp_path / "store"), str(tmp_path / "aside")
+    old = quire.open(path) if as_it_ends else Store.open(path, background=False)
+    old.create_queue("q")
+    for number in range(100):
+        old.put("q", b"%d" % number + bytes(3000))
+    os.rename(path, aside)
+    with quire.open(path) as new:
+        assert isinstance(new, Store)
+        new.create_queue("q")
+        new.put("q", b"of the new one")
+        before = files_of(path)
+        if not as_it_ends:
+            with pytest.raises(StoreFailed, match="removed, moved or replaced"):
+                old.checkpoint()
+            with pytest.raises(StoreFailed, match="removed, moved or replaced"):
+                old.put("q", b"too late")
+        with contextlib.suppress(StoreFailed):  # where it has not found out before
+            old.close()
+        assert files_of(path) == before
+        joined = join(OsEnv(), path)
+        assert joined is not None
+        with joined:
+            joined.put("q", b"by another")
+    with quire.open(path) as again:
+        assert again.browse("q").payloads() == [b"of the new one", b"by another"]
+    with quire.open(aside) as moved:
+        assert len(moved.browse("q").payloads()) == 100
+
+
+def files_of(path: str) -> dict[str, int]:
+    """By name, which file it is."""
+    return {str(each): each.stat().st_ino for each in Path(path).rglob("*")}
+
+
+def test_a_lock_that_was_removed_is_no_lock(tmp_path: Path) -> None:
+    """Who removes it lets two own one store: the first stops as soon as it looks."""
+    path = str(tmp_path / "store")
+    with Store.open(path, background=False) as store:
+        store.create_queue("q")
+        os.remove(f"{path}/LOCK")
+        with pytest.raises(StoreFailed, match="removed, moved or replaced"):
+            store.checkpoint()
+        assert store.failed
