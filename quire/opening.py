@@ -111,7 +111,8 @@ def serve(
 ) -> None:
     """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
 
-    With `linger`, also end when no client has been connected for that many seconds. `say` is given
+    With `linger`, also end when no client has been connected for that many seconds, and when a
+    write or sync of the store has failed: the next one opens it anew and recovers. `say` is given
     a line when others can join, with the process id, the path and the URL, and one at each SIGHUP,
     which makes a checkpoint: the store's status, as JSON. A service manager is told too
     (NOTIFY_SOCKET). Raises what `open` raises; StoreLocked if another process owns the store.
@@ -146,7 +147,8 @@ def _tell_status(store: Store, say: Callable[[str], None]) -> None:
 def open_or_serve(path: str, linger: float = 30.0, *, create: bool = True) -> RemoteStore:
     """Join the owner of the store at `path`; where there is none, start a process that owns it.
 
-    That process ends once no client has been connected for `linger` seconds. Raises StoreNotFound
+    That process ends once no client has been connected for `linger` seconds, or when the store has
+    failed: the next call starts another one. Raises StoreNotFound
     and InvalidArgument as `open` does, and StoreFailed, with what that process said, if the store
     cannot be opened.
     """

@@ -87,6 +87,12 @@ def check_schema(name: str, value: object) -> str | None:
             "or None"
         )
     _check_names(schema)
+    for column in schema.names:  # not where a schema is read: those that are there stay
+        if column.lower() == META:
+            raise InvalidArgument(
+                f"column {column!r}: messages have their header under {META!r}, and Spark takes "
+                "capital letters for small ones"
+            )
     words = words_of(schema)
     if len(json.dumps(words)) > MAX_SCHEMA_BYTES:
         raise InvalidArgument(

@@ -195,7 +195,10 @@ class StoreServer:
         os.close(self._stop)
 
     def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
-        """Return when no client has been connected for `linger` seconds, or `stop` is set."""
+        """Return when no client has been connected for `linger` seconds, or `stop` is set.
+
+        With `linger` also when the store has failed: who comes then opens it anew, and recovers.
+        """
         if linger is None:
             stop.wait()
             return
@@ -203,7 +206,7 @@ class StoreServer:
         while not stop.wait(min(max(left, 0.02), 1.0)):
             with self._changed:
                 left = linger - (0 if self._clients else time.monotonic() - self._left_at)
-                if left <= 0:
+                if left <= 0 or self._store.failed:
                     self.is_closing = True  # whoever comes now is too late, and opens it again
                     return
 

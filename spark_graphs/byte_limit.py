@@ -55,7 +55,8 @@ def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple
         store.release(lease.lease_id)
         # The last block may go on beyond what was asked for: it is looked at again as a whole.
         for piece in lease.pieces if stop == end else lease.pieces[:-1]:
-            count, each = piece.stop - piece.start, _mean_bytes(store, piece)
+            count = piece.stop - piece.start
+            each = mean_bytes(store.path, store.store_id, piece) or ASSUMED_MESSAGE_BYTES
             room = int((most - size) / each)
             if room < count:
                 return position - begin + room, size + int(room * each)
@@ -65,12 +66,15 @@ def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple
     return position - begin, size
 
 
-def _mean_bytes(store: Store, piece: Piece) -> float:
-    """Of a message of the piece's block, as far as the piece shows it, or of its file."""
+def mean_bytes(path: str, store_id: int, piece: Piece) -> float | None:
+    """Of a message of the piece's block, as far as the piece shows it, or of its file.
+
+    None: the file tells nothing.
+    """
     if piece.length:
         return piece.length / piece.stop
     try:
-        with LtdsReader(OsEnv(), directory_of(store.path), piece.address, store.store_id) as file:
+        with LtdsReader(OsEnv(), directory_of(path), piece.address, store_id) as file:
             return max(1.0, file.charge_bytes / max(1, file.count))
     except (StoreCorrupt, OSError):
-        return ASSUMED_MESSAGE_BYTES
+        return None

@@ -108,10 +108,11 @@ class Committer:
 
     def _refuse_too_large(self, fragments: list[Fragment]) -> None:
         """Raise QueueFull where waiting for room would be in vain."""
+        shares = sink_queues.shares_of(fragments)
         try:
             connection.call(
                 self._path,
-                lambda store: sink_queues.check_capacities(store, fragments),
+                lambda store: sink_queues.check_capacities(store, shares),
                 env=self._env,
             )
         except QuireError:

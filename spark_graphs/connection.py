@@ -69,6 +69,12 @@ def make(path: str) -> None:
             _stores[key] = open_or_serve(path, create=True)
 
 
+def owner_of(path: str) -> int | None:
+    """The process that this one's connection goes to; None: there is no connection."""
+    store = _stores.get((os.getpid(), path))
+    return None if store is None else store.owner_process_id
+
+
 def forget(path: str) -> None:
     """Drop the connection, so that the next call opens another one."""
     store = _stores.pop((os.getpid(), path), None)

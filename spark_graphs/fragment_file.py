@@ -61,8 +61,10 @@ class FragmentWriter:
     def add(self, messages: pa.RecordBatch, shares: Mapping[str, int]) -> None:
         """Add the messages of a batch: so many are the first queue's, so many the next one's, ...
 
-        Its Arrow memory is referred to until they are written.
+        Its Arrow memory is referred to until they are written. One without messages adds none.
         """
+        if not messages.num_rows:
+            return
         runs = runs_of_shares(messages, list(shares.values()))
         for queue, run in zip(shares, runs, strict=True):
             builder = self._pending.get(queue)

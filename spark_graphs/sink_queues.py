@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,9 @@ from .limits import QUEUES_KNOWN
 
 if TYPE_CHECKING:
     from quire.store import Store
+
+Shares = Mapping[str, tuple[int, int]]
+"""How many messages and bytes go to each queue."""
 
 _durable: Final[set[tuple[str, str]]] = set()  # path and name of queues that are not volatile
 
@@ -39,32 +42,31 @@ def check_durable(store: Store, queues: Iterable[str]) -> None:
         _durable.update((store.path, queue) for queue in new)
 
 
-def check_capacities(store: Store, fragments: Sequence[Fragment]) -> None:
+def check_capacities(store: Store, shares: Shares) -> None:
     """Raise QueueFull if a queue could not hold what goes to it even if it were empty."""
-    shares = _shares(fragments)
     with suppress(QueueNotFound):  # the next attempt says so
         for info in store.queues(shares):
             _check_capacity(info, *shares[info.name])
 
 
-def have_room(store: Store, fragments: Sequence[Fragment]) -> bool:
-    """Whether the queues have room now for what goes to them. Where one is gone: try, and see."""
-    shares = _shares(fragments)
+def without_room(store: Store, shares: Shares) -> tuple[str, ...]:
+    """The queues that have no room now for what goes to them. Where one is gone: try, and see."""
     try:
         found = store.queues(shares)
     except QueueNotFound:
-        return True
-    return not any(
-        info.used_bytes + shares[info.name][1] + OPEN_BYTES + COMMIT_BYTES > info.capacity_bytes
+        return ()
+    return tuple(
+        info.name
+        for info in found
+        if info.used_bytes + shares[info.name][1] + OPEN_BYTES + COMMIT_BYTES > info.capacity_bytes
         or (
             info.max_messages is not None
             and info.messages + shares[info.name][0] > info.max_messages
         )
-        for info in found
     )
 
 
-def _shares(fragments: Sequence[Fragment]) -> dict[str, tuple[int, int]]:
+def shares_of(fragments: Sequence[Fragment]) -> dict[str, tuple[int, int]]:
     """How many messages and bytes go to each queue."""
     shares: dict[str, tuple[int, int]] = {}
     for fragment in fragments:

@@ -56,6 +56,7 @@ BAD = {
     "id long amount double": "'amount'",
     "a int, A int": "'A'",
     "_meta int": "'_meta'",
+    "id int, _Meta int": "'_Meta': messages have their header under '_meta', and Spark",
     "a struct<>": "'>'",
     "a struct<x: int, X: int>": "'X'",
     "a decimal(39, 1)": "38 digits",

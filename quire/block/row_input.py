@@ -146,7 +146,7 @@ def _headers_of(meta: pa.Array) -> Headers:
     refused = [name for name in names if name in (*SET_BY_STORE, "position")]
     if refused:
         raise InvalidArgument(
-            f"column {META!r}: {', '.join(refused)} are set by the store: drop them"
+            f"column {META!r} has {', '.join(refused)}, which the store sets: leave it out"
         )
     for name, array in zip(names, meta.flatten(), strict=True):
         if not keep_header(headers, name, array):

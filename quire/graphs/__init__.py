@@ -6,6 +6,7 @@ from .drawing import draw, write_drawing
 from .kept import (
     ask_replay,
     asked_replays,
+    awaited_markers,
     graph_names,
     graph_state_name,
     load_graph,
@@ -16,6 +17,7 @@ from .kept import (
     step_state_name,
     subscription_of,
     take_replay,
+    tell_awaited,
 )
 from .sight import GraphSight, InputSight, QueueSight, StepSight, see
 from .words import explain
@@ -31,6 +33,7 @@ __all__ = [
     "add_commands",
     "ask_replay",
     "asked_replays",
+    "awaited_markers",
     "draw",
     "explain",
     "graph_names",
@@ -44,5 +47,6 @@ __all__ = [
     "step_state_name",
     "subscription_of",
     "take_replay",
+    "tell_awaited",
     "write_drawing",
 ]

@@ -189,7 +189,9 @@ def _queue_title(name: str, seen: QueueSight | None) -> str:
 
 
 def _step_title(step: StepDefinition, seen: StepSight | None) -> str:
-    title = f"{step.kind} {step.name}: {', '.join(step.inputs)} -> {', '.join(step.writes)}"
+    words = [", ".join(step.inputs)] * bool(step.inputs)
+    words += ["->", ", ".join(step.writes)] * bool(step.writes)
+    title = f"{step.kind} {step.name}: {' '.join(words)}"
     if seen is None:
         return title
     lags = (

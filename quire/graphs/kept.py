@@ -1,11 +1,13 @@
 """What the store keeps of graphs, in its state: their definitions, and what their steps are told.
 
-The state `graph.<graph>` has `definition`, `pause/<step>` and `replay/<step>`;
+The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and `awaits/<step>`;
 `graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,
 whichever runs the graph.
 
 - KG1: what a step is told outlives the graph's run, and is seen by it soon.
 - KG2: a step is reset by one transaction, and only while nobody runs it.
+- KG3: a step that waits for markers says so where it begins to, and takes it back before its next
+  batch: so what is there is what it lacked when it last looked.
 """
 
 from __future__ import annotations
@@ -109,6 +111,19 @@ def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list
     return [each.name for each in steps]
 
 
+def awaited_markers(store: Store, graph: str) -> dict[str, dict[str, str]]:
+    """What steps wait for, by step: queues, each with the value of the marker it lacks, or ""."""
+    found = _told(store, graph, "awaits")
+    return {step: lacking for step, lacking in found.items() if isinstance(lacking, dict)}
+
+
+def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]) -> None:
+    """Have the store know which markers a step waits for; none: it does not wait."""
+    with store.transaction() as txn:
+        data = json.dumps(dict(lacking)).encode() if lacking else None
+        txn.set_state(graph_state_name(graph), f"awaits/{step}", data)
+
+
 def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
     """Steps whose dead letters are to be put back through them, each with how many at most."""
     found = _told(store, graph, "replay")
@@ -160,7 +175,7 @@ def reset_step(
     names = [f"{queue}/{subscription}" for queue in sorted(found.inputs)]
     held = (env or OsEnv()).lock_names(f"{store.path}/run/readers", names)
     if isinstance(held, str):
-        raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop the graph first")
+        raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop it first")
     try:
         state = step_state_name(graph, step)
         with store.transaction() as txn:

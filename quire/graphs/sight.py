@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.errors import QueueNotFound
 
 from .definition import GraphDefinition
-from .kept import paused_steps, step_state_name, subscription_of
+from .kept import awaited_markers, paused_steps, step_state_name, subscription_of
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -23,6 +23,7 @@ class InputSight:
     position: int  # everything below is done with
     lag_messages: int
     lag_bytes: int  # about, by the mean of what the queue holds
+    is_subscribed: bool = True  # False: nothing is kept for the step, and no lag is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class StepSight:
     is_paused: bool
     state_keys: int  # how many values it keeps
     dead_letters: int  # that wait in its queue for them
+    awaits: Mapping[str, str] = field(default_factory=dict)
+    """By queue, the value of the marker that it lacked at the last look, "": any; or nothing."""
 
     @property
     def lag_messages(self) -> int:
@@ -82,6 +85,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             getattr(info, "schema", None),
         )  # fmt: skip
     paused = paused_steps(store, definition.name)
+    awaited = awaited_markers(store, definition.name)
     keys = [f"graph/{definition.name}/{step.name}" for step in definition.steps]
     numbers = store.ledger_many(keys)
     steps = {}
@@ -98,6 +102,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             step.name in paused,
             len(store.state_items(step_state_name(definition.name, step.name))),
             0 if dead is None else dead.messages,
+            awaited.get(step.name, {}),
         )
     return GraphSight(steps, queues)
 
@@ -107,4 +112,5 @@ def _input(store: Store, graph: str, step: str, queue: QueueSight, end: int) -> 
     found = [each for each in store.subscriptions(queue.name) if each.name == name]
     position = min(found[0].position, end) if found else end
     mean = queue.used_bytes / queue.messages if queue.messages else 0.0
-    return InputSight(queue.name, position, end - position, int((end - position) * mean))
+    lag = end - position
+    return InputSight(queue.name, position, lag, int(lag * mean), is_subscribed=bool(found))

@@ -77,13 +77,22 @@ def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
     words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
     words += [
         f"{each.lag_messages} messages ({size(each.lag_bytes)}) of {each.queue} to read"
+        if each.is_subscribed
+        else f"no subscription to {each.queue}"
         for each in seen.inputs
     ]
+    if seen.awaits and seen.lag_messages:
+        words.append(f"waiting for {', '.join(map(_marker, seen.awaits.items()))}")
     if seen.state_keys:
         words.append(f"{seen.state_keys} values kept")
     if seen.dead_letters:
         words.append(f"{seen.dead_letters} dead letters")
     yield f"now: {', '.join(words)}"
+
+
+def _marker(awaited: tuple[str, str]) -> str:
+    queue, value = awaited
+    return f"marker {value:.100} in {queue}" if value else f"a marker in {queue}"
 
 
 def size(size_bytes: int) -> str:

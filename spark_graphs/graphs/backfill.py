@@ -25,7 +25,7 @@ from quire.starts import Time, check_time
 from .definition import Queue, Step
 from .job import described
 from .planning import Batch, Planner, release
-from .preparing import prepare
+from .preparing import check_no_aliases, prepare
 from .schemas import schemas_of
 from .step_commit import StepCommit, ledger_key
 from .task_store import StoreFiles
@@ -78,6 +78,7 @@ class Backfill:
         step, path = self._step, self._graph.path
         store_of = connection.call
         outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
+        store_of(path, lambda store: check_no_aliases(store, (*step.inputs, *outputs.writes)))
         schemas = store_of(path, lambda store: schemas_of(store, self._graph.queues))
         # What takes the place of a typed output, and is not there, is made with the same columns.
         made = {
@@ -101,7 +102,7 @@ class Backfill:
                 f"the range of '{wrong[0]}' ends at {ends[wrong[0]]}, before it begins, at "
                 f"{begins[wrong[0]]}"
             )
-        name = self._name or _digest(start, end, begins, ends)
+        name = self._name or _digest(start, end, begins, ends, self._to)
         identity = f"{step.name}/backfill/{name}"
         keys = {queue: f"{ledger_key(self._graph.name, identity)}/{queue}" for queue in begins}
         planner = Planner(created_us, step.limit, self._tasks, schemas, step.marker)
@@ -190,7 +191,12 @@ def _position(given: object) -> int:
     return given
 
 
-def _digest(start: Bound, end: Bound, begins: Positions, ends: Positions) -> str:
-    """What tells a range from another: as it was asked for, or where it is not, as it is now."""
-    asked = [begins if start is None else str(start), ends if end is None else str(end)]
+def _digest(
+    start: Bound, end: Bound, begins: Positions, ends: Positions, to: Mapping[str, str]
+) -> str:
+    """What tells a backfill from another: its range, as asked for or as it is, and its outputs."""
+    asked: list[object] = [begins if start is None else str(start)]
+    asked.append(ends if end is None else str(end))
+    if to:
+        asked.append(dict(to))
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]

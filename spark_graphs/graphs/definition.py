@@ -69,6 +69,11 @@ class Step:
         """The queues that it reads, each once."""
         return tuple(dict.fromkeys(self.reads))
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """All queues that it reads and writes, that of its dead letters too."""
+        return (*self.inputs, *self.writes, *(() if self.dead is None else (self.dead,)))
+
 
 def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
     """One queue's name or several. Raises InvalidArgument."""

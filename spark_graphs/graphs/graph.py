@@ -42,7 +42,7 @@ from .definition import (
     limit_of,
     seconds_of,
 )
-from .preparing import prepare
+from .preparing import check_no_aliases, prepare
 from .run import Run
 from .runner import Restart
 from .schemas import schemas_of
@@ -233,6 +233,8 @@ class Graph:
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
+        named = [*self.queues, *(queue for step in steps for queue in step.queues)]
+        connection.call(self.path, lambda store: check_no_aliases(store, named))
         schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
         works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
@@ -265,7 +267,8 @@ class Graph:
         it is now. `to`: for outputs of the step, the queues that take their place. The step's
         subscriptions do not move, and its values are others (`name` has its own).
 
-        Repeating a backfill has no effect: it goes by `name`, or where there is none by its range;
+        Repeating a backfill has no effect: it goes by `name`, or where there is none by its range
+        and `to`;
         one that was cut short goes on. Raises PositionLost where messages of the range are not kept
         any more, QueueNotFound, InvalidArgument, QueueFull, and what Spark and the function raise.
         """

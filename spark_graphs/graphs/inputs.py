@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from quire.spark_graphs.limits import DEFAULT_STEP_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.row_columns import whole_schema
 
@@ -70,10 +69,8 @@ class Leased:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes they are; of files it is not told, and they count as many."""
-        size = sum(item.size_bytes for item in self.pieces)
-        in_files = any(not item.piece.length for item in self.pieces)
-        return max(size, DEFAULT_STEP_BYTES) if in_files else size
+        """About how many bytes they are."""
+        return sum(item.size_bytes for item in self.pieces)
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quire.env import OsEnv
@@ -33,7 +33,7 @@ def _look(store: Store, graph: Graph, runners: Mapping[str, Runner]) -> RunStatu
         for step in steps.values()
         for queue in (*step.inputs, *step.writes, *filter(None, (step.dead,)))
     )
-    queues = {info.name: info for info in store.queues(names)}
+    queues = {info.name: info for info in _there(store, names)}
     now_us = OsEnv().now_us()
     told = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
     full = {queue for step in told.values() for queue in step.full}
@@ -46,6 +46,14 @@ def _look(store: Store, graph: Graph, runners: Mapping[str, Runner]) -> RunStatu
     )
 
 
+def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
+    """Those of the queues that nobody has dropped, or given another name."""
+    try:
+        return store.queues(names)
+    except QueueNotFound:
+        return [info for info in store.queues() if info.name in names]
+
+
 def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us: int) -> StepStatus:
     step, tally = runner.step, runner.tally
     rate_in, rate_out = tally.rates()
@@ -56,7 +64,9 @@ def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us:
         kind=step.kind,
         phase=phase,
         inputs=tuple(
-            _input(store, queues[queue], runner.subscription, now_us) for queue in step.inputs
+            _input(store, queues[queue], runner.subscription, now_us)
+            for queue in step.inputs
+            if queue in queues
         ),
         writes=step.writes,
         dead=step.dead,

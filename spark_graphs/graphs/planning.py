@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from quire.errors import InvalidArgument, QuireError, SubscriptionNotFound
 from quire.spark_graphs import position_range
-from quire.spark_graphs.limits import MARKER_PIECES
+from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, MARKER_PIECES
 from quire.spark_graphs.offsets import Positions
 from quire.spark_graphs.partition import QueuePiece
 from quire.spark_graphs.renewal import renewal_of
@@ -34,7 +34,7 @@ from .schemas import NO_SCHEMAS, Schemas
 from .task_store import TaskStore
 
 if TYPE_CHECKING:
-    from quire.info import Lease
+    from quire.info import Lease, Piece
     from quire.store import Store
 
 
@@ -153,10 +153,8 @@ class Planner:
         return self._leased(store, begins, ends, whole)
 
     def _is_too_large(self, batch: Batch) -> bool:
-        """Whether it has more bytes than it may, or that is not told by its places."""
-        pieces = [item for each in batch.inputs for item in each.pieces]
-        in_files = any(not item.piece.length for item in pieces)
-        return in_files or sum(item.size_bytes for item in pieces) > self._limit.size_bytes
+        """Whether it has more bytes than it may."""
+        return sum(each.size_bytes for each in batch.inputs) > self._limit.size_bytes
 
     def _leased(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
         ranges = {queue: (begins[queue], ends[queue]) for queue in begins}
@@ -177,8 +175,14 @@ class Planner:
 
     def _input(self, queue: str, lease: Lease | None) -> Leased:
         pieces = () if lease is None else lease.pieces
-        items = tuple(QueuePiece.of(queue, each, self._created_us[queue]) for each in pieces)
+        items = tuple(self._item(queue, each) for each in pieces)
         return Leased(queue, items, self._tasks, self._schemas.get(queue))
+
+    def _item(self, queue: str, piece: Piece) -> QueuePiece:
+        """A piece with its bytes; where they cannot be told, it counts as a whole batch."""
+        size = self._tasks.size_bytes(piece)
+        made = self._created_us[queue]
+        return QueuePiece(queue, piece, DEFAULT_STEP_BYTES if size is None else size, made)
 
 
 def release(path: str, batch: Batch) -> None:

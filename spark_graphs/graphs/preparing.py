@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from quire.errors import InvalidArgument, QueueNotFound
+from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.order import COMMIT
 from quire.spark_graphs import position_range
 
@@ -18,6 +18,20 @@ from .schemas import check_letters, schemas_of
 if TYPE_CHECKING:
     from quire.info import QueueInfo
     from quire.store import Store
+
+
+def check_no_aliases(store: Store, names: Iterable[str]) -> None:
+    """A graph names queues. Raises InvalidArgument where a name is that of an alias.
+
+    Somebody may give an alias to another queue at any time, and a step's positions are of one.
+    """
+    aliases = store.aliases()
+    for name in names:
+        if name in aliases:
+            raise InvalidArgument(
+                f"'{name}' is an alias of queue '{aliases[name]}', and a graph reads and writes "
+                f"queues: name '{aliases[name]}', or give the queue another name"
+            )
 
 
 def prepare(
@@ -59,10 +73,18 @@ def prepare(
     check_letters(steps, schemas_of(store, queues))
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
         store.create_queue(exist_ok=True, **new[name])
-    store.create_queues([given for name, given in new.items() if name not in there])
+    _make(store, [given for name, given in new.items() if name not in there])
     if subscribe:
         _subscribe(store, graph, steps)
     return {info.name: info for info in store.queues(new)}
+
+
+def _make(store: Store, missing: list[dict[str, Any]]) -> None:
+    try:
+        store.create_queues(missing)
+    except QueueExists:  # somebody has made one since, which may be the same
+        for given in missing:
+            store.create_queue(exist_ok=True, **given)
 
 
 def _subscribe(store: Store, graph: str, steps: Iterable[Step]) -> None:

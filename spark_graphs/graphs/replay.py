@@ -3,11 +3,15 @@
 YRP1. A batch takes dead letters from their queue and puts what the function makes of them, in one
     transaction. What it fails with again is a dead letter again, by the same transaction.
 YRP2. Dead letters of other steps, and what is none, stay where they are.
+YRP3. Each batch has a number, in the ledger under `graph/<graph>/<step>/replay`. Where the owner is
+    lost at a commit, it tells whether the batch took effect: so each counts once, and no more are
+    put back than were asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +26,7 @@ from quire.typed_message import TypedMessage, row_of_payload
 from .inputs import Held, arrow_columns
 from .letters import STEP, own_attributes, said_of
 from .schemas import Schemas
+from .step_commit import ledger_key
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -38,10 +43,7 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
     while left > 0 and to_look_at > 0:
         most = min(left, to_look_at, REPLAY_MESSAGES)
         with runner.turn:
-            looked, found = connection.call(
-                runner.path,
-                lambda store, most=most: _some(store, runner, dead, most),  # type: ignore[misc]
-            )
+            looked, found = connection.call(runner.path, _Batch(runner, dead, most).put_back)
         done += found
         left -= found
         to_look_at -= looked
@@ -50,18 +52,37 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
     return done
 
 
-def _some(store: Store, runner: StepRunner, dead: str, most: int) -> tuple[int, int]:
-    """How many letters were looked at, and how many of them were put back."""
-    title = f"{runner.graph}/{runner.step.name}"
-    with store.transaction(timeout=None) as txn:
-        letters = list(txn.get_many(dead, most))
-        own = [letter for letter in letters if letter.attributes.get(STEP) == title]
-        strange = [letter for letter in letters if letter.attributes.get(STEP) != title]
-        if own:
-            runner.do_held(inputs_of(runner.step.inputs, own, runner.schemas), store, txn)
-        for letter in strange:
-            txn.reject(letter, "of another step")
-    return len(letters), len(own)
+@dataclass
+class _Batch:
+    """Dead letters that are put back by one transaction."""
+
+    runner: StepRunner
+    dead: str
+    most: int
+    _number: int | None = None  # that it was tried under, when its outcome may be unknown
+    _found: tuple[int, int] = 0, 0
+
+    def put_back(self, store: Store) -> tuple[int, int]:
+        """How many letters were looked at, and how many of them put back; may be tried again."""
+        step, graph = self.runner.step, self.runner.graph
+        key = ledger_key(graph, f"{step.name}/replay")
+        last = store.ledger(key)
+        if self._number is not None and last is not None and last >= self._number:
+            return self._found
+        title = f"{graph}/{step.name}"
+        with store.transaction(timeout=None) as txn:
+            letters = list(txn.get_many(self.dead, self.most))
+            own = [letter for letter in letters if letter.attributes.get(STEP) == title]
+            strange = [letter for letter in letters if letter.attributes.get(STEP) != title]
+            for letter in strange:
+                txn.reject(letter, "of another step")
+            self._found = len(letters), len(own)
+            if own:
+                inputs = inputs_of(step.inputs, own, self.runner.schemas)
+                self.runner.do_held(inputs, store, txn)
+                self._number = 0 if last is None else last + 1
+                txn.record(key, self._number)
+        return self._found
 
 
 def inputs_of(queues: Sequence[str], letters: Sequence[Message], schemas: Schemas) -> list[Held]:

@@ -1,13 +1,14 @@
 """A graph that runs: what its steps do, and what they are told.
 
 YRU1. While a run goes on nobody else runs its steps on this machine: their subscriptions are held
-    (subscription_hold.py). Where that cannot be seen, from another machine, the batches' numbers
+    (step_hold.py). Where that cannot be seen, from another machine, the batches' numbers
     see to it that each batch counts once.
 YRU2. Ending the program, in whatever way, is as good as stopping the run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -16,17 +17,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
-from quire.env import FileLock, OsEnv
-from quire.errors import InvalidArgument, QueueInUse, QuireError, StepFailed
+from quire.env import OsEnv
+from quire.errors import InvalidArgument, QuireError, StepFailed
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
-from quire.spark_graphs.subscription_hold import hold
 
 from .job import cancel
 from .looking import look
 from .runner import Restart, StepRunner
 from .status import Phase, RunStatus
+from .step_hold import StepHold
 from .streaming import StreamRunner
 from .work import Work
 
@@ -54,11 +55,15 @@ class Run:
     ) -> None:
         self.graph = graph
         self._changed = threading.Condition()
-        self._holds: list[FileLock] = []
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
+        }
+        self._holds = {
+            name: StepHold(runner)
+            for name, runner in self.runners.items()
+            if isinstance(runner, StepRunner)
         }
 
     def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
@@ -87,25 +92,21 @@ class Run:
         """Start all steps. Raises QueueInUse, and what Spark raises."""
         paused = self._paused()
         for name, runner in self.runners.items():
-            if isinstance(runner, StepRunner):
-                self._holds.append(self._hold(runner))
             runner.pause(name in paused)
-        streaming = [each for each in self.runners.values() if isinstance(each, StreamRunner)]
-        for each in streaming:  # Spark may refuse them
-            each.start(self._thread)
-        for runner in self.runners.values():
-            if isinstance(runner, StepRunner):
-                runner.start(self._thread)
+        with contextlib.ExitStack() as holds:  # of all steps, before any of them begins
+            for each in self._holds.values():
+                holds.enter_context(each)
+            for name in sorted(self.runners, key=self._holds.__contains__):
+                self._start(name)  # streaming ones first: Spark may refuse them
         threading.Thread(target=self._watch, name="quire-graph-watch", daemon=True).start()
 
-    def _hold(self, runner: StepRunner) -> FileLock:
-        try:
-            return hold(self.graph.path, runner.step.inputs, runner.subscription)
-        except QueueInUse:
-            raise QueueInUse(
-                f"step '{runner.step.name}' of graph '{self.graph.name}' runs already, in this "
-                "program or another one: stop that run first, or give this graph another name"
-            ) from None
+    def _start(self, name: str) -> None:
+        runner = self.runners[name]
+        if not isinstance(runner, StepRunner):
+            runner.start(self._thread)
+            return
+        with self._holds[name] as held:
+            runner.start(lambda target: self._thread(held.over(target)))
 
     # What it tells
 
@@ -149,8 +150,9 @@ class Run:
     def stop(self, step: str | None = None) -> None:
         """Stop a step, or all of them; batches that are not committed are given up.
 
-        Returns when they have ended. Raises InvalidArgument for a step that it does not have,
-        TimeoutError where one does not end within a minute.
+        Returns when they have ended; then they may be reset, or run by somebody else. Raises
+        InvalidArgument for a step that it does not have, TimeoutError where one does not end
+        within a minute.
         """
         names = list(self.runners) if step is None else [self._checked(step)]
         for name in names:
@@ -161,24 +163,26 @@ class Run:
             self._join(name)
         if step is None:
             self._ending.set()
-            while self._holds:
-                self._holds.pop().release()
 
     def resume(self, step: str) -> None:
-        """Start a step again that was stopped or has failed. Raises InvalidArgument."""
+        """Start a step again that was stopped or has failed.
+
+        Raises InvalidArgument, and QueueInUse where another run has begun it since.
+        """
         runner = self.runners[self._checked(step)]
         if self._ending.is_set():
             raise InvalidArgument("this run was stopped: start the graph again")
         with self._lock:
             if not runner.is_alive:
-                runner.start(self._thread)
+                self._start(step)
 
     def replay(self, dead: str, step: str, max_messages: int | None = None) -> int:
         """Put the dead letters of a step back through it; how many they were.
 
         What it fails with again is a dead letter again. Each batch is one transaction that takes
         them from the queue `dead`. `max_messages`: the most; None: all that are there now. Raises
-        InvalidArgument, QueueNotFound, QueueFull, and what Spark raises.
+        InvalidArgument, QueueNotFound, QueueFull, QueueInUse where another run works on the step,
+        and what Spark raises.
         """
         from .replay import replay
 
@@ -187,7 +191,8 @@ class Run:
         runner = self.runners[self._checked(step)]
         if not isinstance(runner, StepRunner) or runner.step.dead is None:
             raise InvalidArgument(f"step '{step}' has no dead letters")
-        return replay(runner, dead, max_messages)
+        with self._holds[step]:
+            return replay(runner, dead, max_messages)
 
     def __enter__(self) -> Self:
         return self

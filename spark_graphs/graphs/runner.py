@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pyarrow as pa
 
 from quire.env import Env, OsEnv
-from quire.errors import QueueFull, QuireError
+from quire.errors import QueueFull, QuireError, StoreFailed
+from quire.graphs import awaited_markers, tell_awaited
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.limits import (
@@ -43,7 +44,7 @@ from .status import Phase
 from .step_commit import StepCommit, ledger_key
 from .tally import Tally
 from .task_store import StoreTrouble
-from .values import KeptValues, state_name
+from .values import KeptValues, ValueRefused, state_name
 from .work import Work, whole
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class StepRunner:
         self._key = ledger_key(graph, self.step.name)
         self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
         self._values: KeptValues | None = None
+        self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._wake = threading.Event()
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._stopping = False
@@ -156,7 +158,7 @@ class StepRunner:
             while not self._stopping:
                 try:
                     self._pass()
-                except Exception as error:  # noqa: BLE001 - told, and tried again or not
+                except BaseException as error:  # noqa: BLE001 - told, and tried again; sys.exit too
                     if self._stopping or not self._goes_on(error):
                         phase = Phase.STOPPED if self._stopping else Phase.FAILED
                         return
@@ -192,6 +194,8 @@ class StepRunner:
         Raises what prevents it.
         """
         batch = connection.call(self.path, self._plan, env=self._env)
+        if self.step.marker is not None:
+            self._tell_awaited()
         if batch is None:
             return False
         self._begun = self._env.monotonic()
@@ -236,6 +240,23 @@ class StepRunner:
         self.tally.awaited = self._planner.awaited
         return batch
 
+    def _tell_awaited(self) -> None:
+        """Have the store know which markers are lacking, where that has changed (KG3)."""
+        awaited = self.tally.awaited
+        lacking = {} if awaited is None or not awaited.is_complete else dict(awaited.lacking)
+        graph, step = self.graph, self.step.name
+
+        def tell(store: Store) -> None:
+            known = self._lacking
+            if known is None:
+                known = awaited_markers(store, graph).get(step, {})
+            if known != lacking:
+                tell_awaited(store, graph, step, lacking)
+
+        if lacking != self._lacking:
+            connection.call(self.path, tell, env=self._env)
+            self._lacking = lacking
+
     def _look(self, store: Store) -> tuple[int, Positions]:
         """The last number and where the inputs stand (YRN2).
 
@@ -247,10 +268,10 @@ class StepRunner:
         self.tally.number = last
         return -1 if last is None else last, positions
 
-    def _goes_on(self, error: Exception) -> bool:
+    def _goes_on(self, error: BaseException) -> bool:
         """After an error: pause, and try again; or not."""
-        self._known = None
-        self.tally.failed(error)
+        self._known = self._lacking = None
+        self.tally.failed(error, self._advice(error))
         _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if self._restart == "never" or not self._is_spark_there():
@@ -259,6 +280,16 @@ class StepRunner:
         self._wake.clear()
         self._rest(Phase.RETRYING, RETRY_PAUSE_SECONDS[step])
         return not self._stopping
+
+    def _advice(self, error: BaseException) -> str:
+        """What somebody has to do before it can go on."""
+        owner = connection.owner_of(self.path) if isinstance(error, StoreFailed) else None
+        if owner is None:
+            return ""
+        return (
+            f". The step goes on when process {owner}, which has the store open, has closed it or "
+            "has ended: an owner that was started in the background ends by itself; end any other"
+        )
 
     def _is_spark_there(self) -> bool:
         context = getattr(self._spark, "_sc", None)
@@ -329,10 +360,12 @@ class StepRunner:
         """Whether a message may be at fault: not the store, nor what Spark finds without any."""
         from pyspark.errors import AnalysisException
 
+        is_of_rows = isinstance(error, ValueRefused) or not isinstance(error, QuireError)
         return (
             self.step.dead is not None
             and not self._stopping
-            and not isinstance(error, (AnalysisException, QuireError, StoreTrouble))
+            and is_of_rows
+            and not isinstance(error, (AnalysisException, StoreTrouble))
             and StoreTrouble.__name__ not in str(error)  # as Spark hands it on
             and self._is_spark_there()
         )
@@ -406,12 +439,11 @@ class StepRunner:
         while True:
             try:
                 return commit.commit()
-            except QueueFull as error:
+            except QueueFull:
                 if self.step.when_full == "fail":
                     raise
                 self._refuse_too_large(commit, batch)
-                full = error.queue
-            self.tally.full = (full,) if full else self.step.writes
+            self.tally.full = commit.full() or self.step.writes
             while True:
                 pause = next(pauses, pause)
                 self._wake.clear()
@@ -419,8 +451,10 @@ class StepRunner:
                 if self._stopping or self._env.monotonic() > until:
                     commit.discard()
                     return False
-                if full == self.step.dead or commit.has_room():
+                full = commit.full()
+                if not full:
                     break
+                self.tally.full = full
 
     def _refuse_too_large(self, commit: StepCommit, batch: Batch) -> None:
         """Where no room would ever be enough: smaller batches, or QueueFull is raised."""

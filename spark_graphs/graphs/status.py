@@ -58,7 +58,7 @@ class StepStatus:
     name: str
     kind: str  # "step", "streaming" or "terminal"
     phase: Phase
-    inputs: tuple[InputStatus, ...]
+    inputs: tuple[InputStatus, ...]  # those that are there
     writes: tuple[str, ...]
     dead: str | None
     number: int | None  # of the last batch that is committed
@@ -68,7 +68,7 @@ class StepStatus:
     rate_in: float  # messages a second, over the last minute
     rate_out: float
     last_batch_seconds: float
-    full: tuple[str, ...]  # the outputs whose room it waits for
+    full: tuple[str, ...]  # the queues whose room it waits for
     awaits: Mapping[str, str]  # by queue, the value of the marker that it lacks; "": any marker
     dead_letters: int  # that it has put
     removed: int  # messages that were removed from the inputs before it came to them

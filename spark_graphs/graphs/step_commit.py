@@ -68,19 +68,27 @@ class StepCommit:
         self._remove({each.shared_id for each in self.fragments})
         return True
 
-    def has_room(self) -> bool:
-        """Whether the outputs have room for the fragments now."""
+    def full(self) -> tuple[str, ...]:
+        """The queues that have no room now for what goes to them, dead letters too."""
+        shares = self._shares()
         return connection.call(
-            self.path, lambda store: sink_queues.have_room(store, self.fragments), env=self.env
+            self.path, lambda store: sink_queues.without_room(store, shares), env=self.env
         )
 
     def refuse_too_large(self) -> None:
         """Raise QueueFull where waiting for room would be in vain."""
+        shares = self._shares()
         connection.call(
-            self.path,
-            lambda store: sink_queues.check_capacities(store, self.fragments),
-            env=self.env,
+            self.path, lambda store: sink_queues.check_capacities(store, shares), env=self.env
         )
+
+    def _shares(self) -> dict[str, tuple[int, int]]:
+        """How many messages and bytes go to each queue."""
+        shares = sink_queues.shares_of(self.fragments)
+        for queue, letters in self.letters:
+            messages, size = shares.get(queue, (0, 0))
+            shares[queue] = messages + letters.num_rows, size + letters.nbytes
+        return shares
 
     def discard(self) -> None:
         """Remove the files of fragments that cannot be part of the store (YSC4)."""

@@ -47,11 +47,11 @@ class Tally:
             self._recent.append((self._env.monotonic(), came, went))
             self._forget()
 
-    def failed(self, error: BaseException) -> None:
-        """A batch has failed."""
+    def failed(self, error: BaseException, advice: str = "") -> None:
+        """A batch has failed; `advice`: what is to be done beside what the error says."""
         with self._lock:
             self.retries += 1
-            self.last_error = f"{type(error).__name__}: {error}"
+            self.last_error = f"{type(error).__name__}: {error}{advice}"
             self.last_error_us = self._env.now_us()
 
     def rates(self) -> tuple[float, float]:

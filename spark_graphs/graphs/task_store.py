@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from quire.errors import InvalidArgument, QuireError
+from quire.info import Piece
 from quire.ltds import Codec
 from quire.spark_graphs import sight
+from quire.spark_graphs.byte_limit import mean_bytes
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.partition import QueuePiece, QuirePartition
@@ -58,6 +60,9 @@ class TaskStore(Protocol):
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
         """The messages that have the attribute, among those of leased pieces of one queue."""
 
+    def size_bytes(self, piece: Piece) -> int | None:
+        """About how many bytes the messages of a leased piece have; None: it cannot be told."""
+
 
 @dataclass(frozen=True)
 class StoreFiles:
@@ -81,6 +86,10 @@ class StoreFiles:
 
         with sight.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
             yield from find_attribute(reader, [each.piece for each in pieces], attribute)
+
+    def size_bytes(self, piece: Piece) -> int | None:
+        mean = mean_bytes(self.path, self.store_id, piece)
+        return None if mean is None else max(1, int(mean * (piece.stop - piece.start)))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from quire.arguments import check_state_key, check_state_value
 from quire.errors import InvalidArgument
 from quire.graphs import step_state_name
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 def state_name(graph: str, step: str) -> str:
     """The name of a step's values in the store."""
     return step_state_name(graph, step)
+
+
+class ValueRefused(InvalidArgument):
+    """A value that a step cannot keep: it may come of a message."""
 
 
 class KeptValues(MutableMapping[str, Any]):
@@ -42,11 +47,15 @@ class KeptValues(MutableMapping[str, Any]):
         self._check(key)
         try:
             data = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueRefused(
                 f"value of {key!r:.100}: {error}; a step keeps what JSON can hold (numbers, str, "
                 "lists, dicts, bool, None)"
             ) from None
+        try:
+            check_state_value(data)
+        except InvalidArgument as error:
+            raise ValueRefused(f"value of {key!r:.100}: {error}") from None
         self._changed[key] = data
 
     def __delitem__(self, key: str) -> None:
@@ -75,8 +84,10 @@ class KeptValues(MutableMapping[str, Any]):
             raise InvalidArgument(
                 f"the values of step '{self._step}' are changed by its own function only"
             )
-        if not isinstance(key, str) or not key:
-            raise InvalidArgument(f"key {key!r:.100}: give a str that is not empty")
+        try:
+            check_state_key(key)
+        except (InvalidArgument, UnicodeError) as error:
+            raise ValueRefused(str(error)) from None
 
     def forget_changes(self) -> None:
         """The function is called anew, or its batch was given up."""

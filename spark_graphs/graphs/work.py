@@ -189,8 +189,8 @@ def _union_by_name(first: DataFrame, second: DataFrame) -> DataFrame:
 def _frame(step: Step, returned: Any) -> DataFrame:
     if not hasattr(returned, "mapInArrow"):
         raise InvalidArgument(
-            f"step '{step.name}' returned {type(returned).__name__}: return a DataFrame, or a dict "
-            "of them by output queue, or None"
+            f"step '{step.name}' returned {_type_name(returned)}: return a DataFrame of Spark, or "
+            "a dict of them by output queue, or None"
         )
     rows: DataFrame = returned
     if rows.isStreaming != (step.kind == "streaming"):
@@ -201,6 +201,12 @@ def _frame(step: Step, returned: Any) -> DataFrame:
             "it is given"
         )
     return rows
+
+
+def _type_name(value: object) -> str:
+    """With its module, as pandas has a DataFrame too."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
 def _whither(step: Step) -> str:

@@ -19,6 +19,7 @@ from quire.graphs import (
     QueueDefinition,
     StepDefinition,
     asked_replays,
+    awaited_markers,
     draw,
     load_graph,
     paused_steps,
@@ -27,6 +28,7 @@ from quire.graphs import (
     see,
     step_state_name,
     take_replay,
+    tell_awaited,
 )
 
 GRAPH = GraphDefinition(
@@ -93,6 +95,29 @@ def test_it_is_listed_and_shown(quire: Command, tmp_path: Path) -> None:
     assert "knows no graph 'none'; it knows shop" in quire("show", "none", status=1)
 
 
+def test_what_a_step_waits_for_is_shown(quire: Command, path: str) -> None:
+    """The markers that it lacked when it last looked, as long as there is something to read."""
+    with Store.open(path, background=False) as store:
+        tell_awaited(store, "shop", "check", {"in": "monday", "out": ""})
+        assert awaited_markers(store, "shop") == {"check": {"in": "monday", "out": ""}}
+    words = quire("show", "shop")
+    assert "to read, waiting for marker monday in in, a marker in out" in words
+    shown = json.loads(quire("show", "shop", "--json"))
+    assert shown["now"]["steps"]["check"]["awaits"] == {"in": "monday", "out": ""}
+    assert shown["now"]["steps"]["windows"]["awaits"] == {}
+    with Store.open(path, background=False) as store:
+        tell_awaited(store, "shop", "check", {})
+        assert awaited_markers(store, "shop") == {}
+    assert "waiting" not in quire("show", "shop")
+
+
+def test_a_step_without_its_subscription_is_shown(quire: Command, path: str) -> None:
+    """Nothing is kept for it, which is not the same as nothing to read."""
+    with Store.open(path, background=False) as store:
+        store.unsubscribe("in", "shop.check")
+    assert "batch 1 is committed, no subscription to in, " in quire("show", "shop")
+
+
 def test_steps_are_told_to_pause_and_to_go_on(quire: Command, path: str) -> None:
     """One or all; it is kept."""
     assert quire("pause", "shop", "check") == "check: paused\n"
@@ -126,7 +151,7 @@ def test_a_step_is_reset(quire: Command, path: str) -> None:
         assert see(store, load_graph(store, "shop")).steps["check"].lag_messages == 10
         held = OsEnv().lock_names(f"{path}/run/readers", ["in/shop.check"])
         assert not isinstance(held, str)
-        with pytest.raises(QueueInUse, match="stop the graph"):
+        with pytest.raises(QueueInUse, match="runs: stop it first"):
             reset_step(store, "shop", "check")
         held.release()
         assert reset_step(store, "shop", "check", 4) == {"in": 4}

@@ -33,6 +33,19 @@ def test_a_definition_is_kept_as_it_is() -> None:
             GraphDefinition.of_bytes(wrong)
 
 
+def test_a_step_is_told_by_its_queues() -> None:
+    """Also where it reads or writes none."""
+    steps = (
+        StepDefinition("a", "step", ("in",), ("out",)),
+        StepDefinition("b", "terminal", ("in",)),
+        StepDefinition("c", "step", (), ("out",)),
+    )
+    picture = draw(GraphDefinition("g", (), steps))
+    assert "<title>step a: in -&gt; out</title>" in picture
+    assert "<title>terminal b: in</title>" in picture
+    assert "<title>step c: -&gt; out</title>" in picture
+
+
 def test_layers_follow_the_edges() -> None:
     """From left to right, each edge from one layer to the next, through its bends."""
     edges = [("a", "s"), ("s", "b"), ("s", "c"), ("b", "t"), ("c", "t"), ("a", "t"), ("t", "b")]

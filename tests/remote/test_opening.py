@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from quire.errors import (
 from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
+from quire.remote.shared_store import SharedStore
 from tests.remote.children import Child, child, join
 from tests.source_tree import ROOT
 
@@ -124,6 +126,24 @@ def test_a_path_object_will_do(tmp_path: Path) -> None:
     """os.PathLike is taken as well as str."""
     with open_store(tmp_path / "store") as store:  # type: ignore[arg-type]
         assert store.path == str(tmp_path / "store")
+
+
+def test_a_lingering_owner_ends_when_its_store_has_failed(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though clients are connected: the next owner recovers, and they go on with it."""
+    never = threading.Event()
+    with SharedStore.open(store_path) as store:
+        server = store.share(OsEnv())
+        server.wait_started()
+        given_up = threading.Timer(SECONDS, never.set)
+        given_up.start()
+        with open_or_serve(store_path) as client:
+            assert client.owner_process_id == os.getpid()
+            monkeypatch.setattr(SharedStore, "failed", True)
+            server.wait_until_idle(SECONDS, never)
+        assert not never.is_set()
+        given_up.cancel()
 
 
 def test_an_owner_process_is_started_and_ends(served: str) -> None:

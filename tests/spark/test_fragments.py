@@ -214,3 +214,12 @@ def _task(env: SimEnv, fail: int | None) -> int:
         assert fail is not None
         assert list_ids(env, directory_of(PATH)) == []
     return len(env.calls.log) - begin
+
+
+def test_a_batch_without_messages_adds_none(store: Any) -> None:
+    """Of bytes; whatever queues it names."""
+    writer = FragmentWriter(store.path, store.store_id)
+    batch = pa.record_batch({"payload": pa.array([], pa.binary())})
+    writer.add(batch, {"q0": 0})
+    writer.add(batch, {})
+    assert writer.finish() == []

@@ -415,9 +415,16 @@ def test_a_step_stops_and_goes_on(graph: Graph, store: Any) -> None:
         assert run.status().steps["copy"].phase is Phase.STOPPED
         with pytest.raises(StepFailed, match="stopped and 3 messages behind"):
             run.drain()
+        with graph.start() as other:  # a step that is stopped is let go of
+            other.drain(timeout=60)
+            with pytest.raises(QueueInUse, match="runs already"):
+                run.resume("copy")
+        assert graph.reset("copy") == {"in": 0}
         run.resume("copy")
         run.drain(timeout=60)
-        assert numbers_in(store, "out") == Counter(range(3))
+        assert numbers_in(store, "out") == Counter([*range(3)] * 2)
+        with pytest.raises(QueueInUse, match="stop it first"):
+            graph.reset("copy")
     with pytest.raises(InvalidArgument, match="start the graph again"):
         run.resume("copy")
 
@@ -450,6 +457,8 @@ def test_a_backfill_has_its_effect_once(graph: Graph, store: Any) -> None:
     assert numbers_in(store, "again") == Counter(range(5, 20))
     assert graph.backfill("copy", 5, 20, to={"out": "again"}) == 0
     assert graph.backfill("copy", 5, 20, to={"out": "again"}, name="once-more") == 15
+    assert graph.backfill("copy", 5, 20, to={"out": "elsewhere"}) == 15
+    assert store.queue("elsewhere").end_position == 15
     times = [message.time / 1e6 for message in store.browse("in")]
     span = [datetime.fromtimestamp(times[25], UTC), times[28]]
     assert graph.backfill("copy", *span, to={"out": "again"}) == 3

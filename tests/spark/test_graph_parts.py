@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quire.errors import InvalidArgument, OutcomeUnknown, PositionLost, SubscriptionNotFound
+from quire.errors import (
+    InvalidArgument,
+    OutcomeUnknown,
+    PositionLost,
+    QueueExists,
+    SubscriptionNotFound,
+)
 from quire.limits import MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
@@ -17,11 +23,14 @@ from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_
 from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
 from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of
 from quire.spark_graphs.graphs.planning import Batch, Planner, release, standing
+from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.values import KeptValues
 from quire.spark_graphs.graphs.work import Work
 from tests.spark.kit import put_numbers, topic
+
+COUNT = 20_000  # messages that go to a file
 
 
 def planner(store: Any, limit: Limit, *queues: str) -> Planner:
@@ -252,7 +261,7 @@ def test_values_are_a_mapping_of_what_json_can_hold() -> None:
         with pytest.raises(InvalidArgument, match="JSON can hold"):
             values["x"] = wrong
     for key in ("", 3, None):
-        with pytest.raises(InvalidArgument, match="not empty"):
+        with pytest.raises(InvalidArgument, match="give a printable string of 1 to 1024 bytes"):
             values[key] = 1  # type: ignore[index]
     assert repr(values) == "KeptValues({'a': 2})"
 
@@ -288,3 +297,69 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
         with pytest.raises(RuntimeError):
             made.run([], [], 0, nobody)
         assert made.run([], [], 0, nobody) == []  # which has made little: the next one is small
+
+
+def test_a_few_messages_of_a_file_are_few_bytes(store: Any) -> None:
+    """A large transaction's rows tell their bytes, so that small batches need no tasks."""
+    topic(store, "a")
+    topic(store, "rows", schema="id bigint, text string")
+    given = {"a": b"9" * 500, "rows": {"id": 1, "text": "9" * 480}}
+    for queue, message in given.items():
+        with store.transaction(large=True) as txn:
+            txn.put_many(queue, [message] * COUNT)
+        whole = {queue: COUNT}
+        batch = planned(planner(store, Limit(10), queue), store, {queue: 5}, whole)
+        (found,) = batch.inputs
+        assert {each.piece.kind for each in found.pieces} == {"ltds"}
+        assert 5000 <= found.size_bytes <= 6000
+        release(store.path, batch)
+        batch = planned(planner(store, Limit(size_bytes=20_000), queue), store, {queue: 0}, whole)
+        assert 30 <= batch.messages <= 80
+        release(store.path, batch)
+    connection.forget(store.path)
+
+
+def test_a_streamed_message_is_as_large_as_it_is(store: Any) -> None:
+    """It does not travel with a job as if it were small."""
+    topic(store, "a")
+    store.put_stream("a", [b"x" * 1_000_000] * 3)
+    batch = planned(planner(store, Limit(), "a"), store, {"a": 0}, {"a": 1})
+    assert batch.inputs[0].size_bytes >= 3_000_000
+    release(store.path, batch)
+    connection.forget(store.path)
+
+
+def test_what_a_file_does_not_tell_counts_as_much(store: Any) -> None:
+    """As where it is gone: then the messages are looked for by tasks."""
+    topic(store, "a")
+    with store.transaction(large=True) as txn:
+        txn.put_many("a", [b"9" * 500] * COUNT)
+    created_us = {"a": store.queue("a").created_us}
+    plan = Planner(created_us, Limit(), StoreFiles("/nowhere", 1))
+    batch = planned(plan, store, {"a": 0}, {"a": 10})
+    assert batch.inputs[0].size_bytes >= 1 << 20
+    release(store.path, batch)
+    connection.forget(store.path)
+
+
+@pytest.mark.parametrize("kind", ["topic", "work"])
+def test_queues_that_somebody_makes_meanwhile(
+    store: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Two graphs that begin at once share what is the same; what is not is refused."""
+    create = store.create_queues
+
+    def late(given: Any) -> Any:
+        monkeypatch.undo()
+        store.create_queue("out", kind=kind)
+        return create(given)
+
+    store.create_queue("in")
+    monkeypatch.setattr(store, "create_queues", late)
+    steps = [Step("s", "step", lambda rows: rows, ("in",), ("out", "more"))]
+    if kind == "topic":
+        assert prepare(store, "g", steps, {}).keys() == {"in", "out", "more"}
+    else:
+        with pytest.raises(QueueExists, match="kind"):
+            prepare(store, "g", steps, {})
+    assert [each.name for each in store.subscriptions("in")] == ["g.s"] * (kind == "topic")

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import quire
 from quire.errors import InvalidArgument
-from quire.spark_graphs import Graph
+from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.work import Work
@@ -77,6 +79,23 @@ def test_what_is_no_graph(tmp_path: Path) -> None:
     refused("give a mapping", graph.backfill, "copy", to="other")
 
 
+@pytest.mark.parametrize("named", ["in", "out", "dead"])
+def test_an_alias_is_no_queue_of_a_graph(tmp_path: Path, named: str) -> None:
+    """It may become that of another queue; and it is told which queue it is of."""
+    path = str(tmp_path / "store")
+    graph = graph_at(path)
+    graph.step("in", "out", name="more", dead="dead")(copy)
+    with quire.open(path) as store:
+        store.create_queue("real", schema="id int")
+        store.create_alias(named, "real")
+        refused(f"'{named}' is an alias of queue 'real'.*: name 'real'", graph.start)
+        store.drop_alias(named)
+        store.create_alias("other", "real")
+        refused("'other' is an alias", graph.backfill, "copy", to={"out": "other"})
+        assert [info.name for info in store.queues()] == ["real"]
+        connection.forget(path)
+
+
 def test_what_is_no_step(tmp_path: Path) -> None:
     """It is refused where it is written, and the graph has it not."""
     graph = graph_at(str(tmp_path / "store"))
@@ -121,5 +140,7 @@ def test_what_a_function_must_not_return() -> None:
     refused("return a dict of DataFrames", returned, "step", ("a", "b"), Frame(False))
     refused("a stream, and the step is none", returned, "step", ("a",), Frame(True))
     refused("no stream, and the step is one", returned, "streaming", ("a",), Frame(False))
-    refused("return a DataFrame, or a dict", returned, "step", ("a",), 5)
+    refused("returned int: return a DataFrame of Spark, or a dict", returned, "step", ("a",), 5)
+    table = pa.table({"payload": [b"x"]})
+    refused("returned pyarrow.lib.Table: return a DataFrame of", returned, "step", ("a",), table)
     refused("returned rows for 5", returned, "step", ("a",), {5: Frame(False)})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quire.errors import InvalidArgument, PositionLost
-from quire.graphs import StepDefinition
+from quire.graphs import StepDefinition, awaited_markers, tell_awaited
 from quire.graphs.words import explain
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs import markers
@@ -289,8 +289,8 @@ def test_a_step_waits_for_markers_visibly(store: Any) -> None:
         eventually(lambda: runner.tally.phase is Phase.IDLE)
         put_numbers(store, "in", range(5))
         mark(store, "mon", "in")
+        eventually(lambda: awaited_markers(store, "g") == {"s": {"more": "mon"}})
         eventually(lambda: runner.tally.phase is Phase.ALIGNING)
-        eventually(lambda: bool(runner.tally.awaited and runner.tally.awaited.lacking.get("more")))
         put_numbers(store, "more", range(3))
         put_numbers(store, "in", range(4))
         assert sizes(store) == []
@@ -301,6 +301,18 @@ def test_a_step_waits_for_markers_visibly(store: Any) -> None:
         eventually(lambda: sizes(store) == [b"6 4", b"5 1"])
         eventually(lambda: runner.tally.phase is Phase.IDLE)
         assert runner.tally.awaited is None
+        assert awaited_markers(store, "g") == {}
+
+
+def test_what_a_killed_driver_has_waited_for_is_taken_back(store: Any) -> None:
+    """The next one looks itself, and says what it finds."""
+    topic(store, "in", "more", "out")
+    put_numbers(store, "in", [1])
+    mark(store, "mon", "in", "more")
+    tell_awaited(store, "g", "s", {"more": "mon"})
+    with running(store, two()):
+        eventually(lambda: sizes(store) == [b"2 1"])
+        assert awaited_markers(store, "g") == {}
 
 
 def test_a_marker_may_be_poison_too(store: Any) -> None:

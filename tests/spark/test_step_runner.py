@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from quire.errors import StoreFailed
+from quire.errors import OutcomeUnknown, StoreFailed
 from quire.opening import open_or_serve
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.definition import Limit, Step
+from quire.spark_graphs.graphs.looking import look
 from quire.spark_graphs.graphs.replay import replay
 from quire.spark_graphs.graphs.runner import StepRunner
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import trouble
+from quire.spark_graphs.graphs.values import ValueRefused
 from tests.spark.kit import eventually, fill, numbers_in, put_numbers, topic
 from tests.spark.plain_work import runner_of, step, thread
 
@@ -125,6 +129,116 @@ def test_trouble_with_the_store_is_no_poison(store: Any) -> None:
     assert numbers_in(store, "out") == Counter()
 
 
+def test_a_value_that_cannot_be_kept_is_poison(store: Any) -> None:
+    """It comes of a message, which is told."""
+    topic(store, "in", "out")
+    store.put_many("in", [b"1", b"nan", b"3"])
+
+    def sums(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        values = runner.values()
+        values["sum"] = values.get("sum", 0.0) + sum(float(payload) for payload in payloads)
+        return {}
+
+    with running(store, step(sums, dead="dead")) as runner:
+        eventually(lambda: at_end(store, runner))
+    assert store.browse("dead").payloads() == [b"nan"]
+    with running(store, step(lambda payloads: {}), "never"):
+        for key, value in [("k" * 1025, 1), ("\ud800", 1), ("a\n", 1), ("a", "x" * (1 << 20))]:
+            with pytest.raises(ValueRefused):
+                runner.values()[key] = value
+    assert store.state_items("graph.g.step.s") == {"sum": b"4.0"}
+
+
+def test_a_function_that_ends_its_program_has_failed(store: Any) -> None:
+    """`sys.exit` ends no thread unseen: it is an error like others."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(3))
+    left = [True]
+
+    def leaving(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        if left:
+            left.clear()
+            sys.exit("enough")
+        return {"out": payloads}
+
+    with running(store, step(leaving), "never") as runner:
+        eventually(lambda: runner.tally.phase is Phase.FAILED)
+        assert runner.tally.last_error == "SystemExit: enough"
+        left.append(True)
+    with running(store, step(leaving)) as runner:
+        eventually(lambda: at_end(store, runner))
+    assert numbers_in(store, "out") == Counter(range(3))
+
+
+def test_a_failed_store_is_told_with_what_to_do(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which process has to let go of it, as nothing else helps."""
+    topic(store, "in", "out")
+    put_numbers(store, "in", range(3))
+
+    def failing(self: StepCommit) -> bool:
+        raise StoreFailed("the disk is broken")
+
+    monkeypatch.setattr(StepCommit, "commit", failing)
+    with running(store, step(doubled), "never") as runner:
+        eventually(lambda: runner.tally.phase is Phase.FAILED)
+        told = str(runner.tally.last_error)
+    assert "the disk is broken. The step goes on when process" in told
+    assert f"process {os.getpid()}, which has the store open" in told
+
+
+def test_a_replay_whose_answer_is_lost_counts_right(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger tells that it took effect: it is counted, and no more than asked for are taken."""
+    topic(store, "in", "out")
+    store.put_many("in", [b"bad %d" % number for number in range(7)])
+    is_right: list[bool] = []
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return doubled([p.removeprefix(b"bad ") if is_right else p for p in payloads])
+
+    def losing(path: str, action: Any, **options: Any) -> Any:
+        def lost(joined: Any) -> Any:
+            found = action(joined)
+            if isinstance(found, tuple) and answers:  # of a batch of dead letters
+                raise answers.pop()
+            return found
+
+        return call(path, lost, **options)
+
+    call, answers = connection.call, [OutcomeUnknown("the test has lost the answer")]
+    with running(store, step(function, dead="dead")) as runner:
+        eventually(lambda: at_end(store, runner))
+        is_right.append(True)
+        monkeypatch.setattr(connection, "call", losing)
+        assert replay(runner, "dead", 3) == 3
+        assert not answers
+        assert store.queue("dead").messages == 4
+        assert replay(runner, "dead", None) == 4
+        monkeypatch.undo()
+    assert numbers_in(store, "out") == Counter(2 * number for number in range(7))
+    assert store.ledger("graph/g/s/replay") == 1
+
+
+def test_a_queue_that_somebody_has_renamed(store: Any) -> None:
+    """The status tells what there is, and why the step does not go on."""
+    topic(store, "in", "out")
+    with running(store, step(doubled)) as runner:
+        graph: Any = SimpleNamespace(name="g", path=store.path)
+        eventually(lambda: runner.tally.phase is Phase.IDLE)
+        store.rename_queue("in", "other")
+        eventually(lambda: runner.tally.phase is Phase.RETRYING)
+        found = look(graph, {"s": runner})
+        assert list(found.queues) == ["out"]
+        assert found.steps["s"].inputs == ()
+        assert "no queue 'in'" in str(found)
+        store.rename_queue("other", "in")
+        put_numbers(store, "in", range(3))
+        eventually(lambda: at_end(store, runner))
+
+
 def test_room_is_waited_for(store: Any) -> None:
     """With nothing held: no transaction, and files of fragments that are there once, or not."""
     topic(store, "in")
@@ -140,6 +254,46 @@ def test_room_is_waited_for(store: Any) -> None:
         eventually(lambda: at_end(store, runner))
     assert len(runner.tally.full) == 0
     assert numbers_in(store, "out") == Counter(2 * n for n in range(20))
+
+
+def test_what_is_full_is_told_by_its_name(store: Any) -> None:
+    """Of several outputs that one; or the queue for dead letters."""
+    topic(store, "in", "out")
+    store.create_queue("bounded", kind="work", max_messages=2)
+    store.create_queue("dead", kind="work", max_messages=1)
+    store.put_many("bounded", [b"x"] * 2)
+
+    def both(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return {"out": doubled(payloads)["out"], "bounded": payloads[:1]}
+
+    made = step(both, writes=("out", "bounded"), dead="dead")
+    with running(store, made) as runner:
+        put_numbers(store, "in", range(3))
+        eventually(lambda: runner.tally.phase is Phase.WAITING)
+        eventually(lambda: runner.tally.full == ("bounded",))
+        store.get("bounded")
+        eventually(lambda: at_end(store, runner))
+        store.purge("bounded")
+        store.put("dead", b"another's")
+        store.put_many("in", [b"1", b"bad", b"2"])
+        eventually(lambda: runner.tally.full == ("dead",))
+        store.get("dead")
+        eventually(lambda: at_end(store, runner))
+    assert store.browse("dead").payloads() == [b"bad"]
+
+
+def test_dead_letters_that_never_fit_make_batches_smaller(store: Any) -> None:
+    """As results do: one by one they go to a queue that takes one."""
+    topic(store, "in", "out")
+    store.create_queue("dead", kind="work", max_messages=1)
+    store.put_many("in", [b"bad %d" % number for number in range(3)])
+    found = []
+    with running(store, step(doubled, dead="dead")) as runner:
+        for _ in range(3):
+            eventually(lambda: store.queue("dead").messages == 1)
+            found.append(store.get("dead").payload)
+        eventually(lambda: at_end(store, runner))
+    assert found == [b"bad 0", b"bad 1", b"bad 2"]
 
 
 def test_two_runs_of_one_step_do_each_batch_once(store: Any) -> None:
