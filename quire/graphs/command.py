@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import signal
 import sys
@@ -180,6 +181,20 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
     return 1 if has_failed else 0
 
 
+def _made(name: str, function: Callable[[str], Any], path: str) -> Any:
+    """What the function makes of the path. Raises InvalidArgument where it takes something else."""
+    try:
+        signature = inspect.signature(function)
+        signature.bind(path)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{name!r} is called with the store's path alone, and makes the session itself: {error}"
+        ) from None
+    except ValueError:  # a function that does not tell
+        pass
+    return function(path)
+
+
 def _graph_named(name: str, path: str) -> Any:
     """The graph that is called so, over the store at the path. Raises InvalidArgument."""
     module, colon, attribute = name.partition(":")
@@ -192,7 +207,7 @@ def _graph_named(name: str, path: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"{name!r} cannot be had: {error}") from error
     if callable(found):
-        found = found(path)
+        found = _made(name, found, path)
     if not hasattr(found, "start") or not hasattr(found, "steps"):
         raise InvalidArgument(f"{name!r} is no Graph, nor a function of a path that makes one")
     if realpath(found.path) != realpath(path):

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from quire.arguments import check_max_messages
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.starts import Start
@@ -133,8 +134,11 @@ def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
 def ask_replay(store: Store, graph: str, step: str, max_messages: int | None = None) -> str:
     """Ask for the dead letters of a step to be put back through it; the queue where they are.
 
-    Whoever runs the graph does it soon; else who runs it next. Raises InvalidArgument.
+    `max_messages`: the most; None: all. Whoever runs the graph does it soon; else who runs it next.
+    Raises InvalidArgument.
     """
+    if max_messages is not None:
+        check_max_messages(max_messages)
     found = step_of(load_graph(store, graph), step)
     if found.dead is None:
         raise InvalidArgument(f"step '{step}' has no queue for dead letters")

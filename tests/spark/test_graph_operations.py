@@ -78,7 +78,7 @@ def test_a_graph_that_runs_is_shown_and_told(
         shown = quire(capsys, "show", path, "shop")
         for words in ("reads in, from earliest on", "1 dead letters", "0 messages (0 bytes) of in"):
             assert words in shown
-        with pytest.raises(QueueInUse, match="stop the graph"):
+        with pytest.raises(QueueInUse, match="stop it first"):
             graph.reset("check")
 
         quire(capsys, "pause", path, "shop", "check")
