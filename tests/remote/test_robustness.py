@@ -269,3 +269,24 @@ def test_an_answer_of_another_kind(
         txn.get("q")
     assert txn.state == "rolled back"
     until(lambda: not owner.transactions())
+
+
+@pytest.mark.parametrize("idle", [True, False])
+@pytest.mark.parametrize("call", ["get", "get_many", "get_arrow"])
+def test_a_connection_that_ends_as_a_transaction_begins(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch, call: str, idle: bool
+) -> None:
+    """CN2: what a transaction is to be is told without an answer; it raises what others do."""
+    owner.create_queue("q", kind="work")
+    if idle:  # a channel is there already
+        assert joined.get("q") is None
+    txn = joined.transaction(timeout=600.0)
+
+    def broken(*_: object) -> None:
+        raise BrokenPipeError("a test")
+
+    monkeypatch.setattr("quire.remote.channel.send_all", broken)
+    with pytest.raises(ConnectionLost, match="nothing of this operation took effect"):
+        getattr(txn, call)("q")
+    assert txn.state == "rolled back"
+    assert owner.transactions() == []
