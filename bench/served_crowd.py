@@ -81,7 +81,7 @@ def _repeat(
     puts = {"put": 1, "put_batch": BATCH, "put_arrow": BATCH}.get(operation, 0)
     clock, times, filling = time.perf_counter, list[float](), 0.0
     spent, began = time.process_time(), time.perf_counter()
-    while (now := clock()) - began - filling < seconds:
+    while (now := clock()) - began - filling < seconds or not times:
         if takes > there:
             for _ in range(max(1, takes * 2 // BATCH)):
                 client.put_batch()

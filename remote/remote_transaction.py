@@ -419,7 +419,11 @@ class RemoteTransaction(TransactionCalls):
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
             self._check_open()
-            channel = self._channel or self._enter()
+            try:
+                channel = self._channel or self._enter()
+            except QuireError as error:
+                self._take_state(error)
+                raise
             request = GET_HEAD.pack(length, GET, self._number, wait) + name
             answer = self._at_owner(Channel.exchange, [request])
             kind = answer[4]
@@ -745,7 +749,10 @@ class RemoteTransaction(TransactionCalls):
                 if self._deadline is not None:
                     left = max(0.001, self._deadline - time.monotonic())
                     header["timeout"] = None if left == math.inf else left
-                channel.tell(encode_call(TELL, header))
+                try:
+                    channel.tell(encode_call(TELL, header))
+                except StreamEnded as error:
+                    raise self._fail(error) from None
         return self._channel
 
     def _leave(self) -> None:

@@ -523,7 +523,7 @@ def test_what_cannot_be_printed_is_not_taken(quire: Terminal) -> None:
         assert process.stdout is not None
         assert process.stdout.read(1000)
         process.stdout.close()
-        assert process.wait(30) == 1
+        assert process.wait(300) == 1
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.stderr.close()

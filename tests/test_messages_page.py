@@ -25,10 +25,21 @@ def test_every_program_is_a_recipe() -> None:
 
 
 # Each program in a process of its own, in a folder of its own; what they import is there already.
+# Some at a time: they wait for the disk, and some for a moment to come.
 RUNNER = """
 import os, runpy, sys
 import quire.aio, quire.codecs, quire.engine, quire.remote
+
+running = {}
+
+def end_one():
+    process, status = os.wait()
+    with open(os.path.join(running.pop(process), "status"), "w") as file:
+        file.write(str(os.waitstatus_to_exitcode(status)))
+
 for folder in sys.argv[1:]:
+    if len(running) == 4:
+        end_one()
     process = os.fork()
     if process == 0:
         os.chdir(folder)
@@ -36,9 +47,9 @@ for folder in sys.argv[1:]:
             os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
         runpy.run_path("program.py", run_name="__main__")
         sys.exit()
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    with open(os.path.join(folder, "status"), "w") as file:
-        file.write(str(status))
+    running[process] = folder
+while running:
+    end_one()
 """
 
 

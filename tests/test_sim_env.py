@@ -625,12 +625,12 @@ class TestSeam:
         def hold(call: Call) -> None:
             if call.kind == "sync":
                 in_sync.set()
-                go_on.wait(10)
+                go_on.wait(100)
 
         env.before_call = hold
         thread = threading.Thread(target=file.sync)
         thread.start()
-        assert in_sync.wait(10)
+        assert in_sync.wait(100)
         file.write(1, b"b")
         go_on.set()
         thread.join()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -250,6 +252,24 @@ def test_commits_that_wait_for_room(store_path: str) -> None:
     asyncio.run(main())
 
 
+async def disturb(
+    tasks: list[asyncio.Task[None]],
+    work: Callable[[], Coroutine[Any, Any, None]],
+    committed: Counter[bytes],
+    rng: random.Random,
+) -> None:
+    """Cancel one after another, and begin its work anew. Slow ones, too, get on in between."""
+    for number in itertools.count():
+        before = sum(committed.values())
+        while number % 8 == 0 and sum(committed.values()) == before:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(rng.random() * 0.01)
+        n = rng.randrange(len(tasks))
+        tasks[n].cancel()
+        await asyncio.wait([tasks[n]])  # which is itself cancelled at the end
+        tasks[n] = asyncio.create_task(work())
+
+
 @pytest.mark.fuzz
 def test_cancelled_at_any_moment(
     store_path: str, role: str, rng: random.Random, rounds: int
@@ -286,16 +306,8 @@ def test_cancelled_at_any_moment(
                         else:
                             await txn.rollback()
 
-            async def disturb(tasks: list[asyncio.Task[None]]) -> None:
-                while True:
-                    await asyncio.sleep(rng.random() * 0.01)
-                    n = rng.randrange(len(tasks))
-                    tasks[n].cancel()
-                    await asyncio.wait([tasks[n]])  # which is itself cancelled at the end
-                    tasks[n] = asyncio.create_task(consume())
-
             tasks = [asyncio.create_task(consume()) for _ in range(8)]
-            trouble = asyncio.create_task(disturb(tasks))
+            trouble = asyncio.create_task(disturb(tasks, consume, committed, rng))
             for n in range(count):
                 await store.put("work", b"%d" % n)
             async with asyncio.timeout(SECONDS):

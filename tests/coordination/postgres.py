@@ -21,7 +21,7 @@ from typing import Any, Final
 import psycopg
 
 USER: Final = "quire"
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 300.0
 UNPRIVILEGED: Final = ("postgres", "nobody")
 SETTINGS: Final = {
     "listen_addresses": "",

@@ -34,7 +34,7 @@ APPLICATION: Final = "quire-transfer"
 OPTIONS: Final[dict[str, Any]] = {"segment_bytes": 4 << 20, "share": False}
 START: Final = 1000  # on each side
 PIECES: Final = 20
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 300.0
 
 # In the order in which they are reached when "queue" is the first participant.
 STEPS: Final = (
@@ -153,7 +153,7 @@ def session(conninfo: str) -> psycopg.Connection[Any]:
     """
     table = connected(conninfo)
     table.execute(
-        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 300000) FROM pg_stat_activity"
         " WHERE application_name = %s AND pid <> pg_backend_pid()",
         (APPLICATION,),
     )

@@ -75,7 +75,7 @@ def opened(folder: Path) -> Iterator[Store]:
 def reconcile_again(folder: Path) -> subprocess.CompletedProcess[str]:
     """What a user would run."""
     command = [sys.executable, "-m", "demo.reconcile", str(folder), "--rows", str(ROWS)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
 
 
 def differing(opened: Store, want: reconcile.Frames) -> set[str]:

@@ -24,6 +24,7 @@ from quire.errors import (
 )
 from quire.info import Report
 from quire.testing import Call, SimEnv
+from tests.engine.kit import WAIT
 from tests.engine.workload import (
     ALL,
     PATH,
@@ -456,7 +457,7 @@ def commit_together(
     def before(call: Call) -> None:
         if call.kind == "write" and not held.is_set():
             held.set()
-            assert hold.wait(20)
+            assert hold.wait(WAIT)
 
     def run(index: int) -> None:
         try:
@@ -467,7 +468,7 @@ def commit_together(
     first = threading.Thread(target=lambda: store.put("work", b"first"))
     env.before_call = before
     first.start()
-    assert held.wait(20)
+    assert held.wait(WAIT)
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(commits))]
     for waiting, thread in enumerate(threads, 1):
         thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import DiskFull, QueueFull, QueueNotFound
 from quire.testing import SimEnv
-from tests.engine.kit import take
+from tests.engine.kit import WAIT, take
 from tests.engine.mounted import fill_rest, small_disk
 
 SMALL: dict[str, Any] = {"segment_bytes": 1 << 20, "grow_bytes": 1 << 18}
@@ -269,7 +270,7 @@ def test_others_of_a_group_are_refused_alone() -> None:
     def hold(call: Any) -> None:
         if call.kind == "write" and threading.current_thread() is first:
             blocked.set()
-            assert go.wait(60)
+            assert go.wait(WAIT)
 
     def commit_first() -> None:
         take(store, "some", 1)
@@ -287,14 +288,14 @@ def test_others_of_a_group_are_refused_alone() -> None:
     others = [threading.Thread(target=put), threading.Thread(target=txn.commit)]
     env.before_call = hold
     first.start()
-    assert blocked.wait(60)
+    assert blocked.wait(WAIT)
     for thread in others:
         thread.start()
     while len(store._context.sequencer._queue) < 2:
-        pass
+        time.sleep(0.001)
     go.set()
     for thread in (first, *others):
-        thread.join(60)
+        thread.join(WAIT)
     env.before_call = None
     assert [type(outcome) for outcome in outcomes] == [DiskFull]
     assert txn.state == "committed"

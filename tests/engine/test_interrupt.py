@@ -30,7 +30,7 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
     def hold(call: Call) -> None:
         if call.kind == "write" and threading.current_thread() is leader:
             writing.set()
-            go_on.wait(10)
+            go_on.wait(WAIT)
 
     def interrupt() -> None:
         while len(store._context.sequencer._queue) == 0:
@@ -41,12 +41,12 @@ def test_promise_2_an_interrupt_while_a_group_is_awaited_does_not_undo_a_commit(
     leader = threading.Thread(target=store.put, args=("work", b"first"))
     env.before_call = hold
     leader.start()
-    assert writing.wait(10)
+    assert writing.wait(WAIT)
     threading.Thread(target=interrupt).start()
     transaction = store.transaction()
     with pytest.raises(KeyboardInterrupt), transaction:
         transaction.put("work", b"second")
-    leader.join(10)
+    leader.join(WAIT)
     env.before_call = None
     assert transaction.state == "committed"
     info = store.queue("work")

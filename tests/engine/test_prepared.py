@@ -232,7 +232,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     def decide(commit: bool) -> None:
         call = os_store.commit_prepared if commit else os_store.rollback_prepared
         for number in range(30):
-            together.wait(60)
+            together.wait(WAIT)
             try:
                 call(f"x{number}")
                 won.append((number, commit))
@@ -245,7 +245,7 @@ def test_exactly_one_decision_wins(os_store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(WAIT)
     assert not errors
     assert sorted(number for number, _ in won) == list(range(30))
     committed = [b"%d" % number for number, commit in sorted(won) if commit]

@@ -17,6 +17,7 @@ from quire.engine.records.attempts import Attempts
 from quire.errors import StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.testing import SimEnv
+from tests.engine.kit import WAIT
 from tests.engine.workload import open_store
 
 Sent = tuple[int, int]  # priority and number of a message
@@ -171,7 +172,7 @@ def test_everybody_gets_every_message_once(store_path: str) -> None:
             rng = random.Random(seed)
             while True:
                 with store.transaction() as txn:
-                    part = txn.get_many("q", rng.choice([1, 4]), timeout=5.0).payloads()
+                    part = txn.get_many("q", rng.choice([1, 4]), timeout=WAIT).payloads()
                     if rng.random() < 0.2:
                         txn.rollback()
                         continue

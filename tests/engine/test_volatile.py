@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from quire.errors import (
 )
 from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_RECORDS
 from quire.testing import SimEnv, enumerate_crashes
-from tests.engine.kit import take
+from tests.engine.kit import WAIT, take
 from tests.engine.workload import new_machine, open_store
 
 PERSISTENT = ("p", "dead")
@@ -299,7 +300,7 @@ def test_many_threads_pass_messages_on(store_path: str) -> None:
         def pass_on(source: str, target: str) -> None:
             while True:
                 with store.transaction() as txn:
-                    message = txn.get(source, timeout=20.0)
+                    message = txn.get(source, timeout=WAIT)
                     assert message is not None
                     if message.payload == b"stop":
                         return
@@ -313,10 +314,11 @@ def test_many_threads_pass_messages_on(store_path: str) -> None:
             store.put("v", b"%d" % number)
         while store.queue("end").messages < messages:
             assert all(thread.is_alive() for thread in threads)
+            time.sleep(0.001)
         for source, _ in pairs:
             store.put_many(source, [b"stop"] * 2)
         for thread in threads:
-            thread.join(20.0)
+            thread.join(WAIT)
         assert Counter(take(store, "end")) == Counter(b"%d" % n for n in range(messages))
         assert store.status()["volatile"]["blocks"] == 0
         assert store.verify().ok

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import quire.remote
@@ -14,7 +14,7 @@ from quire.env import OsEnv
 from quire.remote import RemoteStore
 from tests.source_tree import ROOT
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class Child:
@@ -82,3 +82,11 @@ def join(path: str) -> RemoteStore:
             return store
         time.sleep(0.02)
     raise AssertionError(f"nobody serves {path}")
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for it, but not for ever."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
 from quire.errors import StoreClosed
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
@@ -20,8 +22,39 @@ AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
 
 
+class Clock:
+    """The clocks of all stores of this process. They go on, and a test puts them forward.
+
+    So a message is due or over when the test says so, however slow the machine is.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_seconds = 0.0
+
+    def forward(self, seconds: float) -> None:
+        """Put them forward."""
+        self._ahead_seconds += seconds
+
+    def now_us(self) -> int:
+        """The wall clock, in microseconds since 1970."""
+        return time.time_ns() // 1000 + int(self._ahead_seconds * 1e6)
+
+    def monotonic(self) -> float:
+        """Seconds from some fixed moment."""
+        return time.monotonic() + self._ahead_seconds
+
+
 @pytest.fixture
-def owner(store_path: str) -> Iterator[Store]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """What the stores of this process take for the time."""
+    clock = Clock()
+    monkeypatch.setattr(OsEnv, "now_us", lambda _: clock.now_us())
+    monkeypatch.setattr(OsEnv, "monotonic", lambda _: clock.monotonic())
+    return clock
+
+
+@pytest.fixture
+def owner(store_path: str, clock: Clock) -> Iterator[Store]:
     """A store that this process owns and serves. It verifies at the end."""
     with open_store(store_path, segment_bytes=SEGMENT_BYTES, data_files=2) as store:
         assert isinstance(store, Store)

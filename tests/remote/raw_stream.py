@@ -29,7 +29,7 @@ from quire.remote.protocol import (
 from quire.remote.sockets import connect
 from quire.remote.urls import place_of
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 class RawStream:

@@ -34,7 +34,7 @@ from tests.remote.come_and_go import (
 from tests.source_tree import ROOT
 
 PROCESSES = 8
-END_SECONDS = 60.0
+END_SECONDS = 240.0
 MANY = 1000
 
 
@@ -112,8 +112,8 @@ def nursery(path: str, logs: Path, seed: int) -> Iterator[Nursery]:
         made.close()
 
 
-def come_and_go(path: str, logs: Path, rng: random.Random, rounds: int) -> list[float]:
-    """So many starts, ends and kills; the times of hand-over."""
+def come_and_go(path: str, logs: Path, rng: random.Random, rounds: int) -> int:
+    """So many starts, ends and kills; how many owners there were."""
     logs.mkdir()
     create(path)
     with nursery(path, logs, rng.getrandbits(32)) as workers:
@@ -150,7 +150,7 @@ def come_and_go(path: str, logs: Path, rng: random.Random, rounds: int) -> list[
     if len(times) > 1:
         p50, p99 = statistics.median(times), statistics.quantiles(times, n=100)[98]
         print(f": p50 {p50:.3f} s, p99 {p99:.3f} s, max {max(times):.3f} s")
-    return times
+    return len({event.more for event in events if event.what == "done"})
 
 
 @pytest.mark.crash
@@ -159,8 +159,8 @@ def test_processes_come_and_go(
     store_path: str, tmp_path: Path, rng: random.Random, rounds: int
 ) -> None:
     """No acknowledged transaction is lost, none is there twice or half, and nobody is stuck."""
-    times = come_and_go(store_path, tmp_path / "logs", rng, 2 * rounds)
-    assert times, "no owner ended: nothing was shown"
+    owners = come_and_go(store_path, tmp_path / "logs", rng, 2 * rounds)
+    assert owners > 1, "no owner ended: nothing was shown"
 
 
 @pytest.mark.crash

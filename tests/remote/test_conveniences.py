@@ -22,9 +22,10 @@ from quire.errors import (
     TransactionClosed,
 )
 from quire.message import Message, Messages
+from tests.remote.children import until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
 
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture(params=WITH_CALLBACKS)
@@ -276,13 +277,13 @@ def test_a_bare_loop_that_ends_has_committed(plain_store: AnyStore, plain_work: 
 def test_a_loop_waits(store: AnyStore, work: str) -> None:
     """For the next message, with no transaction open; its end comes when none does."""
 
-    def put_if_free(payload: bytes) -> None:
-        if store.transactions() == []:
-            store.put(work, payload)
+    def put_when_free(payload: bytes) -> None:
+        until(lambda: store.transactions() == [])
+        store.put(work, payload)
 
     with store.consume(work, timeout=SECONDS) as messages:
         for payload in (b"1", b"2"):
-            thread = in_a_moment(partial(put_if_free, payload))
+            thread = in_a_moment(partial(put_when_free, payload))
             assert next(messages).payload == payload
             thread.join()
     with store.consume(work, timeout=0.05) as messages:
@@ -442,8 +443,7 @@ def test_several_loops_share_a_queue(plain_store: AnyStore, plain_work: str) -> 
     payloads = [b"%d" % n for n in range(40)]
     for payload in payloads:
         store.put(plain_work, payload)
-    while store.queue(plain_work).messages:
-        threading.Event().wait(0.01)
+    until(lambda: len(loops) == 4 and not store.queue(plain_work).messages)
     store.put(plain_work, b"end")
     for thread in threads:
         thread.join()

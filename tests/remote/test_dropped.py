@@ -12,8 +12,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, client
-from tests.remote.children import join
-from tests.remote.test_life import until
+from tests.remote.children import join, until
 
 DROPPED = "was dropped while it was"
 

@@ -24,8 +24,8 @@ from quire.ltds import LtdsWriter, new_id
 from quire.remote import RemoteStore
 from quire.remote.channel import Channel
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
+from tests.remote.children import until
 from tests.remote.conftest import JOINED, AnyStore
-from tests.remote.test_life import until
 
 
 def block(*payloads: bytes) -> bytes:

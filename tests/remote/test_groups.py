@@ -14,7 +14,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.message import Message
 from tests.remote.children import child
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import AnyStore, Clock
 
 TAKER = """
 import sys, time, quire
@@ -78,16 +78,17 @@ def test_who_has_a_group_waits_for_its_next_message(store: AnyStore) -> None:
         assert waiting.result().payload == b"b0"  # type: ignore[union-attr]
 
 
-def test_a_group_waits_for_a_message_that_was_rejected(store: AnyStore) -> None:
+def test_a_group_waits_for_a_message_that_was_rejected(store: AnyStore, clock: Clock) -> None:
     """With a delay: nobody gets the messages behind it, and then all come in order."""
     store.create_queue("q", kind="work", grouped=True)
     put_groups(store)
     with store.transaction() as txn:
         order = txn.get("q")
         assert isinstance(order, Message)
-        txn.reject(order, "not yet", delay=0.5)
+        txn.reject(order, "not yet", delay=600.0)
         assert txn.get_many("q").payloads() == [b"b0", b"b1", b"alone"]
-    assert store.get("q", timeout=30.0) is not None
+    clock.forward(599.7)
+    assert store.get("q", timeout=120.0) is not None
     assert store.get_many("q").payloads() == [b"a1"]
 
 
@@ -198,14 +199,15 @@ def test_a_put_may_give_seconds(store: AnyStore) -> None:
         assert message.expires_at - message.deliver_at == 2_500_000
 
 
-def test_a_delay_and_a_lifetime_are_obeyed(store: AnyStore, owner: Store) -> None:
+def test_a_delay_and_a_lifetime_are_obeyed(store: AnyStore, clock: Clock) -> None:
     """In a queue that is timed."""
     store.create_queue("q", kind="work", timed=True)
-    store.put("q", b"later", delay=0.3)
-    store.put("q", b"short", ttl=0.001)
-    time.sleep(0.01)
+    store.put("q", b"later", delay=600.0)
+    store.put("q", b"short", ttl=60.0)
+    clock.forward(60)
     assert store.get("q") is None
-    order = store.get("q", timeout=30.0)
+    clock.forward(539.7)
+    order = store.get("q", timeout=120.0)
     assert order is not None
     assert order.payload == b"later"
 
@@ -219,7 +221,7 @@ def test_a_reader_that_is_killed_lets_its_group_go(store: AnyStore, owner: Store
         assert store.get_many("q").payloads() == [b"b0", b"b1", b"alone"]
         assert store.get("q") is None
         taker.kill()
-        order = store.get("q", timeout=30.0)
+        order = store.get("q", timeout=120.0)
         assert order is not None
         assert (order.payload, order.delivery_count) == (b"a0", 2)
     assert store.get_many("q").payloads() == [b"a1"]

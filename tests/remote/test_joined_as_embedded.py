@@ -18,8 +18,9 @@ from quire.errors import (
 from quire.opening import open as open_store
 from quire.remote.limits import SEND_AHEAD_BYTES
 from quire.transaction import Transaction
-from tests.remote.conftest import FORMS, JOINED, AnyStore
-from tests.remote.test_life import take, until
+from tests.remote.children import until
+from tests.remote.conftest import FORMS, JOINED, AnyStore, Clock
+from tests.remote.test_life import take
 
 CAPACITY = 100_000
 
@@ -111,12 +112,13 @@ def test_a_put_is_known_to_the_owner_at_once(owner: Store, store: AnyStore) -> N
     assert [store.queue(name).open_transactions for name in "ab"] == [0, 0]
 
 
-def ended_by_the_store(owner: Store, store: AnyStore) -> None:
+def ended_by_the_store(owner: Store, store: AnyStore, clock: Clock) -> None:
     """A transaction that has put, and is open for longer than the store lets it be."""
     store.create_queue("work", kind="work")
     txn = store.transaction()
     txn.put("work", b"x")
     until(lambda: owner.queue("work").open_transactions == 1)
+    clock.forward(600)
     until(lambda: not owner.transactions())
     for call in (txn.commit, lambda: txn.put("work", b"y"), lambda: txn.prepare("x1")):
         with pytest.raises(TransactionTimeout) as caught:
@@ -129,12 +131,12 @@ def ended_by_the_store(owner: Store, store: AnyStore) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_stores_own_timeout_ends_puts(store_path: str, form: str) -> None:
+def test_the_stores_own_timeout_ends_puts(store_path: str, form: str, clock: Clock) -> None:
     """Its option `transaction_timeout`, in the same words."""
-    with open_store(store_path, transaction_timeout=0.2) as owner:
+    with open_store(store_path, transaction_timeout=600.0) as owner:
         assert isinstance(owner, Store)
         with FORMS[form](owner) as store:
-            ended_by_the_store(owner, store)
+            ended_by_the_store(owner, store, clock)
 
 
 def test_a_dropped_transaction_is_rolled_back(owner: Store, store: AnyStore) -> None:

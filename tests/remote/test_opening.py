@@ -32,7 +32,7 @@ from quire.remote.shared_store import SharedStore
 from tests.remote.children import Child, child, join
 from tests.source_tree import ROOT
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @pytest.fixture

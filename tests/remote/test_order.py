@@ -17,7 +17,7 @@ from quire.errors import InvalidArgument, QueueDisabled, QuireError
 from quire.message import Message
 from quire.order import AttributeOrder, SequenceOrder
 from tests.remote.children import child
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import AnyStore, Clock
 
 BY_NUMBER: AttributeOrder = {"attribute": "due", "numeric": True}
 TAKER = """
@@ -205,12 +205,13 @@ def test_a_sender_s_sequence(store: AnyStore) -> None:
     assert store.subscriptions("q")[0].gaps == 0
 
 
-def test_a_gap_is_waited_for_and_told(store: AnyStore) -> None:
+def test_a_gap_is_waited_for_and_told(store: AnyStore, clock: Clock) -> None:
     """Who waits gets what comes late in order; after the time the message, with what is missing."""
-    store.create_queue("q", kind="work", order={"sequence": "seq", "wait": 0.4})
+    store.create_queue("q", kind="work", order={"sequence": "seq", "wait": 600.0})
     put_numbers(store, 1, 2, 5, 6)
     assert rest(store) == [b"1", b"2"]
-    message = store.get("q", timeout=30.0)
+    clock.forward(599.7)
+    message = store.get("q", timeout=120.0)
     assert message is not None
     assert (message.payload, message.attributes["quire.missing"]) == (b"5", "2")
     put_numbers(store, 3)
@@ -218,8 +219,9 @@ def test_a_gap_is_waited_for_and_told(store: AnyStore) -> None:
     assert late.payloads() == [b"6", b"3"]
     assert [message.attributes for message in late] == [{"seq": "6"}, {"seq": "3"}]
     put_numbers(store, 8, 10, 9)
+    clock.forward(599.7)
     with store.transaction() as txn:
-        batch = txn.get_many("q", timeout=30.0)
+        batch = txn.get_many("q", timeout=120.0)
         assert batch.payloads() == [b"8", b"9", b"10"]
         assert [m.attributes.get("quire.missing") for m in batch] == ["1", None, None]
         txn.rollback()
@@ -227,15 +229,16 @@ def test_a_gap_is_waited_for_and_told(store: AnyStore) -> None:
     assert store.subscriptions("q")[0].gaps == 2
 
 
-def test_rows_are_in_order(store: AnyStore) -> None:
+def test_rows_are_in_order(store: AnyStore, clock: Clock) -> None:
     """Of a typed queue, by their attributes; a row behind a gap is a row."""
-    order: SequenceOrder = {"sequence": "seq", "wait": 0.1}
+    order: SequenceOrder = {"sequence": "seq", "wait": 600.0}
     store.create_queue("q", kind="work", schema="id long", order=order)
     with store.transaction() as txn:
         for number in (2, 1, 4):
             txn.put("q", {"id": number}, attributes={"seq": str(number)})
     assert [m.decode() for m in store.get_many("q")] == [{"id": 1}, {"id": 2}]
-    message = store.get("q", timeout=30.0)
+    clock.forward(599.9)
+    message = store.get("q", timeout=120.0)
     assert message is not None
     assert (message.decode(), message.attributes["quire.missing"]) == ({"id": 4}, "1")
 
@@ -285,9 +288,9 @@ def test_a_sequence_of_groups(store: AnyStore) -> None:
         assert first.get_many("q").payloads() == [b"a1", b"a2", b"a3"]
 
 
-def test_who_waits_gets_what_is_let_through(store: AnyStore) -> None:
+def test_who_waits_gets_what_is_let_through(store: AnyStore, clock: Clock) -> None:
     """By the message that was missing, or when the time is over, in a thread that waits."""
-    store.create_queue("q", kind="work", order={"sequence": "seq", "wait": 0.5})
+    store.create_queue("q", kind="work", order={"sequence": "seq", "wait": 600.0})
     got: list[Message | None] = []
     waiting = threading.Thread(target=lambda: got.append(store.get("q", timeout=60.0)))
     put_numbers(store, 2)
@@ -296,7 +299,8 @@ def test_who_waits_gets_what_is_let_through(store: AnyStore) -> None:
     waiting.join()
     assert [message and message.payload for message in got] == [b"1"]
     put_numbers(store, 4)
-    with store.consume("q", timeout=30.0) as messages:
+    clock.forward(599.7)
+    with store.consume("q", timeout=120.0) as messages:
         assert next(iter(messages)).payload == b"2"
         assert next(iter(messages)).attributes["quire.missing"] == "1"
 
@@ -308,10 +312,10 @@ def test_a_reader_that_is_killed_gives_back_in_order(store: AnyStore, owner: Sto
     with child(TAKER, owner.path) as taker:
         assert taker.line() == "1 2"
         taker.kill()
-        message = store.get("q", timeout=30.0)
+        message = store.get("q", timeout=120.0)
         while message is not None and message.payload == b"3":  # before the owner has seen it
             put_numbers(store, 3)
-            message = store.get("q", timeout=30.0)
+            message = store.get("q", timeout=120.0)
         assert message is not None
         assert (message.payload, message.delivery_count) == (b"1", 2)
 
@@ -376,7 +380,7 @@ def test_code_that_fails_stops_its_queue(store: AnyStore, registry: dict[str, An
         store.alter_queue("q", order="steered")
     keys[0] = None
     with pytest.raises(QueueDisabled):
-        store.get("q", timeout=30.0)
+        store.get("q", timeout=120.0)
     store.alter_queue("q", order="commit")
     assert rest(store) == [b"m"]
     store.alter_queue("q", order="steered")

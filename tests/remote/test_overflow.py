@@ -18,7 +18,7 @@ from quire.errors import InvalidArgument, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
 from quire.remote import RemoteStore
 from tests.remote.children import child
-from tests.remote.conftest import SEGMENT_BYTES, AnyStore
+from tests.remote.conftest import SEGMENT_BYTES, AnyStore, Clock
 from tests.remote.test_deliveries import eventually, got
 from tests.remote.test_life import nearly_full
 
@@ -242,10 +242,10 @@ def test_a_put_waits_for_room(store: AnyStore) -> None:
     read = []
     for _ in range(5):
         eventually(lambda: store.queue("q").messages)
-        message = store.get("q", timeout=5.0)
+        message = store.get("q", timeout=120.0)
         assert message is not None
         read.append(message.payload)
-    thread.join(20)
+    thread.join(120)
     assert len(done) == 2
     assert read == [b"%d" % number for number in range(5)]
 
@@ -256,7 +256,7 @@ def test_a_put_with_a_request_id_waits(store: AnyStore) -> None:
     ids = [store.put("q", b"0", request_id="a")]
 
     def put() -> None:
-        ids.append(store.put("q", b"1", request_id="b", timeout=20.0))
+        ids.append(store.put("q", b"1", request_id="b", timeout=120.0))
         with store.transaction() as txn:
             put_id = txn.put("q", b"2", request_id="c")
         ids.append(int(put_id))
@@ -265,10 +265,10 @@ def test_a_put_with_a_request_id_waits(store: AnyStore) -> None:
     thread.start()
     got_ids = []
     for _ in range(3):
-        message = store.get("q", timeout=20.0)
+        message = store.get("q", timeout=120.0)
         assert message is not None
         got_ids.append(message.id)
-    thread.join(20)
+    thread.join(120)
     assert ids == got_ids
     store.put("q", b"full")
     assert store.put("q", b"1", request_id="b", timeout=0.0) == ids[1]
@@ -305,10 +305,10 @@ def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
     ended: list[str] = []
 
     def put() -> None:
-        store.put("q", b"1", timeout=20.0)
+        store.put("q", b"1", timeout=120.0)
         ended.append("in")
         try:
-            store.put("q", b"2", timeout=20.0)
+            store.put("q", b"2", timeout=120.0)
         except Exception as error:  # noqa: BLE001 which one is looked at
             ended.append(type(error).__name__)
 
@@ -319,7 +319,7 @@ def test_who_waits_is_told_of_what_happens(store: AnyStore) -> None:
     eventually(lambda: ended)
     time.sleep(0.2)
     store.alter_queue("q", puts=False)
-    thread.join(20)
+    thread.join(120)
     assert ended == ["in", "QueueDisabled"]
 
 
@@ -368,7 +368,7 @@ def test_the_oldest_give_way_in_every_order(store: AnyStore) -> None:
         assert letters == list(range(5))
 
 
-def test_what_is_held_in_another_order_stays(store: AnyStore) -> None:
+def test_what_is_held_in_another_order_stays(store: AnyStore, clock: Clock) -> None:
     """In flight, prepared, rejected with a delay: others give way; what comes back is in order."""
     options: dict[str, Any] = {"priority": True, "grouped": True}
     store.create_queue("q", kind="work", max_messages=5, overflow="drop_oldest", **options)
@@ -380,18 +380,19 @@ def test_what_is_held_in_another_order_stays(store: AnyStore) -> None:
     prepared.prepare("x")
     delayed = txn.get("q")
     assert delayed is not None
-    txn.reject(delayed, delay=0.05)
+    txn.reject(delayed, delay=60.0)
     put_all_ways(store, "q", 5, 7)
     held = [b"0", b"1", b"2"]
     assert store.browse("q").payloads() == [*held, b"5", b"6"]
     other = store.transaction()
-    assert other.get_many("q").payloads() in ([b"6", b"5"], [b"6", b"5", b"2"], [b"2", b"6", b"5"])
+    assert other.get_many("q").payloads() == [b"6", b"5"]
     with pytest.raises(QueueFull):
         store.put("q", b"there is nothing to give way", timeout=0.0)
     other.rollback()
     store.rollback_prepared("x")
     txn.rollback()
-    got = [store.get("q", timeout=30.0) for _ in range(5)]
+    clock.forward(60)
+    got = [store.get("q", timeout=120.0) for _ in range(5)]
     payloads = [b"" if message is None else message.payload for message in got]
     assert sorted(payloads) == [*held, b"5", b"6"]
     assert payloads.index(b"6") < payloads.index(b"0") < payloads.index(b"1")
@@ -522,9 +523,9 @@ def test_an_owner_ends_while_a_put_waits(store_path: str) -> None:
         eventually(store.transactions)
         store.close()
         eventually(lambda: client.role == "owner")
-        first = client.get("q", timeout=5.0)
+        first = client.get("q", timeout=120.0)
         assert first is not None
-        thread.join(30)
+        thread.join(120)
         assert len(ended) == 1
         is_put = ended[0] is None
         assert client.browse("q").payloads() == [b"1"] * is_put
@@ -538,12 +539,12 @@ def test_coroutines_wait_for_room(store_path: str, role: str) -> None:
         await store.create_queue("q", kind="work", max_messages=1, overflow="wait")
         puts = [asyncio.create_task(store.put("q", b"m")) for _ in range(AIO_THREADS + 8)]
         for _ in puts:
-            assert await store.get("q", timeout=20.0) is not None
+            assert await store.get("q", timeout=120.0) is not None
         await asyncio.gather(*puts)
         assert (await store.queue("q")).messages == 0
 
     async def begin() -> None:
-        options: Any = {"segment_bytes": SEGMENT_BYTES, "commit_timeout": 30.0}
+        options: Any = {"segment_bytes": SEGMENT_BYTES, "commit_timeout": 120.0}
         if role == "owner":
             async with quire.aio.open(store_path, **options) as store:
                 await main(store)

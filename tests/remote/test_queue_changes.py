@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     InvalidArgument,
     QueueDisabled,
@@ -204,24 +205,25 @@ def test_a_queue_is_renamed(store: AnyStore, work: str) -> None:
         store.rename_queue("none", "some")
 
 
-def test_who_waits_follows_the_queue_or_is_told(store: AnyStore) -> None:
+def test_who_waits_follows_the_queue_or_is_told(store: AnyStore, owner: Store) -> None:
     """A get that waits takes what is put by the new name; in asyncio it asks for its name again."""
     store.create_queue("q", kind="work")
     found: list[object] = []
 
     def wait() -> None:
         try:
-            message = store.get("q", timeout=30.0)
+            message = store.get("q", timeout=120.0)
             found.append(None if message is None else message.payload)
         except QueueNotFound:
             found.append("not found")
 
     thread = threading.Thread(target=wait)
     thread.start()
-    threading.Event().wait(0.2)
+    queue = owner._context.state.source("q")[0]
+    eventually(lambda: queue._arrived)  # somebody waits for what does
     store.rename_queue("q", "r")
     store.put("r", b"m")
-    thread.join(20)
+    thread.join(120)
     assert found == (["not found"] if isinstance(store, BehindLoop) else [b"m"])
 
 
@@ -499,7 +501,7 @@ def test_who_waits_is_told_that_the_store_is_stopped(store: AnyStore) -> None:
 
     def wait() -> None:
         try:
-            store.get("q", timeout=30.0)
+            store.get("q", timeout=120.0)
         except QueueDisabled as error:
             errors.append(error)
 
@@ -507,6 +509,6 @@ def test_who_waits_is_told_that_the_store_is_stopped(store: AnyStore) -> None:
     thread.start()
     threading.Event().wait(0.2)
     store.disable(gets=True)
-    thread.join(20)
+    thread.join(120)
     assert len(errors) == 1
     store.enable()

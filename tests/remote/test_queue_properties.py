@@ -126,7 +126,7 @@ def test_a_queue_is_stopped_for_gets(store: AnyStore) -> None:
     def wait() -> None:
         with store.transaction() as txn:
             try:
-                errors.append(txn.get("q", timeout=30.0))  # type: ignore[arg-type]
+                errors.append(txn.get("q", timeout=120.0))  # type: ignore[arg-type]
             except QueueDisabled as error:
                 errors.append(error)
 
@@ -134,7 +134,7 @@ def test_a_queue_is_stopped_for_gets(store: AnyStore) -> None:
     thread.start()
     time.sleep(0.2)
     store.alter_queue("q", gets=False)
-    thread.join(20)
+    thread.join(120)
     assert isinstance(errors[0], QueueDisabled)
     store.put("q", b"m")
     assert store.browse("q").payloads() == [b"m"]
@@ -173,7 +173,7 @@ def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
     store.create_queue("q", kind="work", priority=True)
     threading.Timer(0.2, store.put, ("q", b"late"), {"priority": 9}).start()
     with store.transaction() as txn:
-        message = txn.get("q", timeout=30.0)
+        message = txn.get("q", timeout=120.0)
         assert message is not None
         assert message.priority == 9
         assert txn.get("q", timeout=0.01) is None

@@ -14,7 +14,7 @@ from quire.remote import RemoteStore
 from quire.remote.protocol import AWAIT, HEAD, READY
 from tests.remote.conftest import WITH_CALLBACKS, AnyStore
 
-SECONDS = 20.0
+SECONDS = 120.0
 WAITERS = 1000
 
 with_callbacks = pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)

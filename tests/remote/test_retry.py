@@ -9,10 +9,10 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.retry import Retry
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import AnyStore, Clock
 
 LONG: Retry = {"delay": 3600.0}
-SHORT: Retry = {"delay": 0.2, "growth": "constant"}
+SHORT: Retry = {"delay": 60.0, "growth": "constant"}
 
 
 def fail(store: AnyStore, source: str = "q", timeout: float = 0.0) -> Message:
@@ -24,14 +24,15 @@ def fail(store: AnyStore, source: str = "q", timeout: float = 0.0) -> Message:
     return message
 
 
-def test_what_is_rolled_back_comes_again_later(store: AnyStore) -> None:
+def test_what_is_rolled_back_comes_again_later(store: AnyStore, clock: Clock) -> None:
     """Others come meanwhile; who waits gets it when it is due."""
     store.create_queue("q", kind="work", retry=SHORT)
     store.put_many("q", [b"a", b"b"])
     assert fail(store).failed_count == 0
     with store.transaction() as txn:
         assert txn.get_many("q").payloads() == [b"b"]
-    message = store.get("q", timeout=30.0)
+    clock.forward(59.7)
+    message = store.get("q", timeout=120.0)
     assert message is not None
     assert (message.payload, message.delivery_count, message.failed_count) == (b"a", 2, 1)
 
@@ -48,7 +49,7 @@ def test_a_topic_retries_for_each_subscription(store: AnyStore) -> None:
     assert [s.delayed for s in store.subscriptions("q")] == [1, 0]
 
 
-def test_reject_has_a_policy_or_that_of_the_queue(store: AnyStore) -> None:
+def test_reject_has_a_policy_or_that_of_the_queue(store: AnyStore, clock: Clock) -> None:
     """Or a number of seconds, of which 0 is at once."""
     store.create_queue("q", kind="work", retry=LONG)
     store.put_many("q", [b"by the queue", b"at once", b"soon", b"by its own"])
@@ -56,13 +57,14 @@ def test_reject_has_a_policy_or_that_of_the_queue(store: AnyStore) -> None:
         own, now, soon, other = txn.get_many("q")
         txn.reject(own, "no")
         txn.reject(now, "no", delay=0)
-        txn.reject(soon, "no", delay=0.1)
-        txn.reject(other, "no", delay={"delay": 0.3, "growth": "linear"})
+        txn.reject(soon, "no", delay=60.0)
+        txn.reject(other, "no", delay={"delay": 120.0, "growth": "linear"})
     assert store.get_many("q").payloads() == [b"at once"]
-    assert [store.get("q", timeout=30.0).payload for _ in range(2)] == [  # type: ignore[union-attr]
-        b"soon",
-        b"by its own",
-    ]
+    for expected in (b"soon", b"by its own"):
+        clock.forward(59.9)
+        message = store.get("q", timeout=120.0)
+        assert message is not None
+        assert message.payload == expected
     assert store.get("q") is None
 
 
@@ -86,14 +88,15 @@ def test_failures_are_counted_apart(store: AnyStore) -> None:
         assert (message.delivery_count, message.failed_count) == (4, 2)
 
 
-def test_what_failed_too_often_is_a_dead_letter_at_once(store: AnyStore) -> None:
+def test_what_failed_too_often_is_a_dead_letter_at_once(store: AnyStore, clock: Clock) -> None:
     """It does not wait for a retry that will not be."""
     store.create_queue("dead", kind="work")
     store.create_queue("q", kind="work", max_deliveries=2, dead_letter="dead", retry=SHORT)
     store.put("q", b"m")
     fail(store)
-    assert fail(store, timeout=30.0).failed_count == 1
-    assert store.get("dead", timeout=30.0) is not None
+    clock.forward(60)
+    assert fail(store, timeout=120.0).failed_count == 1
+    assert store.get("dead", timeout=120.0) is not None
 
 
 def test_a_queue_tells_its_policy(store: AnyStore) -> None:

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, session
 from quire.remote import sockets as sockets_module
 from quire.remote.protocol import ID, ID_FRAME, RESULT, greeting
-from tests.remote.children import Child, child, join
+from quire.remote.shared_store import SharedStore
+from tests.remote.children import Child, child, join, until
 from tests.remote.raw_stream import RawStream, add, call, get
-from tests.remote.test_life import until
 from tests.remote.test_processes import OWNER, SECONDS
 
 IDLE = 500
@@ -86,18 +87,18 @@ def test_a_client_that_never_reads(store_path: str) -> None:
             store.browse("full")
             before = memory(owner.process.pid)
             request = call({"op": "browse", "arguments": browse}) * 100
-            sent = 0
+            sent = puts = 0
             rude.socket.setblocking(False)
-            deadline = time.monotonic() + 3.0
-            while time.monotonic() < deadline:
+            while puts < 500:
                 try:
                     sent += rude.socket.send(request)
                 except BlockingIOError:
                     store.put("work", b"x")
+                    puts += 1
             asked = sent // len(request) * 100 * 8 * MIB
             assert asked > 1 << 30
             assert memory(owner.process.pid) - before < 64 * MIB
-            assert store.queue("work").messages > 10
+            assert store.queue("work").messages == puts
 
 
 def test_a_client_that_does_not_read_is_cut_off(
@@ -133,17 +134,31 @@ def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore)
     owner.create_queue("work", kind="work")
     sequencer = owner._context.sequencer
     groups, changes = sequencer.groups, sequencer.changes
-    barrier = threading.Barrier(8)
+    assert isinstance(owner, SharedStore)
+    server = owner.share(OsEnv())
+    barrier = threading.Barrier(9)
     ids: list[int] = []
 
     def put() -> None:
         with open_store(owner.path) as store:
-            barrier.wait()
+            barrier.wait(SECONDS)
             ids.extend(store.put("work", b"%d" % n) for n in range(50))
+
+    def come_together() -> bool:
+        poll = select.poll()
+        for fd in list(server._connections):
+            poll.register(fd, select.POLLIN)
+        asking = [fd for fd, event in poll.poll(0) if event == select.POLLIN]
+        return len(asking) > 1 or len(sequencer._queue) > 1
+
+    def hold() -> None:
+        barrier.wait(SECONDS)
+        until(come_together)
 
     threads = [threading.Thread(target=put) for _ in range(8)]
     for thread in threads:
         thread.start()
+    sequencer.exclusive(hold)
     for thread in threads:
         thread.join(SECONDS)
     assert sorted(ids) == owner.browse("work").ids
@@ -254,3 +269,24 @@ def test_an_answer_of_another_kind(
         txn.get("q")
     assert txn.state == "rolled back"
     until(lambda: not owner.transactions())
+
+
+@pytest.mark.parametrize("idle", [True, False])
+@pytest.mark.parametrize("call", ["get", "get_many", "get_arrow"])
+def test_a_connection_that_ends_as_a_transaction_begins(
+    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch, call: str, idle: bool
+) -> None:
+    """CN2: what a transaction is to be is told without an answer; it raises what others do."""
+    owner.create_queue("q", kind="work")
+    if idle:  # a channel is there already
+        assert joined.get("q") is None
+    txn = joined.transaction(timeout=600.0)
+
+    def broken(*_: object) -> None:
+        raise BrokenPipeError("a test")
+
+    monkeypatch.setattr("quire.remote.channel.send_all", broken)
+    with pytest.raises(ConnectionLost, match="nothing of this operation took effect"):
+        getattr(txn, call)("q")
+    assert txn.state == "rolled back"
+    assert owner.transactions() == []

@@ -32,7 +32,7 @@ def test_a_schedule_puts_messages(store: AnyStore) -> None:
     before = time.time()
     made = store.create_schedule(
         "tick", "q", "* * * * * *", b"\x00tick", timezone="Europe/Berlin", priority=3, sender="me",
-        attributes={"a": "b", "ü": ""}, group_key="g", ttl=3600.0,
+        attributes={"a": "b", "ü": ""}, group_key="g", ttl=3600.0, missed="all",
     )  # fmt: skip
     assert (made.payload, made.last_us, made.waiting) == (b"\x00tick", None, None)
     assert made.next_us is not None

@@ -41,7 +41,7 @@ from quire.remote.urls import path_of
 from tests.remote.plain_store import PlainStore, served
 from tests.remote.raw_stream import RawStream, call, commit, get, good_hello
 
-SECONDS = 10.0
+SECONDS = 120.0
 
 
 @pytest.fixture

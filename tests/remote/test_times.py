@@ -9,14 +9,9 @@ from typing import Any
 import pytest
 
 from quire.errors import InvalidArgument
-from tests.remote.conftest import AnyStore
+from tests.remote.conftest import AnyStore, Clock
 
-SECONDS = 20.0
-
-
-def soon(seconds: float) -> int:
-    """A time from now, in microseconds since the epoch."""
-    return time.time_ns() // 1000 + int(seconds * 1e6)
+SECONDS = 120.0
 
 
 def got(store: AnyStore, queue: str) -> list[bytes]:
@@ -33,34 +28,35 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_a_message_is_delivered_when_it_is_due(store: AnyStore) -> None:
+def test_a_message_is_delivered_when_it_is_due(store: AnyStore, clock: Clock) -> None:
     """Others pass it meanwhile; a get that waits gets it in time."""
     store.create_queue("q", kind="work", timed=True)
-    due = soon(0.7)
+    due = clock.now_us() + 600_000_000
     store.put("q", b"later", deliver_at=due)
     store.put("q", b"past", deliver_at=1)
     store.put("q", b"now")
     assert got(store, "q") == [b"past", b"now"]
     [info] = store.subscriptions("q")
     assert (info.pending, info.delayed, info.delivered) == (1, 1, 0)
+    clock.forward(599.7)
     with store.transaction() as txn:
         message = txn.get("q", timeout=SECONDS)
         assert message is not None
         assert (message.payload, message.deliver_at) == (b"later", due)
-        assert soon(0) >= due
+        assert clock.now_us() >= due
 
 
-def test_a_message_is_not_delivered_after_its_time(store: AnyStore) -> None:
+def test_a_message_is_not_delivered_after_its_time(store: AnyStore, clock: Clock) -> None:
     """Not either when a transaction that has it is rolled back; it leaves the queue by itself."""
     store.create_queue("q", kind="work", timed=True)
     store.put("q", b"over", expires_at=1)
-    store.put("q", b"soon over", expires_at=soon(0.4))
+    store.put("q", b"soon over", expires_at=clock.now_us() + 600_000_000)
     store.put("q", b"stays")
     txn = store.transaction()
     message = txn.get("q")
     assert message is not None
     assert message.payload == b"soon over"
-    time.sleep(0.5)
+    clock.forward(600)
     txn.rollback()
     txn = store.transaction()
     assert txn.get_many("q", 10).payloads() == [b"stays"]
@@ -71,12 +67,14 @@ def test_a_message_is_not_delivered_after_its_time(store: AnyStore) -> None:
     assert store.queue("q").used_bytes == 0
 
 
-def test_what_has_expired_is_kept_elsewhere(store: AnyStore) -> None:
+def test_what_has_expired_is_kept_elsewhere(store: AnyStore, clock: Clock) -> None:
     """As a dead letter, if the queue says so; a queue has a time to live of its own."""
     store.create_queue("dead", kind="work")
-    store.create_queue("q", kind="work", timed=True, ttl=0.3, keep_expired=True, dead_letter="dead")
+    store.create_queue(
+        "q", kind="work", timed=True, ttl=0.01, keep_expired=True, dead_letter="dead"
+    )
     store.put("q", b"short")
-    store.put("q", b"long", expires_at=soon(60))
+    store.put("q", b"long", expires_at=clock.now_us() + 600_000_000)
     eventually(lambda: store.queue("dead").messages)
     [letter] = list(store.browse("dead"))
     assert (letter.payload, letter.attributes["quire.reason"]) == (b"short", "expired")
@@ -84,23 +82,23 @@ def test_what_has_expired_is_kept_elsewhere(store: AnyStore) -> None:
     assert got(store, "q") == [b"long"]
 
 
-def test_each_subscription_has_times(store: AnyStore) -> None:
+def test_each_subscription_has_times(store: AnyStore, clock: Clock) -> None:
     """A topic keeps what has expired until all have passed it."""
     store.create_queue("t", timed=True)
     store.subscribe("t", "a")
     store.subscribe("t", "b")
-    store.put("t", b"over", expires_at=soon(0.3))
+    store.put("t", b"over", expires_at=clock.now_us() + 600_000_000)
     assert got(store, "t/a") == [b"over"]
-    time.sleep(0.4)
+    clock.forward(600)
     assert got(store, "t/b") == []
     eventually(lambda: store.queue("t").messages == 0)
 
 
-def test_times_are_kept_where_they_do_not_count(store: AnyStore) -> None:
+def test_times_are_kept_where_they_do_not_count(store: AnyStore, clock: Clock) -> None:
     """A queue is not timed by default; altered, all that waits is."""
     store.create_queue("q", kind="work")
     store.put("q", b"0", expires_at=1)
-    store.put("q", b"1", deliver_at=soon(3600))
+    store.put("q", b"1", deliver_at=clock.now_us() + 3_600_000_000)
     store.put("q", b"2")
     txn = store.transaction()
     assert txn.get_many("q", 10).payloads() == [b"0", b"1", b"2"]

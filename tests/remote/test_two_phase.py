@@ -47,14 +47,21 @@ setattr(TwoPhase, sys.argv[2], hanging)
 )
 
 PREPARER = """
-import sys
+import sys, time
+from quire.errors import TransactionTimeout
 from quire.opening import open
 store = open(sys.argv[1])
 assert store.role == "joined"
-txn = store.transaction(timeout=1)
-assert txn.get("work").payload == b"got"
-txn.put("work", b"put")
-txn.prepare("x1")
+for seconds in (0.3, 3.0, 30.0, 300.0):  # more where the machine is slow
+    try:
+        txn = store.transaction(timeout=seconds)
+        assert txn.get("work").payload == b"got"
+        txn.put("work", b"put")
+        txn.prepare("x1")
+        break
+    except TransactionTimeout:
+        pass
+time.sleep(seconds)
 print("prepared", flush=True)
 sys.stdin.readline()
 """

@@ -15,7 +15,7 @@ from quire.typed_message import TypedMessage
 from tests.remote.conftest import AnyStore
 
 WORDS = "id bigint not null, amount double, name string"
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def ids(store: AnyStore, queue: str = "q") -> list[int]:

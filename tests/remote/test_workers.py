@@ -17,9 +17,8 @@ from quire import Workers
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, SubscriptionNotFound
 from quire.limits import MAX_CONCURRENCY
-from tests.remote.children import SECONDS, child
+from tests.remote.children import SECONDS, child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
-from tests.remote.test_life import until
 
 
 @pytest.fixture(params=WITH_CALLBACKS)
@@ -237,8 +236,13 @@ def test_a_second_signal_ends_the_grace(store: AnyStore, work: str) -> None:
             go_on.wait(0.1)
 
     store.put(work, b"1")
-    workers.run()
-    go_on.set()
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # one may come when `run` has returned
+    try:
+        workers.run()
+        go_on.set()
+        until(lambda: workers.status()[0].running == 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert store.get_many(work).payloads() == [b"1"]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.spark.kit import eventually
+from tests.spark.kit import TIMEOUT_SECONDS, eventually
 from tests.spark.session import ROOT, SHORT_LIVED, spark_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -63,4 +63,4 @@ def _daemon(directory: Path, *command: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(TIMEOUT_SECONDS)

@@ -11,6 +11,7 @@ import pytest
 
 import quire
 from quire.spark_graphs import connection
+from tests.spark.kit import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def drained(graph: Graph) -> Iterator[Callable[..., Run]]:
 
     def drain(**options: Any) -> Run:
         runs.append(graph.start(**options))
-        runs[-1].drain(timeout=120)
+        runs[-1].drain(timeout=TIMEOUT_SECONDS)
         return runs[-1]
 
     yield drain

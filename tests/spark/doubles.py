@@ -64,7 +64,7 @@ class Control:
 
     def hold(self, name: str) -> None:
         """Wait while the file is there, but not for ever."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while (self.path / name).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
 

@@ -122,7 +122,7 @@ def main(store_path: str, control: str, master: str = "") -> None:
     steer(Control(control))
     with make(session, store_path, control).start() as run:
         stay(run, Control(control))
-        run.drain(timeout=240)
+        run.drain(timeout=600)
     session.stop()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 300  # for what must come, on a slow machine too
 CHECK = "check"  # the subscription that keeps what the tests look at
 
 

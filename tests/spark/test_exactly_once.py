@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.kit import (
+    TIMEOUT_SECONDS,
     eventually,
     fill,
     last_logged,
@@ -117,7 +118,7 @@ def test_a_query_stopped_during_its_commit(job: Job) -> None:
     stopping.start()
     eventually(lambda: not query.isActive)
     job.switch("hold-after", on=False)
-    stopping.join(60)
+    stopping.join(TIMEOUT_SECONDS)
     assert not stopping.is_alive()
     assert last_logged(job.checkpoint, "commits") is None
     job.run()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
 
 ROUNDS_OF_A_DRIVER = 10  # where it is not what dies
-START_SECONDS = 240  # a Spark that starts on a machine that has much else to do
+START_SECONDS = 600  # a Spark that starts on a machine that has much else to do
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.spark.kit import eventually, numbers_in, put_numbers, topic
 from tests.spark.plain_work import PlainSpark, PlainWork, thread
 
 Payloads = dict[str, list[bytes]]
-SECONDS = 120.0
+SECONDS = 300.0
 
 
 class Spark(PlainSpark):

@@ -11,7 +11,7 @@ import pytest
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import work
 from tests.spark.doubles import EagerFiles, SteeredFiles
-from tests.spark.kit import eventually, numbers_in, put_numbers, topic
+from tests.spark.kit import TIMEOUT_SECONDS, eventually, numbers_in, put_numbers, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +47,7 @@ def test_a_task_that_is_tried_again(
     graph.step("in", "out", name="copy")(lambda rows: rows.select("payload"))
     (control / "fail-task").touch()
     with graph.start() as run:
-        run.drain(timeout=120)
+        run.drain(timeout=TIMEOUT_SECONDS)
         assert run.status().steps["copy"].retries == 0
         assert run.status().steps["copy"].batches == 1
     assert not (control / "fail-task").exists()
@@ -76,7 +76,7 @@ def test_a_stage_that_is_run_again(
         for path in Path(directory).rglob("shuffle_*"):
             path.unlink()
         (control / "hold-write").unlink()
-        run.drain(timeout=120)
+        run.drain(timeout=TIMEOUT_SECONDS)
         assert run.status().steps["shuffle"].retries == 0
         assert len((control / "read").read_text().split()) > reads
     assert numbers_in(store, "out") == Counter(range(60))

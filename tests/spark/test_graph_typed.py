@@ -10,7 +10,7 @@ from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import work
 from quire.typed_message import ARROW_STREAM, TypedMessage
-from tests.spark.kit import CHECK, topic
+from tests.spark.kit import CHECK, TIMEOUT_SECONDS, topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ def test_steps_take_and_return_columns(
     with graph.start() as run:
         store.put_many("raw", [b"%d %d.5" % (n, n % 10) for n in range(12)])
         store.put("raw", b"x y")
-        run.drain(timeout=120)
+        run.drain(timeout=TIMEOUT_SECONDS)
     large = [n for n in range(12) if n % 10 >= 5]
     assert values(store, "big") == [{"id": n, "amount": n % 10 + 0.5} for n in large]
     assert [row["id"] for row in values(store, "small")] == [0, 1, 2, 3, 4, 10, 11]

@@ -13,6 +13,7 @@ import pytest
 
 from quire.spark_graphs import Graph
 from tests.spark.kit import (
+    TIMEOUT_SECONDS,
     eventually,
     last_logged,
     numbers_in,
@@ -67,7 +68,7 @@ def test_a_bounded_queue_between_two_queries_drains(
     writer = sink(second, queues, tmp_path / "second", queue="out")
     with running(writer.trigger(processingTime="0 seconds").start()) as query:
         eventually(lambda: numbers_in(queues, "out").total() == 100)
-        options = {"queue": "between", "queueFullTimeout": "15"}
+        options = {"queue": "between", "queueFullTimeout": f"{TIMEOUT_SECONDS}"}
         run_to_end(
             sink(first, queues, tmp_path / "first", **options).trigger(availableNow=True).start()
         )
@@ -180,7 +181,7 @@ def test_two_queries_do_not_share_a_subscription(
     with running(start("first")) as first:
         eventually(lambda: numbers_in(queues, "out").total() == 20)
         with pytest.raises(Exception, match="being streamed by subscription 'spark' already"):
-            start("second").awaitTermination(60)
+            start("second").awaitTermination(TIMEOUT_SECONDS)
         put_numbers(queues, "in", range(20, 40))
         eventually(lambda: position(queues, "in", "spark") == 40)
         assert first.isActive
@@ -199,7 +200,7 @@ def test_a_query_starts_again_at_once(spark: SparkSession, queues: Any, tmp_path
         eventually(lambda done=number + 1: numbers_in(queues, "out").total() == done)  # type: ignore[misc]
         stopping = threading.Thread(target=query.stop)
         stopping.start()
-        stopping.join(60)
+        stopping.join(TIMEOUT_SECONDS)
     assert numbers_in(queues, "out") == Counter(range(4))
 
 
@@ -209,7 +210,7 @@ def test_a_graph_reads_a_queue_twice(spark: SparkSession, queues: Any, tmp_path:
     graph = Graph("g", spark, queues.path, str(tmp_path / "checkpoints"))
     graph.step(["in", "in"], "out", name="twice", stateful=True)(joined)
     with graph.start() as run:
-        run.drain(timeout=60)
+        run.drain(timeout=TIMEOUT_SECONDS)
     assert numbers_in(queues, "out") == Counter(range(20))
     eventually(
         lambda: [position(queues, "in", name) for name in ("g.twice", "g.twice.2")] == [20, 20]
