@@ -98,9 +98,14 @@ def _put(txn: Transaction, messages: list[Message], subscription: str, queue: st
     if messages:
         schema = pa.schema([_KEPT.field(name) for name in names])
         kept = pa.RecordBatch.from_pydict(columns, schema=schema)
-        if isinstance(messages[0], TypedMessage):
+        are_rows = isinstance(messages[0], TypedMessage)
+        if are_rows:
             kept = _rows(messages, kept)
-        txn.put_many(queue, kept)
+        try:
+            txn.put_many(queue, kept)
+        except InvalidArgument as error:
+            what = "rows" if are_rows else "messages of bytes"
+            raise InvalidArgument(f"{what} cannot be moved to queue {queue!r}: {error}") from error
     return len(messages)
 
 

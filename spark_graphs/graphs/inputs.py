@@ -50,8 +50,12 @@ class Input(Protocol):
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         """Some of them, in order; read by tasks, or now, to travel with the job."""
 
-    def message(self, number: int) -> pa.RecordBatch:
-        """One of them, in all columns (see `arrow_columns`)."""
+    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
+        """One of them, in all columns (see `arrow_columns`).
+
+        `words`: the schema of a typed queue as it is now, which may have more columns than when the
+        graph was started; None: as it was then.
+        """
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,9 @@ class Leased:
         rows = pa.Table.from_batches(found, arrow_columns(self.words))
         return _local(spark, rows, self.words)
 
-    def message(self, number: int) -> pa.RecordBatch:
+    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
         part = QuirePartition(self._cut([(number, number + 1)]))
-        (found,) = self.store.read(part, self.words)
+        (found,) = self.store.read(part, words or self.words)
         return found
 
     def _cut(self, runs: Sequence[Run]) -> list[QueuePiece]:
@@ -125,8 +129,8 @@ class Held:
     """Messages that the driver has in memory: dead letters that are put back through a step."""
 
     queue: str
-    rows: pa.Table  # in all columns
-    words: str | None = None  # the schema of a typed queue
+    rows: pa.Table  # in all columns that the queue has now
+    words: str | None = None  # the schema of a typed queue, when the graph was started
 
     @property
     def count(self) -> int:
@@ -139,9 +143,10 @@ class Held:
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         some = [self.rows.slice(begin, end - begin) for begin, end in runs]
         rows = pa.concat_tables(some) if some else self.rows.slice(0, 0)
+        rows = rows.select(arrow_columns(self.words).names)
         return _local(spark, rows, self.words)
 
-    def message(self, number: int) -> pa.RecordBatch:
+    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
 
 

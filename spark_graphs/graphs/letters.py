@@ -17,7 +17,7 @@ import pyarrow as pa
 from quire.limits import MAX_ATTRIBUTES, MAX_ATTRIBUTES_BYTES
 from quire.message import MESSAGE_SCHEMA, SETTABLE
 from quire.moving import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
-from quire.row_schema import META
+from quire.row_schema import META, schema_of_words
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
 from quire.typed_message import ARROW_STREAM, row_payload
 
@@ -40,11 +40,13 @@ def letter(
     number: int,
     error: Exception,
     now_us: int,
-    as_row: bool = False,
+    dead_words: str | None = None,
 ) -> pa.RecordBatch:
     """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
 
-    `as_row`: the queue of dead letters has the columns of the input; otherwise it has bytes.
+    `dead_words`: the schema of the queue for dead letters, where it has the columns of the input;
+    None: it has bytes. A column that the input has got since, and it has not, is left out where it
+    is null; else the letter is refused when it is put.
     """
     is_typed = META in message.schema.names
     row = (message.column(META) if is_typed else message).to_pylist()[0]
@@ -63,8 +65,13 @@ def letter(
     row["attributes"] = list(_fitting(own, said, {TRACE: _end(text, DEAD_TRACE_BYTES)}).items())
     if is_typed:
         columns = message.select([name for name in message.schema.names if name != META])
-        if as_row:
+        if dead_words is not None:
             del row["payload"]
+            there = schema_of_words(dead_words).names
+            names = columns.schema.names
+            columns = columns.select(
+                [each for each in names if each in there or not columns.column(each).null_count]
+            )
             return columns.append_column(META, pa.array([row], _META_TYPE))
         row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
     return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)

@@ -78,22 +78,28 @@ class _Batch:
                 txn.reject(letter, "of another step")
             self._found = len(letters), len(own)
             if own:
-                inputs = inputs_of(step.inputs, own, self.runner.schemas)
+                inputs = inputs_of(step.inputs, own, self.runner.schemas, self.runner.schemas_now())
                 self.runner.do_held(inputs, store, txn)
                 self._number = 0 if last is None else last + 1
                 txn.record(key, self._number)
         return self._found
 
 
-def inputs_of(queues: Sequence[str], letters: Sequence[Message], schemas: Schemas) -> list[Held]:
-    """The messages as they were, by the input that they come from."""
+def inputs_of(
+    queues: Sequence[str], letters: Sequence[Message], schemas: Schemas, now: Schemas
+) -> list[Held]:
+    """The messages as they were, by the input that they come from.
+
+    `schemas`: of typed queues when the graph was started; `now`: as they are, which is what the
+    messages keep.
+    """
     by_queue: dict[str, list[Message]] = {queue: [] for queue in queues}
     for letter in letters:
         by_queue.get(said_of(letter.attributes)[0], by_queue[queues[0]]).append(letter)
     found = []
     for queue, own in by_queue.items():
         words = schemas.get(queue)
-        schema = arrow_columns(words)
+        schema = arrow_columns(now.get(queue, words))
         if words is None:
             rows = pa.Table.from_pylist([_header(each, schema.names) for each in own], schema)
         else:

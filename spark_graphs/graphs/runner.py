@@ -40,6 +40,7 @@ from .job import described
 from .letters import letter
 from .planning import Batch, Planner, release, standing
 from .poison import NoPoison, Poison, find_poison, without
+from .schemas import Schemas
 from .status import Phase
 from .step_commit import StepCommit, ledger_key
 from .tally import Tally
@@ -349,7 +350,8 @@ class StepRunner:
             first.add_note(f"Nothing of it goes to the dead letters: {none}.")
             raise first from None
         fragments = self._attempt(inputs, number, without(counts, poison))
-        return fragments, [self._letter(inputs, number, each) for each in poison]
+        now = self.schemas_now()
+        return fragments, [self._letter(inputs, number, each, now) for each in poison]
 
     def _attempt(self, inputs: Sequence[Input], number: int, selection: Any) -> list[Fragment]:
         if self._values is not None:
@@ -371,19 +373,29 @@ class StepRunner:
         )
 
     def _letter(
-        self, inputs: Sequence[Input], number: int, poison: Poison
+        self, inputs: Sequence[Input], number: int, poison: Poison, now: Schemas
     ) -> tuple[str, pa.RecordBatch]:
         assert self.step.dead is not None
+        source = inputs[poison.index]
         found = letter(
-            inputs[poison.index].message(poison.number),
+            source.message(poison.number, now.get(source.queue)),
             step=f"{self.graph}/{self.step.name}",
             subscription=self.subscription,
             number=number,
             error=poison.error,
             now_us=self._env.now_us(),
-            as_row=self.schemas.get(self.step.dead) is not None,
+            dead_words=now.get(self.step.dead),
         )
         return self.step.dead, found
+
+    def schemas_now(self) -> Schemas:
+        """Of the inputs and the queue for dead letters, with the columns that were added since."""
+        names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
+        return connection.call(
+            self.path,
+            lambda store: {info.name: info.schema for info in store.queues(names)},
+            env=self._env,
+        )
 
     def values(self) -> KeptValues:
         """The step's values, as its function sees them."""

@@ -220,9 +220,15 @@ def test_rows_are_moved(store: AnyStore) -> None:
     assert first.value == {"id": 1, "amount": None, "name": None, "more": None}
     assert (first.priority, first.attributes["a"]) == (3, "b")
     assert second.attributes["quire.queue"] == "q"
-    with pytest.raises(InvalidArgument), store.transaction() as txn:
-        txn.move("r", "bytes")
-    assert store.queue("r").messages == 2
+    store.put("bytes", b"x")
+    refused = {("r", "bytes"): "rows cannot", ("bytes", "r"): "messages of bytes cannot"}
+    for (source, queue), words in refused.items():
+        with (
+            pytest.raises(InvalidArgument, match=f"{words} be moved to queue '{queue}': "),
+            store.transaction() as txn,
+        ):
+            txn.move(source, queue)
+    assert (store.queue("r").messages, store.queue("bytes").messages) == (2, 1)
 
 
 def test_a_row_with_a_request_id_is_put_once(store: AnyStore) -> None:
