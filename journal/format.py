@@ -79,6 +79,8 @@ GROUP_MAGIC: Final = int.from_bytes(b"QJGR", "little")
 CHECKSUM: Final = Struct("<Q")
 SEGMENT_FIELDS: Final = Struct("<IHHIIQQQQQ")  # from offset 8
 GROUP_FIELDS: Final = Struct("<IHHQQQQIIQ")  # from offset 8
+GROUP_START: Final = Struct("<IHHQQ")  # those that stay the same for a generation
+GROUP_ENDS: Final = Struct("<24sQQIIQ")  # all, with these packed already
 RECORD_HEADER: Final = Struct("<IHHQ")
 RECORD_LENGTH: Final = Struct("<I")
 GENERATION_BODY: Final = Struct("<QQ")
@@ -98,6 +100,8 @@ MAX_SEGMENT_BYTES: Final = 1 << 30  # body_length is 32 bits wide; a search read
 
 assert CHECKSUM.size + SEGMENT_FIELDS.size == SEGMENT_HEADER_BYTES
 assert CHECKSUM.size + GROUP_FIELDS.size == GROUP_HEADER_BYTES
+assert GROUP_START.size == 24
+assert GROUP_ENDS.size == GROUP_FIELDS.size
 assert RECORD_HEADER.size == RECORD_HEADER_BYTES
 assert GROUP_HEADER_BYTES % RECORD_ALIGNMENT == RECORD_HEADER_BYTES % RECORD_ALIGNMENT == 0
 assert MAX_SEGMENT_BYTES < 1 << 32

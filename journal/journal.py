@@ -52,14 +52,21 @@ from quire.errors import (
     StoreCorrupt,
     StoreFailed,
 )
-from quire.limits import FIRST_BUFFER_BYTES, KEPT_BUFFER_BYTES, MAX_SPARES, UNSYNCED_BYTES
+from quire.limits import (
+    COUNTED_TIMES,
+    FIRST_BUFFER_BYTES,
+    KEPT_BUFFER_BYTES,
+    MAX_SPARES,
+    UNSYNCED_BYTES,
+)
 
 from .format import (
     CHECKSUM,
     GENERATION_RECORD_BYTES,
-    GROUP_FIELDS,
+    GROUP_ENDS,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
+    GROUP_START,
     RECORD_HEADER_BYTES,
     RECORD_LENGTH,
     VERSION,
@@ -77,7 +84,7 @@ from .segment import UNFINISHED_SUFFIX, Spare, make_segment, make_spare, segment
 from .segments import SegmentSet, first_capacity
 
 _record_length = RECORD_LENGTH.unpack_from
-_put_fields = GROUP_FIELDS.pack_into
+_put_fields = GROUP_ENDS.pack_into
 _put_checksum = CHECKSUM.pack_into
 
 
@@ -115,11 +122,17 @@ class Journal:
         self._directory = directory
         self._segments = segments
         self._handles = ReadHandles(env, directory)
-        self._store_id, self._segment_bytes, self._page_size = geometry
+        store_id, self._segment_bytes, self._page_size = geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._generation = _next_generation(env, found.generation)
+        self._generation = generation = _next_generation(env, found.generation)
+        start, ids = GROUP_START.pack, (0, generation, store_id)
+        # How the headers of groups begin: of others, and of one behind some that are not synced.
+        self._starts = (
+            start(GROUP_MAGIC, VERSION, *ids), start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids),
+        )  # fmt: skip
         self._last_lsn = found.last_lsn
-        # How many bytes of groups may come before it is asked again; raises DiskFull.
+        # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
+        # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
         self.admit: Callable[[], int] = lambda: self._segment_bytes
         # Called before a group is not synced, and once all are (J10); must not raise.
         self.before_unsynced: Callable[[], None] = _nothing
@@ -132,10 +145,10 @@ class Journal:
         # The first byte after the last group; one that does not fit here goes beyond.
         self.end_lsn = found.end_lsn
         self._capacity = segments.capacity
-        self._limit_lsn = 0  # groups that do not relieve go no further without asking
+        self._limit_lsn = 0  # no group goes further in the segment
+        self._left = -1  # bytes that are admitted, as `write_group` counts; below 0: to be asked
         self._file: File = segments.open_current()
         self._write = self._file.write
-        self._sync = self._file.sync
         self._refusal: QuireError | None = None
 
     @classmethod
@@ -281,19 +294,22 @@ class Journal:
         group_bytes = self._page_size
         if end <= group_bytes:
             group = self._first_page
+            counted = COUNTED_TIMES * end
+            if counted > group_bytes:
+                counted = group_bytes
         else:
-            group_bytes = round_up(end, group_bytes)
+            group_bytes = counted = round_up(end, group_bytes)
             group = buffer[:group_bytes]
+        self._left = left = self._left - counted
         lsn = self.end_lsn
-        if lsn + group_bytes > self._limit_lsn:
+        if left < 0 or lsn + group_bytes > self._limit_lsn:
             self._find_room(group_bytes, relieving)
             lsn = self.end_lsn
         unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
+        start = self._starts[1 if unsynced else 0]
         _put_fields(
-            buffer, 8, GROUP_MAGIC, VERSION_OF_UNSYNCED if unsynced else VERSION, 0,
-            self._generation, self._store_id, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count,
-            unsynced,
-        )  # fmt: skip
+            buffer, 8, start, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced
+        )
         _put_checksum(buffer, 0, checksum(buffer[8:end]))
         if unsynced or not durable:
             self._write_cached(lsn, group, durable)
@@ -302,7 +318,7 @@ class Journal:
             try:
                 write(lsn - self._base, group)
                 if not self._file.direct:
-                    self._sync()
+                    self._file.sync()
             except BaseException as error:
                 self._fail(error, f"write or sync of the group at LSN {lsn:#x}")
                 raise
@@ -338,7 +354,7 @@ class Journal:
 
     def _sync_unsynced(self) -> None:
         try:
-            self._sync()
+            self._file.sync()
         except BaseException as error:
             self._fail(error, f"sync of {self.unsynced_bytes} bytes of groups")
             raise
@@ -602,8 +618,8 @@ class Journal:
         allowed = self.admit()
         if self._offset + group_bytes > self._capacity:
             self._advance(group_bytes, relieving=False)
-        end = min(self._offset + max(allowed, group_bytes), self._capacity)
-        self._limit_lsn = self._base + end
+        self._left = max(allowed - group_bytes, 0)
+        self._limit_lsn = self._base + self._capacity
 
     def _advance(self, group_bytes: int, *, relieving: bool) -> None:
         """Go on in the next segment, on page 1."""
@@ -617,7 +633,6 @@ class Journal:
             self._file.close()
             self._file = file
             self._write = file.write
-            self._sync = file.sync
             # Read by other threads: in between, what is in the segment is too low, not too high.
             self._base += self._segment_bytes
             self.end_lsn = self._base + self._page_size

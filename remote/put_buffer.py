@@ -21,7 +21,7 @@ from quire.errors import RemoteError, TransactionError
 from quire.limits import MAX_LTDS_BLOCK_BYTES, MAX_PAYLOAD_BYTES
 from quire.ltds import check_foreign
 from quire.message import Fields, check_payload, from_now
-from quire.message_id import MessageId, MessageIds
+from quire.message_id import MessageId, MessageIds, id_of
 
 from .limits import SEND_AHEAD_BYTES
 from .protocol import (
@@ -138,7 +138,7 @@ class PutBuffer:
         builder = self._builder(queue)
         before = builder.charge_bytes
         builder.add(payload, Fields.of(**fields) if fields else None)
-        return MessageId(*self._keep(queue, builder, builder.charge_bytes - before, 1))
+        return id_of(*self._keep(queue, builder, builder.charge_bytes - before, 1))
 
     def _first(self, queue: str, payload: Bytes, fields: Mapping[str, object]) -> MessageId:
         """The first message of a queue goes by itself."""
@@ -149,7 +149,7 @@ class PutBuffer:
             entry = Entry(queue, FIELDS, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = Entry(queue, PLAIN, payload)
-        return MessageId(*self._keep(queue, entry, entry.size, 1))
+        return id_of(*self._keep(queue, entry, entry.size, 1))
 
     @staticmethod
     def checked(fields: Mapping[str, object]) -> Mapping[str, object]:
@@ -164,7 +164,7 @@ class PutBuffer:
         run = self._runs.setdefault(queue, [Run()])[-1]
         start = run.count or 0
         run.count = start + 1
-        return MessageId(run, start)
+        return id_of(run, start)
 
     @staticmethod
     def encoded(payloads: Any) -> list[Bytes]:

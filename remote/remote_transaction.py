@@ -76,7 +76,7 @@ from quire.errors import (
 from quire.info import TransactionState
 from quire.limits import MAX_STATE_CHANGE_BYTES
 from quire.message import Fields, Message, Messages, check_message, check_payload
-from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds
+from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
 from quire.retry import Retry
 from quire.row_schema import rows_one_by_one
 from quire.single_calls import TransactionCalls
@@ -285,7 +285,7 @@ class RemoteTransaction(TransactionCalls):
                 call["row"] = True
             header = self._request("put_once", call, [content])[-1].header
             if header.get("found") is not None:
-                return MessageId(KnownId(field(header, "found", int)), 0)
+                return id_of(KnownId(field(header, "found", int)), 0)
             message_id = requests[queue, request_id] = self._puts.put_at_owner(queue)
             return message_id
 
@@ -309,7 +309,7 @@ class RemoteTransaction(TransactionCalls):
             ids = []
             for request_id, message_id in zip(request_ids, found, strict=True):
                 if type(message_id) is int:
-                    ids.append(MessageId(KnownId(message_id), 0))
+                    ids.append(id_of(KnownId(message_id), 0))
                     continue
                 if (queue, request_id) not in requests:
                     requests[queue, request_id] = self._puts.put_at_owner(queue)

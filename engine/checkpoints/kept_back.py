@@ -17,7 +17,8 @@ import json
 import threading
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
-from typing import Any
+from json.encoder import encode_basestring
+from typing import Any, Final
 
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
@@ -41,6 +42,9 @@ from quire.limits import (
 )
 
 from .opened import Opened
+
+_COUNTED: Final = (QUEUE, SUBSCRIPTION, STATE, PREPARED_STATE)  # in another way
+_RECORD_BYTES: Final = format.PACKED_RECORD.size
 
 
 class KeptBack:
@@ -97,20 +101,23 @@ class KeptBack:
         state, places = self._state, self._places
         longest = 0
         total = CHECKPOINT_FIXED_BYTES + self._count_ledger()
-        for queue in [q for q in list(state.queues.values()) if not q.is_temporary]:
-            name_bytes = _json_bytes(queue.name)
-            longest = max(longest, name_bytes)
-            total += name_bytes + _bytes_of(queue)
+        for queue in list(state.queues.values()):
+            if queue.config.properties.persistent:
+                name_bytes = _text_bytes(queue.name)
+                if name_bytes > longest:
+                    longest = name_bytes
+                total += name_bytes + _bytes_of(queue)
         total += state.durable.values.saved_bytes
-        counted = QUEUE, SUBSCRIPTION, STATE, PREPARED_STATE
-        entries = list(state.durable.catalog.items())
-        total += MAX_CATALOG_ENTRY_BYTES * sum(len(e) for n, e in entries if n not in counted)
-        schedules = list(state.durable.catalog.get(SCHEDULE, {}).values())
-        total += sum(_json_bytes(entry.body) for entry in schedules)  # beside what is counted above
+        for name, entries in list(state.durable.catalog.items()):
+            if name not in _COUNTED:
+                total += MAX_CATALOG_ENTRY_BYTES * len(entries)
+            if name == SCHEDULE:  # beside what is counted above
+                total += sum([_json_bytes(entry.body) for entry in list(entries.values())])
         files = len(state.durable.ltds) + places.removable
         total += files * (CHECKPOINT_ENTRY_BYTES + longest)
-        total += sum(m.space.fragments for m in places.managers) * CHECKPOINT_INTERVAL_BYTES
-        return total + sum(_prepared_bytes(prepared) for prepared in state.prepared)
+        for manager in places.managers:
+            total += manager.space.fragments * CHECKPOINT_INTERVAL_BYTES
+        return total + sum([_prepared_bytes(prepared) for prepared in state.prepared])
 
     def _grow(self) -> int:
         needed, step = self.needed_bytes(), self._step()
@@ -133,29 +140,35 @@ class KeptBack:
         """Entries are never removed, and new ones come last."""
         ledger = self._state.durable.ledger
         new = len(ledger) - self._ledger_entries
-        self._ledger_entries += new
-        self._ledger_bytes += sum(
-            _json_bytes(key) + CHECKPOINT_ENTRY_BYTES for key in islice(reversed(ledger), new)
-        )
+        if new:
+            self._ledger_entries += new
+            self._ledger_bytes += sum(
+                _text_bytes(key) + CHECKPOINT_ENTRY_BYTES for key in islice(reversed(ledger), new)
+            )
         return self._ledger_bytes
 
 
-def _json_bytes(value: str | dict[str, Any]) -> int:
+def _json_bytes(value: dict[str, Any]) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def _text_bytes(value: str) -> int:
+    """The same of a string, which is all that most stores have: in a tenth of the time."""
+    return len(encode_basestring(value).encode())
 
 
 def _bytes_of(queue: Queue) -> int:
     durable = queue.durable
     total = CHECKPOINT_QUEUE_BYTES
-    if queue.is_volatile:
-        names = [_json_bytes(s.name) for s in list(durable.subscriptions.values())]
+    if queue.config.is_volatile:
+        names = [_text_bytes(s.name) for s in list(durable.subscriptions.values())]
         return total + sum(names) + len(names) * CHECKPOINT_SUBSCRIPTION_BYTES
-    total += len(durable.tail) * format.RECORD.itemsize
+    total += len(durable.tail.starts) * _RECORD_BYTES
     total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
     total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
     total += durable.requests.checkpoint_bytes
     for subscription in list(durable.subscriptions.values()):
-        total += CHECKPOINT_SUBSCRIPTION_BYTES + _json_bytes(subscription.name)
+        total += CHECKPOINT_SUBSCRIPTION_BYTES + _text_bytes(subscription.name)
         total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES
         if subscription.done is not durable.released:
             total += len(subscription.done) * CHECKPOINT_INTERVAL_BYTES

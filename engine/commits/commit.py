@@ -6,7 +6,7 @@ See `committer` for the steps that come before.
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
@@ -15,6 +15,7 @@ from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
 from quire.engine.records.seek_record import Seek
 from quire.errors import PositionLost, QueueNotFound, SubscriptionNotFound
+from quire.journal import WholeRecord
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
@@ -33,7 +34,13 @@ class Commit:
 
     beside: ClassVar[None] = None  # no volatile queue is concerned (see `volatile`)
 
-    def __init__(
+    applied: bool
+    durable: bool
+    record: WholeRecord
+    first_id: int
+    time_us: int
+
+    def fill(
         self,
         state: State,
         reader: BlockReader,
@@ -42,7 +49,8 @@ class Commit:
         reads: Sequence[Read | Taken] = (),
         entries: Sequence[Entry] = (),
         durable: bool = True,
-    ) -> None:
+    ) -> Self:
+        """First of all. Not `__init__`, by which an object takes twice the time."""
         self.applied = False
         self.durable = durable
         self.record, self._head, self._groups, self._blocks, self._messages = packed
@@ -51,6 +59,7 @@ class Commit:
         self._transaction_id = transaction_id
         self._reads = reads
         self._entries = entries
+        return self
 
     def place(self) -> None:
         if self._entries:

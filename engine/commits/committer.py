@@ -44,14 +44,14 @@ from quire.engine.records.commit_record import (
 from quire.engine.records.seek_record import pack_sought
 from quire.errors import QueueNotFound
 from quire.journal import Journal
-from quire.limits import MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .commit import Commit, Moves, MovingCommit
 from .sequencer import Sequencer
 from .value_changes import CommitWithValues, ValueChanges
 from .volatile import MixedCommit, Volatile, VolatileCommit
-from .written import Written
+from .written import Written, written_to
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
@@ -172,7 +172,7 @@ class Committer:
             if more is not None:
                 self._submit_more(transaction, packed, reads, entries, more)
             else:
-                transaction.change = change = Commit(
+                transaction.change = change = Commit().fill(
                     self._state, self._reader, transaction_id, packed, reads, entries,
                     transaction.durable,
                 )  # fmt: skip
@@ -200,10 +200,10 @@ class Committer:
         )  # fmt: skip
         moves = more.moves
         if moves is None:
-            transaction.change = change = _with_values(Commit(*own), more.values)
+            transaction.change = change = _with_values(Commit().fill(*own), more.values)
             self.sequencer.submit(change)
             return
-        moving = MovingCommit(*own)
+        moving = MovingCommit().fill(*own)
         moving.moves = moves
         transaction.change = change = _with_values(moving, more.values)
         self.sequencer.submit_alone(change, (pack_sought(transaction.id, moves.seeks),))
@@ -260,7 +260,7 @@ class Committer:
         own = (
             self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
         )  # fmt: skip
-        commit, sought = Commit(*own), more.moves
+        commit, sought = Commit().fill(*own), more.moves
         if sought is None and beside.moves is None:
             mixed = MixedCommit(commit, beside, self.volatile)
             transaction.change = change = _with_values(mixed, more.values)
@@ -268,7 +268,7 @@ class Committer:
             return
         records: tuple[bytes, ...] = ()
         if sought is not None:
-            commit = moving = MovingCommit(*own)
+            commit = moving = MovingCommit().fill(*own)
             moving.moves = sought
             records = (pack_sought(transaction.id, sought.seeks),)
         mixed = MixedCommit(commit, beside, self.volatile)
@@ -318,7 +318,7 @@ class Committer:
         """As `put`, where the queue is volatile; nothing is durable."""
         self.sequencer.check()
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        written = Written(queue, charge, 1, payload, None)
+        written = written_to(queue, charge, 1, payload, None)
         blocks = self.encode((written,))
         beside = VolatileCommit(self.volatile, 0, ())
         is_counted = False
@@ -347,7 +347,7 @@ class Committer:
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         packed = pack_lone(0, queue, payload, None, charge)
-        change = Commit(self._state, self._reader, 0, packed, (), (), durable)
+        change = Commit().fill(self._state, self._reader, 0, packed, (), (), durable)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
@@ -387,6 +387,13 @@ class Committer:
     def reserve(self, groups: Iterable[tuple[Queue, object]], reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
         for queue, _ in groups:
+            space = queue.space
+            reserving = space.reserving + 1
+            plenty = COMMIT_BYTES * (space.open_transactions + reserving)
+            if not queue.dropped and space.capacity - space.used >= plenty:
+                space.reserving = reserving  # in one step with the look (S4 of `reservation`)
+                reserved += (queue,)
+                continue
             with queue.lock:
                 if queue.dropped:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")

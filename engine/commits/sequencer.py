@@ -134,8 +134,22 @@ class Sequencer:
         try:
             if self._gathering:
                 self._gather(change)
-            else:
-                self._in_turn(change)
+                return
+            try:
+                self._leader = self._leader or change  # one step (C13)
+                if self._leader is change:
+                    self._commit_alone(change)
+                    return
+            finally:
+                if self._leader is change:
+                    self._leader = change if self._queue else None  # one step (C13)
+                    if self._leader is change:
+                        try:
+                            self._hand_over(change)
+                        except BaseException:
+                            self._hand_over(change)
+                            raise
+            self._wait_in_line(change)
             return
         except DiskFull:
             if change.applied or not relieves(change.record):
@@ -185,7 +199,7 @@ class Sequencer:
     def _gather(self, change: Change) -> None:
         gathering = self._gathering.get(threading.get_ident())
         if gathering is None:  # it is another thread that does
-            self._in_turn(change)
+            self._wait_in_line(change)
             return
         turn = _Turn(change)
         turns = gathering.turns
@@ -214,21 +228,17 @@ class Sequencer:
 
     def exclusive(self, action: Callable[[], None]) -> None:
         """Run the action between two groups: nothing is committed meanwhile. Keep it short."""
-        self._in_turn(_Exclusive(action))
+        self._wait_in_line(_Exclusive(action))
 
     def sync(self) -> None:
         """Return when all that was applied before is durable (C2). Raises StoreFailed."""
         if self._journal.unsynced_bytes or self._journal.failed:
             self.exclusive(self._journal.sync)
 
-    def _in_turn(self, change: Change | _Exclusive) -> None:
-        turn: _Turn | None = None
+    def _wait_in_line(self, change: Change | _Exclusive) -> None:
+        """Return when it was done, by this thread or another; raise what refused it."""
+        turn = _Turn(change)
         try:
-            self._leader = self._leader or change  # one step (C13)
-            if self._leader is change:
-                self._commit_alone(change)
-                return
-            turn = _Turn(change)
             with self._guard:
                 self._queue.append(turn)
                 self._lead_if_nobody_does(turn)
@@ -236,23 +246,16 @@ class Sequencer:
             if self._leader is turn:
                 self._lead()
         except BaseException:
-            if turn is not None:
-                self._see_through(turn)
+            self._see_through(turn)
             raise
         finally:
-            if self._leader is change:
-                self._leader = change if self._queue else None  # one step (C13)
-            if turn is not None or self._leader is change:
-                leader = change if turn is None else turn
-                try:
-                    self._hand_over(leader)
-                    if turn is not None:
-                        _wake_follower(turn)
-                except BaseException:
-                    self._hand_over(leader)
-                    if turn is not None:
-                        _wake_follower(turn)
-                    raise
+            try:
+                self._hand_over(turn)
+                _wake_follower(turn)
+            except BaseException:
+                self._hand_over(turn)
+                _wake_follower(turn)
+                raise
         if turn.error is not None:
             raise turn.error
 
@@ -345,12 +348,7 @@ class Sequencer:
                 turn.taken = True
                 self._queue.popleft()
 
-    def _commit_alone(
-        self, change: Change | _Exclusive, more: tuple[WholeRecord, ...] = ()
-    ) -> None:
-        if isinstance(change, _Exclusive):
-            change.action()
-            return
+    def _commit_alone(self, change: Change, more: tuple[WholeRecord, ...] = ()) -> None:
         if self._failure:
             raise self._failed()
         written = False

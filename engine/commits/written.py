@@ -36,20 +36,16 @@ class Written:
         "first_id", "held", "is_filled", "payload", "placed", "queue", "stream", "unsynced",
     )  # fmt: skip
 
+    queue: Queue
+    charge: int
+    count: int
+    held: bool  # the queue's space holds it
+    payload: bytes
+    fields: Fields | None
+    first_id: int  # of its first message, once committed
+    expires_by: int | None
+    is_filled: bool  # it uses the write buffer
     buffer: QueueBuffer  # what waits in the write buffer, once it is filled
-
-    def __init__(
-        self, queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
-    ) -> None:
-        self.queue = queue
-        self.charge = charge
-        self.count = count
-        self.held = False  # the queue's space holds it
-        self.payload = payload
-        self.fields = fields
-        self.first_id = 0  # of its first message, once committed
-        self.expires_by: int | None = None
-        self.is_filled = False  # it uses the write buffer
 
     def fill(self, buffer: QueueBuffer, new_file: Callable[[], LtdsWriter]) -> None:
         """Use the write buffer from now on; the lone message moves there."""
@@ -188,6 +184,23 @@ class Written:
         if not self.is_filled:
             return []
         return [piece for piece in self.placed if isinstance(piece, Part)]
+
+
+def written_to(
+    queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
+) -> Written:
+    """A transaction's messages for a queue: none, or a lone one. See `id_of` for its making."""
+    made = Written()
+    made.queue = queue
+    made.charge = charge
+    made.count = count
+    made.held = False
+    made.payload = payload
+    made.fields = fields
+    made.first_id = 0
+    made.expires_by = None
+    made.is_filled = False
+    return made
 
 
 def _indirect(info: LtdsInfo, queue_id: int) -> Part:

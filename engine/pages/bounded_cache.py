@@ -51,16 +51,18 @@ class BoundedCache(Generic[Key, Value]):
             if self.size_bytes > self._limit_bytes:
                 self._make_room()
 
-    def forget(self, key: Key) -> None:
-        """Let go of a value, if it is there."""
+    def forget(self, key: Key) -> bool:
+        """Let go of a value, if it is there; whether it was."""
         pop, size_of = self._pop, self._size_of
         value = pop(key, None)
-        if value is not None:
-            size = size_of(value) + self._entry_bytes
-            self.size_bytes -= size
-            values = self._values
-            if not values:
-                values.clear()  # its table, too; in one step with the look (BC3)
+        if value is None:
+            return False
+        size = size_of(value) + self._entry_bytes
+        self.size_bytes -= size
+        values = self._values
+        if not values:
+            values.clear()  # its table, too; in one step with the look (BC3)
+        return True
 
     def list_keys(self) -> list[Key]:
         """Of all that is kept, the oldest first."""

@@ -187,11 +187,12 @@ class Places:
                 if self._holding:
                     self.held += map(BlockRef._make, refs)
                     return
-        self._free(refs)
+        if len(refs) != 1 or refs[0][8] != format.INLINE:
+            self._free(refs)
 
     def _free(self, refs: Sequence[BlockRow]) -> None:
         for row in refs:
-            if row[8] == format.INLINE:
+            if row[8] == format.INLINE:  # whose space is the journal's
                 continue
             ref = BlockRef._make(row)
             if ref.kind == format.DATA:

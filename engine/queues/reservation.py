@@ -11,6 +11,11 @@ default:
 
 `Space` is changed under its queue's lock only; every method is a check followed by its effect, so a
 `QueueFull` leaves all as it was.
+
+- S4: but where there is plenty for all commit records, a commit raises R without the lock, in one
+  step with its look: a statement without a call, and what follows it, is never interrupted by
+  another thread (see C13 of `sequencer`). So who has the lock, and asks its strategy about R, looks
+  again whether R is the same, as the last thing before it takes the space.
 """
 
 from __future__ import annotations
@@ -98,8 +103,7 @@ class Space:
         if available < size + COMMIT_BYTES * (opened + self.reserving + 2):  # not plenty
             if available < self.strategy.open_need(opened):
                 raise self._full("a transaction cannot be opened in it", (OPEN, charge, messages))
-            if available < self._need(OPEN, charge, messages):
-                raise self._full(f"{charge} bytes more do not fit", (OPEN, charge, messages))
+            self._check_need(OPEN, charge, messages)
         self.open_transactions = opened + 1
         self.used += size
         self.pending_bytes += size
@@ -111,8 +115,8 @@ class Space:
             self._check(charge, messages, is_whole)
         available = self.capacity - self.used
         plenty = charge + COMMIT_BYTES * (self.open_transactions + self.reserving + 2)
-        if available < plenty and available < self._need(WRITE, charge, messages):
-            raise self._full(f"{charge} bytes more do not fit", (WRITE, charge, messages))
+        if available < plenty:
+            self._check_need(WRITE, charge, messages)
         self.used += charge
         self.pending_bytes += charge
         self.pending_messages += messages
@@ -126,12 +130,11 @@ class Space:
 
     def reserve(self) -> None:
         """S3: a commit announces itself."""
-        reserving = self.reserving + 1
-        plenty = COMMIT_BYTES * (self.open_transactions + reserving)
+        plenty = COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
         if self.capacity - self.used < plenty and not self.may_commit():
             why = "the commit records of its open transactions do not fit"
             raise self._full(why, (COMMIT, 0, 0))
-        self.reserving = reserving
+        self.reserving += 1
 
     def unreserve(self) -> None:
         self.reserving -= 1
@@ -171,6 +174,15 @@ class Space:
             need = max(need, OPEN_BYTES + charge + end)
         return need
 
+    def _check_need(self, rule: str, charge: int, messages: int) -> None:
+        """Raises QueueFull unless so much is available, with R as it still is then (S4)."""
+        while True:
+            reserving = self.reserving
+            if self.capacity - self.used < self._need(rule, charge, messages):
+                raise self._full(f"{charge} bytes more do not fit", (rule, charge, messages))
+            if self.reserving == reserving:
+                return
+
     @property
     def held(self) -> int:
         """How many messages count against the queue's number."""
@@ -187,8 +199,8 @@ class Space:
         size = charge + CONTROL_BYTES
         available = self.capacity - self.used
         plenty = size + COMMIT_BYTES * (self.open_transactions + self.reserving + 1)
-        if available < plenty and available < self._need(WHOLE, charge, 1):
-            raise self._full(f"{charge} bytes more do not fit", (WHOLE, charge, 1))
+        if available < plenty:
+            self._check_need(WHOLE, charge, 1)
         self.used += size
         self.pending_bytes += size
         self.pending_messages += 1

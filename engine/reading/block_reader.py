@@ -7,6 +7,8 @@
 - B3: memory is bounded: `INLINE_CACHE_BYTES` of fresh blocks, `BLOCK_CACHE_BYTES` of verified ones,
   objects included, `LTDS_READERS` open files. A block that is released or moved leaves it at once.
   Blocks of one message are not kept: nobody takes a second message from them.
+- B4: of a fresh message with nothing but a payload that is kept, as its put gave it: nothing is to
+  be verified, and its block is made of it anew where it is asked for.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from quire.arguments import Bytes
-from quire.block import Block, StreamedBlock, payload_of_one
+from quire.block import Block, StreamedBlock, encode_one, payload_of_one
 from quire.engine.pages.bounded_cache import BoundedCache
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
+from quire.engine.records.commit_record import PAYLOAD_AT
 from quire.env import Env
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
@@ -73,16 +76,18 @@ class BlockReader:
             BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
         )
         self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
-        # A block just committed inside the journal, by its address there.
+        # A block just committed inside the journal, by its address there; or a payload (B4), at
+        # `PAYLOAD_AT` more.
         self.remember: Callable[[int, bytes | bytearray], None] = self._fresh.add
 
     # What is known of blocks beforehand
 
     def forget(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released or moved. Those of files go with the file."""
+        forget = self._fresh.forget
         for _, _, _, address, _, checksum, _, count, kind in refs:
-            if kind == format.INLINE:
-                self._fresh.forget(address)
+            if kind == format.INLINE and (count > 1 or not forget(address + PAYLOAD_AT)):
+                forget(address)
             if count > 1 and kind != format.LTDS:
                 self._blocks.forget((kind, address, checksum))
 
@@ -127,13 +132,15 @@ class BlockReader:
 
         The block is in the journal or in memory.
         """
-        get_fresh = self._get_fresh
-        data = get_fresh(row[3])
-        if data is None or row[8]:
-            try:
-                data = self.raw(BlockRef._make(row))
-            except PositionLost:
-                return None
+        if not row[8]:  # inline
+            get_fresh = self._get_fresh
+            payload = get_fresh(row[3] + PAYLOAD_AT)
+            if payload is not None:
+                return payload if type(payload) is bytes else bytes(payload)
+        try:
+            data = self.raw(BlockRef._make(row))
+        except PositionLost:
+            return None
         return payload_of_one(data, row[5])
 
     def block(self, ref: BlockRef) -> Block:
@@ -171,6 +178,9 @@ class BlockReader:
         """The block's bytes, a copy or what nobody changes (of a volatile queue), not verified."""
         if ref.kind == format.INLINE:
             fresh = self._fresh.get(ref.address)
+            if fresh is None and ref.count == 1:
+                payload = self._fresh.get(ref.address + PAYLOAD_AT)
+                fresh = None if payload is None else encode_one(bytes(payload))
             return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
         if ref.kind == format.MEMORY:
             return self._memory.read(ref.address)

@@ -7,15 +7,19 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
-from quire.block import EncodedBlock, checked_one
+from quire.block import EncodedBlock, checked_one, plain_one
+from quire.block.format import CHECKSUM_BYTES
 from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
-from quire.limits import CONTROL_BYTES, JOINED_RECORD_BYTES
+from quire.limits import CONTROL_BYTES, COPY_TWICE_BYTES, JOINED_RECORD_BYTES
 from quire.message import Fields
 
 from . import format
 
 ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
+# The payload of a message alone is told from its block by this much more than the block's address,
+# which is a multiple of 8.
+PAYLOAD_AT: Final = 1
 
 
 _HEAD: Final = struct.Struct("<IHHQ" + "QqIIII")  # the journal's header of a record, and COMMIT's
@@ -30,13 +34,16 @@ _pack_part = format.PART.pack
 _LONE_KIND: Final = struct.pack("<HH", format.COMMIT, 0)
 _LONE_COUNTS: Final = struct.pack("<IIII", 1, 0, 0, 1)
 _ONE_INLINE: Final = struct.pack("<IBBHQ", 1, _INLINE, 0, 0, 0)
-_pack_lone_head = struct.Struct("<I4sQ16x16sQQQII16s").pack
+_LONE_HEAD: Final = "<I4sQ16x16sQQQII16s"
+_pack_lone_head = struct.Struct(_LONE_HEAD).pack
+_pack_lone_plain = struct.Struct(_LONE_HEAD + "Q").pack  # with the checksum of its block
 # The same of one run of messages that were read.
 _LONE_READ_COUNTS: Final = struct.pack("<IIII", 0, 1, 0, 0)
 _pack_read_head = struct.Struct("<I4sQ16x16s" + format.READ.format.lstrip("<")).pack
 _pack_one = struct.Struct("<QQQII16s").pack
 _pack_read = format.READ.pack
 _block_checksum = struct.Struct("<Q").unpack_from
+_pack_checksum = struct.Struct("<Q").pack
 
 assert RECORD_HEADER_BYTES + format.COMMIT_HEADER.size == _HEAD_BYTES
 
@@ -97,8 +104,8 @@ class LoneMessage(Protocol[T_co]):
 
 
 # A record; its first piece, in which whoever knows the commit's place in the order puts id and time
-# at `ID_AND_TIME_OFFSET`; its parts by queue; the inline blocks with their offsets in the record;
-# how many messages they are.
+# at `ID_AND_TIME_OFFSET`; its parts by queue; the inline blocks with their offsets there, or of
+# a message with nothing but a payload that, at `PAYLOAD_AT` more; how many messages they are.
 Packed = tuple[
     WholeRecord,
     bytearray,
@@ -161,18 +168,28 @@ def pack_light(
         keys = _packed_entries(entries)
         offset += len(keys)
     pieces: list[bytes | bytearray] = [b""]
+    inline: list[bytes | bytearray] = []
     groups: list[tuple[T, Sequence[PartRow]]] = []
     blocks: list[tuple[int, bytes | bytearray]] = []
     for message in lone:
-        own_checksum, data = checked_one(message.payload, message.fields)
-        length = len(data)
+        payload, fields = message.payload, message.fields
+        data: bytes | bytearray
+        is_plain = fields is None or not fields.columns
+        if is_plain and len(payload) <= COPY_TWICE_BYTES:
+            own_checksum, data = plain_one(payload)
+            inline.append(_pack_checksum(own_checksum))
+            length = CHECKSUM_BYTES + len(data)
+        else:
+            own_checksum, data = checked_one(payload, fields)
+            length = len(data)
         queue = message.queue
         queue_id = queue.queue_id
         charge = message.charge + CONTROL_BYTES
         part = (offset, charge, own_checksum, queue_id, length, 1, _INLINE, 0, 0, 0)
         groups.append((queue, (part,)))
-        blocks.append((offset, data))
+        blocks.append((offset + PAYLOAD_AT, payload) if is_plain else (offset, data))
         pieces.append(_pack_one(offset, charge, own_checksum, queue_id, length, _ONE_INLINE))
+        inline.append(data)
         offset += length  # a multiple of 8
     if reads:
         pieces += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
@@ -190,8 +207,7 @@ def pack_light(
         len(entries),
         count,
     )
-    for _, data in blocks:
-        pieces.append(data)
+    pieces += inline
     record = bytearray().join(pieces)
     return record, record, groups, blocks, count
 
@@ -200,19 +216,33 @@ def pack_lone(
     transaction_id: int, queue: T, payload: bytes, fields: Fields | None, charge: int
 ) -> Packed[T]:
     """The same for one message and nothing else."""
-    own_checksum, data = checked_one(payload, fields)
-    length = len(data)
     queue_id = queue.queue_id
     charge += CONTROL_BYTES
-    record = bytearray(
-        _pack_lone_head(
-            _LONE_OFFSET + length, _LONE_KIND, transaction_id, _LONE_COUNTS, _LONE_OFFSET,
-            charge, own_checksum, queue_id, length, _ONE_INLINE,
-        )
-    )  # fmt: skip
-    record += data
+    known: tuple[int, bytes | bytearray] = _LONE_OFFSET + PAYLOAD_AT, payload
+    if len(payload) <= COPY_TWICE_BYTES and (fields is None or not fields.columns):
+        own_checksum, body = plain_one(payload)
+        length = CHECKSUM_BYTES + len(body)
+        record = bytearray(
+            _pack_lone_plain(
+                _LONE_OFFSET + length, _LONE_KIND, transaction_id, _LONE_COUNTS, _LONE_OFFSET,
+                charge, own_checksum, queue_id, length, _ONE_INLINE, own_checksum,
+            )
+        )  # fmt: skip
+        record += body
+    else:
+        own_checksum, data = checked_one(payload, fields)
+        length = len(data)
+        record = bytearray(
+            _pack_lone_head(
+                _LONE_OFFSET + length, _LONE_KIND, transaction_id, _LONE_COUNTS, _LONE_OFFSET,
+                charge, own_checksum, queue_id, length, _ONE_INLINE,
+            )
+        )  # fmt: skip
+        record += data
+        if fields is not None and fields.columns:
+            known = _LONE_OFFSET, data
     part = (_LONE_OFFSET, charge, own_checksum, queue_id, length, 1, _INLINE, 0, 0, 0)
-    return record, record, ((queue, (part,)),), ((_LONE_OFFSET, data),), 1
+    return record, record, ((queue, (part,)),), (known,), 1
 
 
 def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[T]:

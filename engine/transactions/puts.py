@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -35,7 +35,7 @@ from quire.block import (
     rows_of_block,
     run_of_block,
 )
-from quire.engine.commits.written import Written
+from quire.engine.commits.written import Written, written_to
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.engine.records.commit_record import Entry, entry_bytes
@@ -50,10 +50,10 @@ from quire.errors import (
 from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
 from quire.ltds import LtdsInfo, check_foreign
 from quire.message import Fields
-from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds
+from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
 from quire.properties import Expiry
 from quire.row_schema import check_part, rows_one_by_one
-from quire.writebuffer import TransactionBuffer, WriteBuffer
+from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
 from .arrow_slices import chosen_of, largest_charge, measure, row_slices, slices_of
 from .context import Context
@@ -68,7 +68,8 @@ class Puts:
         "by_queue", "found", "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
-    def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
+    def begin(self, context: Context, transaction_id: int, large: bool) -> Self:
+        """First of all. Not `__init__`, by which an object takes twice the time."""
         self.large = large
         self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
@@ -84,6 +85,7 @@ class Puts:
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
+        return self
 
     @property
     def written(self) -> Collection[Written]:
@@ -121,12 +123,12 @@ class Puts:
                 and messages < context.light_messages
                 and not context.write_buffers.common.full
             ):
-                written = Written(target, charge, 1, content, fields)
+                written = written_to(target, charge, 1, content, fields)
                 if target.limits_expiry:
                     self._limit_lone(written)
                 self._open(written, charge, 1)
                 self._charge, self._messages = total, messages
-                return MessageId(written, 0)
+                return id_of(written, 0)
             self.fill()
         known = None if target is None else self.by_queue.get(target)
         if (
@@ -139,17 +141,28 @@ class Puts:
             written = self._claim(queue, charge, 1)
         else:
             written = known
-            self._take_space(known, charge, 1)
+            try:
+                with known.queue.admission:
+                    known.queue.space.write(charge, 1)
+                    known.charge += charge
+                    known.count += 1
+            except (QueueFull, QueueDisabled, InvalidArgument) as error:
+                self._refused(known, charge, 1, error)
+                raise
+            except BaseException:
+                self.lost = True
+                raise
         index = written.count - 1
         if self._expiries:
             fields = self.granted(written, fields)
         try:
-            written.buffer.builder.append(content, fields, charge)
-            self._note(written, charge, 1)
+            buffer = written.buffer
+            buffer.builder.append(content, fields, charge)
+            self._note(buffer.account, charge, 1)
         except BaseException:
             self.lost = True
             raise
-        return MessageId(written, index)
+        return id_of(written, index)
 
     def row(self, queue: object, value: object, fields: Fields | None) -> MessageId:
         """One row, of a mapping or a batch."""
@@ -171,7 +184,7 @@ class Puts:
         found = state.request(target, request_id)
         if found is not None:
             self.found = True
-            return MessageId(KnownId(found), 0)
+            return id_of(KnownId(found), 0)
         requests = self.requests = self.requests or {}
         key = target.queue_id, request_id
         if key not in requests:
@@ -196,7 +209,7 @@ class Puts:
                 continue
             found = state.request(target, request_id)
             if found is not None:
-                ids[request_id] = MessageId(KnownId(found), 0)
+                ids[request_id] = id_of(KnownId(found), 0)
                 self.found = True
             elif (queue_id, request_id) in own:
                 ids[request_id] = own[queue_id, request_id]
@@ -243,7 +256,7 @@ class Puts:
                         written.buffer.add_rows(part)
                     else:
                         written.buffer.add_rows(part.expiring(self._expiry(written.queue)))
-                    self._note(written, part.charge_bytes, len(part.sizes))
+                    self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
         except BaseException:
             self.lost = True  # all of them or none
             raise
@@ -277,7 +290,7 @@ class Puts:
         index = written.count - count
         try:
             if count:
-                self._note(written, charge, count)
+                self._note(written.buffer.account, charge, count)
         except BaseException:
             self.lost = True
             raise
@@ -302,7 +315,7 @@ class Puts:
             for part, (own_charge, own_count) in zip(parts, sizes, strict=True):
                 self._make_room(written)
                 written.buffer.builder.add_arrow(part)
-                self._note(written, own_charge, own_count)
+                self._note(written.buffer.account, own_charge, own_count)
         except BaseException:
             self.lost = True  # all of them or none
             raise
@@ -326,7 +339,7 @@ class Puts:
                 written.buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
             else:  # the builder says when they expire
                 written.buffer.builder.add_run(run_of_block(check_block(encoded.data)))
-            self._note(written, charge, block.count)
+            self._note(written.buffer.account, charge, block.count)
         except BaseException:
             self.lost = True
             raise
@@ -419,7 +432,7 @@ class Puts:
             self.lost = True
             raise
         self.streams -= 1
-        return MessageId(written, written.count - 1)
+        return id_of(written, written.count - 1)
 
     def abandon_stream(self, written: Written, charge: int) -> None:
         """It is not put; what was taken for it is given back."""
@@ -449,7 +462,7 @@ class Puts:
             with queue.admission:
                 if queue.dropped:
                     raise _just_dropped(queue.name)
-                end = queue.end_position
+                end = queue.durable.end_position
                 self.by_queue[queue] = written
                 queue.space.open(charge, messages)
                 written.held = True
@@ -475,7 +488,7 @@ class Puts:
         target = self._context.state.queue(queue)
         written = self.by_queue.get(target)
         if written is None:
-            written = Written(target, 0, 0, b"", None)
+            written = written_to(target, 0, 0, b"", None)
             written.fill(buffer.queue(target.queue_id), self._context.new_file)
             if target.limits_expiry:
                 self._limit(written)
@@ -523,13 +536,18 @@ class Puts:
                 written.charge += charge
                 written.count += messages
         except (QueueFull, QueueDisabled, InvalidArgument) as error:
-            self._leave_untouched(queue)
-            if isinstance(error, QueueFull) and queue not in self.by_queue:
-                error.refused = OPEN, charge, messages  # which comes with it when it is done again
+            self._refused(written, charge, messages, error)
             raise
         except BaseException:  # an interrupt: whether the space is taken is not known here
             self.lost = True
             raise
+
+    def _refused(self, written: Written, charge: int, messages: int, error: QuireError) -> None:
+        """The queue's space has not been taken."""
+        queue = written.queue
+        self._leave_untouched(queue)
+        if isinstance(error, QueueFull) and queue not in self.by_queue:
+            error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
     def _check_sizes(self, written: Written, payloads: Any) -> None:
         """Each of them, where the queue has a limit for one."""
@@ -552,10 +570,9 @@ class Puts:
                 self._leave_untouched(written.queue)
                 raise
 
-    def _note(self, written: Written, charge: int, messages: int) -> None:
+    def _note(self, account: Account, charge: int, messages: int) -> None:
         self._charge = total = self._charge + charge
         self._messages = count = self._messages + messages
-        account = written.buffer.account
         account.grow(charge, messages)
         options = self._context.options
         if self.large:

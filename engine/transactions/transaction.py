@@ -232,7 +232,7 @@ class EmbeddedTransaction(TransactionCalls):
                 self._check_open()
             puts = self._puts
             if puts is None:
-                puts = self._puts = Puts(self._context, self.id, self._large)
+                puts = self._puts = Puts().begin(self._context, self.id, self._large)
             try:
                 try:
                     if request_id is not None:
@@ -331,7 +331,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             puts = self._puts
             if puts is None:
-                puts = self._puts = Puts(self._context, self.id, self._large)
+                puts = self._puts = Puts().begin(self._context, self.id, self._large)
             try:
                 try:
                     return action(puts)
@@ -349,19 +349,18 @@ class EmbeddedTransaction(TransactionCalls):
         if timeout != 0.0:
             taken = self._take(source, 1, timeout)
             return message_of(*taken) if taken else None
-        message = self._get(source)
-        if message is None and self._context.registry.reap():  # what it has given back may be next
-            message = self._get(source)
-        return message
-
-    def _get(self, source: str) -> Message | None:
         with self._lock:
             if self._state is not _OPEN:
                 self._check_open()
             gets = self._gets
             if gets is None:
-                gets = self._gets = Gets(self._context)
-            return gets.one(source)
+                gets = self._gets = Gets().begin(self._context)
+            message = gets.one(source)
+        if message is None and self._context.registry.reap():  # what it has given back may be next
+            with self._lock:
+                self._check_open()
+                message = self._reading().one(source)
+        return message
 
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
@@ -731,7 +730,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _reading(self) -> Gets:
         if self._gets is None:
-            self._gets = Gets(self._context)
+            self._gets = Gets().begin(self._context)
         return self._gets
 
     def _take(self, source: str, limit: int, timeout: float) -> tuple[str, list[Delivered]] | None:
@@ -920,13 +919,25 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _settle(self) -> None:
         """The commit stands."""
-        change, puts = self.change, self._puts
+        change, puts, gets = self.change, self._puts, self._gets
         if change is not None and puts is not None:
             if change.beside is None:
                 puts.give_ids(change.first_id)
             else:
                 puts.give_ids_apart(change.first_id, change.beside.first_id)
-        self._end(_COMMITTED)
+        if (
+            (puts is None or puts.is_light)
+            and (gets is None or not gets.seeks)
+            and self._values is None
+            and self._waits_for is None
+        ):  # as most are: there is nothing else to let go of
+            pop = self._context.registry.open.pop
+            self._state = _COMMITTED
+            if gets is not None:
+                gets.taken = []
+            pop(self.id, None)
+        else:
+            self._end(_COMMITTED)
 
     def _lose(self) -> None:
         """Part of what was put is lost, perhaps while another thread made room in the buffer."""

@@ -44,17 +44,22 @@ def encode_one(payload: bytes, fields: Fields | None = None) -> bytes | bytearra
 
 def checked_one(payload: bytes, fields: Fields | None) -> tuple[int, bytes | bytearray]:
     """The same with the block's checksum before it."""
-    size = len(payload)
-    if size > COPY_TWICE_BYTES or (fields is not None and fields.columns):
+    if len(payload) > COPY_TWICE_BYTES or (fields is not None and fields.columns):
         data = _encode_large(payload, fields)
         return _checksum_of(data)[0], data
+    sum_, body = plain_one(payload)
+    return sum_, _pack_checksum(sum_) + body
+
+
+def plain_one(payload: bytes) -> tuple[int, bytes]:
+    """The block of a message with no more than a small payload: its checksum, what follows that."""
+    size = len(payload)
     body = (
         _pack_plain(PLAIN_ONE_START, (HEADER_BYTES + 15 + size) & ~7, size, size)
         + payload
         + PADDING[size & 7]
     )
-    sum_ = checksum(body)
-    return sum_, _pack_checksum(sum_) + body
+    return checksum(body), body
 
 
 def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | None:
