@@ -7,7 +7,7 @@ Kafka's in Python (confluent-kafka), each in one transaction, and reads are of w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,15 @@ from bench.kafka_broker import GATHERING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BytesQueue", "KafkaTopic", "KafkaTransactions", "Parquet", "Side", "TypedQueue"]
+__all__ = [
+    "BytesQueue",
+    "Floor",
+    "KafkaTopic",
+    "KafkaTransactions",
+    "Parquet",
+    "Side",
+    "TypedQueue",
+]
 
 CAPACITY_BYTES = 64 << 30
 
@@ -27,7 +35,7 @@ class Side:
     """A place for the rows of one Parquet file. Each write is to an empty place."""
 
     def __init__(self, spark: Any, source: str, place: str) -> None:
-        self.spark, self.place = spark, place
+        self.spark, self.source, self.place = spark, source, place
         self.rows = spark.read.parquet(source)
 
     def prepare(self) -> None:
@@ -80,6 +88,35 @@ class TypedQueue(Side):
         """`options`: further ones of the data source."""
         reader = self.spark.read.format("quire").options(queue="rows", **options)
         return reader.load(self.place)
+
+
+class Floor:
+    """What a queue's rows take to read where nothing reads them: see memory_rows.py.
+
+    With as many tasks, and batches of as many rows, as a read of the queue has.
+    """
+
+    def __init__(self, queue: TypedQueue, count: int) -> None:
+        """The queue has been written, with so many rows."""
+        from bench.memory_rows import MemoryRows
+
+        queue.spark.dataSource.register(MemoryRows)
+        self._queue, self._count = queue, count
+
+    def reading(self, **options: str) -> Callable[[], Any]:
+        """What makes a DataFrame as `TypedQueue.read` does."""
+        from quire.spark_graphs.source import QuireDataSource
+
+        queue = self._queue
+        schema = queue.read(**options).schema
+        source = QuireDataSource({"path": queue.place, "queue": "rows", **options})
+        reader = source.reader(schema)
+        tasks = reader.partitions()
+        batch = next(iter(reader.read(tasks[0])))
+        read = queue.spark.read.format("memory_rows").schema(schema)
+        read = read.options(file=queue.source, rows=self._count, tasks=len(tasks))
+        load: Callable[[], Any] = read.option("batch_rows", batch.num_rows).load
+        return load
 
 
 class _Json(Side):

@@ -7,6 +7,9 @@ All reads parse what they read into columns, which go to Spark's own `noop` sink
 turns in one session; the first turn warms up and does not count, and of the others each side's best
 does: whatever else runs on the machine only ever adds to it. What reading the source takes is in
 all writes.
+
+The floor is a data source in Python that hands over the same columns from memory, in as many tasks
+and in batches of as many rows, and does nothing else: no read through such a source is faster.
 """
 
 from __future__ import annotations
@@ -21,13 +24,22 @@ import pyarrow as pa
 import quire
 from bench.figure import Figure, Result, Setting, Table, at_least
 from bench.kafka_broker import with_kafka
-from bench.row_sides import BytesQueue, KafkaTopic, KafkaTransactions, Parquet, Side, TypedQueue
+from bench.row_sides import (
+    BytesQueue,
+    Floor,
+    KafkaTopic,
+    KafkaTransactions,
+    Parquet,
+    Side,
+    TypedQueue,
+)
 from bench.spark import start_session
 from demo import flights
 
 __all__ = ["run"]
 
 TURNS = 3
+COLUMN = "distance"
 FEWER = 10
 TARGETS = {"Parquet": 0.5, "bytes, JSON": 1, "Kafka, JSON": 5, "Kafka, JSON, transactions": 5}
 
@@ -146,14 +158,18 @@ def _ratios(rows: dict[str, tuple[float, float]]) -> list[Result]:
 
 
 def _parts(sides: dict[str, Side], count: int, turns: int) -> list[Result]:
-    """Reads of one column, and of few rows."""
+    """Reads beside the floor; of one column, and of few rows."""
     typed, parquet = sides["typed"], sides["Parquet"]
     assert isinstance(typed, TypedQueue)
+    floor = Floor(typed, count)
     with quire.open(typed.place) as store:
         few = f"_meta.position >= {store.queue('rows').end_position - count // 100}"
     reads: dict[str, Callable[[], Any]] = {
-        "Parquet": lambda: parquet.read().select("distance"),
-        "typed": lambda: typed.read(columns="distance"),
+        "one column read: Parquet": lambda: parquet.read().select(COLUMN),
+        "one column read: typed": lambda: typed.read(columns=COLUMN),
+        "one column read: floor": floor.reading(columns=COLUMN),
+        "all columns read: typed": typed.read,
+        "all columns read: floor": floor.reading(),
         "few": lambda: typed.read(where=few),
     }
     taken: dict[str, list[float]] = {name: [] for name in reads}
@@ -163,10 +179,15 @@ def _parts(sides: dict[str, Side], count: int, turns: int) -> list[Result]:
             if turn:
                 taken[name].append(seconds)
     best = _best(taken)
-    ratio = best["Parquet"] / best["typed"]
+    few_seconds = best.pop("few")
+    one, whole = (f"{words} read: " for words in ("one column", "all columns"))
+    ratio = best[f"{one}Parquet"] / best[f"{one}typed"]
     return [
-        Figure("one column read: Parquet", count / best["Parquet"], "rows/s"),
-        Figure("one column read: typed", count / best["typed"], "rows/s"),
-        Figure("one column read: typed to Parquet", ratio, "times", at_least(TARGETS["Parquet"])),
-        Figure("the last hundredth read: typed", best["few"] * 1000, "ms"),
+        *(Figure(name, count / seconds, "rows/s") for name, seconds in best.items()),
+        Figure(f"{one}typed to Parquet", ratio, "times", at_least(TARGETS["Parquet"])),
+        *(
+            Figure(f"{words}typed to floor", best[f"{words}floor"] / best[f"{words}typed"], "times")
+            for words in (one, whole)
+        ),
+        Figure("the last hundredth read: typed", few_seconds * 1000, "ms"),
     ]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quire.block import HEADER_BYTES, Block, RowBlock, StreamedBlock, head_bytes, read_head
+from quire.block import (
+    HEADER_BYTES,
+    Block,
+    RowBlock,
+    StreamedBlock,
+    head_bytes,
+    read_columns,
+    read_head,
+)
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
@@ -188,7 +196,7 @@ class LtdsReader:
             return block.words if isinstance(block, RowBlock) else None
         if not head_bytes(head):
             return None
-        return read_head(head, f"{self.path}: block {number}")[0]
+        return read_head(head, f"{self.path}: block {number}").words
 
     def messages_of(self, number: int) -> tuple[int, int]:
         """The index of the block's first message, and how many it has."""
@@ -207,6 +215,19 @@ class LtdsReader:
         found = memoryview(self._file.read(offset, min(length, HEAD_READ_BYTES)))
         needed = min(length, head_bytes(found))
         return found if needed <= len(found) else memoryview(self._file.read(offset, needed))
+
+    def columns_of(self, number: int, names: Collection[str], head: memoryview) -> RowBlock | None:
+        """Block `number` with these columns alone, verified; None: it takes the whole block.
+
+        `head`: what `head` gave.
+        """
+        entry = self._entries[number]
+        offset = int(entry["offset"])
+        block = read_columns(head, names, lambda at, size: self._file.read(offset + at, size))
+        known = entry["count"], entry["length"], entry["checksum"]
+        if block is None or (block.count, block.length, block.checksum) != known:
+            return None
+        return block
 
     def locate(self, message_index: int) -> int:
         """The number of the block that holds the message."""

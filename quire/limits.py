@@ -76,6 +76,10 @@ HEAD_READ_BYTES = 4096  # what is read of a block for its head; more if it is lo
 STATISTICS_ROWS = 256
 STATISTICS_COLUMNS = 64
 STATISTICS_TEXT = 64  # characters of a string that are told
+# A block of so many bytes of rows has a checksum for each column, unless these were more than one
+# of so many bytes.
+COLUMN_SUMS_BYTES = HEADED_BYTES
+COLUMN_SUMS_SHARE = 64
 
 # What a block of rows takes beside them and its schema, about; and what its objects take in memory
 # besides those of any block: always, and for each column.
@@ -420,6 +424,7 @@ FRAGMENT_AGE_SECONDS = 24 * 3600.0  # a fragment that no commit adopted is remov
 # A reader of leased pieces hands out batches of up to so many rows and bytes.
 BATCH_ROWS = 65536
 BATCH_BYTES = 32 << 20
+WHOLE_BATCH_ROWS = 8192  # rows of a block that are handed out as they lie, not joined with others
 # How often a reader of the files looks for the newest checkpoint anew, while an owner makes one
 # after the other; and a dump, which starts over.
 CHECKPOINT_TRIES = 10

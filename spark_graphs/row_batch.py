@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from quire.block import rows_of
 from quire.errors import PositionLost, StoreCorrupt
-from quire.limits import BATCH_BYTES, BATCH_ROWS
+from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
 from quire.ltds import Codec
 
 from . import sight
@@ -31,27 +31,37 @@ if TYPE_CHECKING:
 
 
 def read_rows(path: str, pieces: Iterable[QueuePiece], asked: Asked) -> Iterator[pa.RecordBatch]:
-    """The rows of leased pieces of any queues, in batches of up to BATCH_ROWS, small ones joined.
+    """The rows of leased pieces of any queues, in batches of up to BATCH_ROWS.
 
-    `_meta` is the last column if it is asked for. Raises PositionLost, StoreCorrupt.
+    Small ones are joined, others are handed out as they lie in their block. `_meta` is the last
+    column if it is asked for. Raises PositionLost, StoreCorrupt.
     """
     from quire.engine import PieceReader
 
     with sight.seen(path), contextlib.closing(PieceReader(path)) as reader:
-        found = _all(reader, path, pieces, asked)
-        waiting: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in found:
-            if waiting and (
-                rows + batch.num_rows > BATCH_ROWS or size + batch.nbytes > BATCH_BYTES
-            ):
-                yield _joined(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-        if waiting:
+        yield from _gathered(_all(reader, path, pieces, asked))
+
+
+def _gathered(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches in their order, small ones joined."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in found:
+        is_whole = batch.num_rows >= WHOLE_BATCH_ROWS
+        length = 0 if is_whole else batch.nbytes
+        if waiting and (
+            is_whole or rows + batch.num_rows > BATCH_ROWS or size + length > BATCH_BYTES
+        ):
             yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+        if is_whole:
+            yield batch
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += length
+    if waiting:
+        yield _joined(waiting)
 
 
 def write_rows(

@@ -8,12 +8,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
-from quire.block import HEADER_BYTES, Block, StreamedBlock, head_bytes, slices_to_arrow
+from quire.block import (
+    HEADER_BYTES,
+    Block,
+    RowBlock,
+    StreamedBlock,
+    head_bytes,
+    read_columns,
+    slices_to_arrow,
+)
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
@@ -126,6 +134,21 @@ class PieceReader:
             return found if needed <= len(found) else memoryview(file.read(offset, needed))
         except FileNotFoundError:
             return memoryview(b"")
+
+    def columns_of(self, piece: Piece, names: Collection[str], head: memoryview) -> RowBlock | None:
+        """Such a block with these columns alone, verified; None: it takes the whole block.
+
+        `head`: what `head` gave.
+        """
+        path, offset = self._place(piece)
+        try:
+            file = self._file(path)
+            block = read_columns(head, names, lambda at, size: file.read(offset + at, size))
+        except FileNotFoundError:
+            return None
+        if block is None or block.checksum != piece.checksum or block.length != piece.length:
+            return None
+        return block if piece.stop <= block.count else None
 
     def block(self, piece: Piece) -> Block:
         """A block that is in no file of its own, verified. Raises PositionLost."""

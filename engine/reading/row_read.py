@@ -2,6 +2,8 @@
 
 - RR1: what is returned was verified as R1 says. A block that is left out by its head (see
   `quire.row_filter`, RF2) is not read; its head is verified by the head's own checksum.
+  Of a block of which few columns are asked for only these are read, verified by checksums of their
+  own (RP1).
 - RR2: rows come in the order of their positions, and each part tells the positions that it covers,
   chosen or not, so that a reader knows where to go on.
 """
@@ -44,6 +46,14 @@ class Asked(NamedTuple):
     meta: tuple[str, ...] = ()
     where: Condition | None = None
 
+    def needed(self) -> set[str] | None:
+        """The names of the columns that are looked at; None: all of them."""
+        names = set(self.columns)
+        if self.where is not None:
+            names |= self.where.names()
+        own = schema_of_words(self.words).names
+        return None if names.issuperset(own) else names.intersection(own)
+
 
 class RowPart(NamedTuple):
     """Chosen rows among the messages from one position to before another; None: there are none."""
@@ -69,24 +79,31 @@ def read_rows(
 
     Raises PositionLost, StoreCorrupt.
     """
+    needed = asked.needed()
     for piece in pieces:
         position = piece.first_position - piece.start
         if piece.kind == "ltds":
             with reader.large(piece) as file:
-                yield from _of_file(file, piece, asked, queue)
+                yield from _of_file(file, piece, asked, needed, queue)
             continue
         stop = position + piece.stop
-        if asked.where is not None and piece.length >= HEADED_BYTES:
+        block: Block | None = None
+        if (asked.where is not None or needed is not None) and piece.length >= HEADED_BYTES:
             head = reader.head(piece)
             if not _may(asked.where, head, piece.stop, "a block"):
                 yield RowPart(piece.first_position, stop, None)
                 continue
-        block = reader.block(piece)
+            if needed is not None:
+                block = reader.columns_of(piece, needed, head)
+        if block is None:
+            block = reader.block(piece)
         found = _Slice(block, piece.start, piece.stop, piece.first_id, piece.time_us, position)
         yield RowPart(piece.first_position, stop, _rows(found, asked, queue))
 
 
-def _of_file(file: LtdsReader, piece: Piece, asked: Asked, queue: str) -> Iterator[RowPart]:
+def _of_file(
+    file: LtdsReader, piece: Piece, asked: Asked, needed: set[str] | None, queue: str
+) -> Iterator[RowPart]:
     first_position = piece.first_position - piece.start
     index = piece.start
     while index < piece.stop:
@@ -94,9 +111,14 @@ def _of_file(file: LtdsReader, piece: Piece, asked: Asked, queue: str) -> Iterat
         first, count = file.messages_of(number)
         stop = min(piece.stop, first + count)
         batch = None
-        head = None if asked.where is None else file.head(number)
-        if head is None or asked.where is None or _may(asked.where, head, count, file.path):
-            block, _ = file.block_at(number)
+        is_whole = asked.where is None and needed is None
+        head = None if is_whole else file.head(number)
+        if head is None or _may(asked.where, head, count, file.path):
+            block: Block | None = None
+            if head is not None and needed is not None:
+                block = file.columns_of(number, needed, head)
+            if block is None:
+                block, _ = file.block_at(number)
             found = _Slice(
                 block,
                 index - first,
@@ -110,10 +132,10 @@ def _of_file(file: LtdsReader, piece: Piece, asked: Asked, queue: str) -> Iterat
         index = stop
 
 
-def _may(where: Condition, head: memoryview, count: int, path: str) -> bool:
+def _may(where: Condition | None, head: memoryview, count: int, path: str) -> bool:
     """Whether a block may have rows that are asked for; of one that is damaged its bytes tell."""
     try:
-        if len(head) < HEADER_BYTES or not head_bytes(head):
+        if where is None or len(head) < HEADER_BYTES or not head_bytes(head):
             return True
         reaches = reaches_of(head, path)
     except StoreCorrupt:

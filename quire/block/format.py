@@ -46,11 +46,15 @@ of the payload offsets:
 
     40      4     length of the schema in bytes
     44      4     length of the statistics in bytes; 0 if there are none
-    48      8     reserved, 0
+    48      4     length of the checksums of the columns in bytes; 0 if there are none
+    52      4     reserved, 0
     56      8     checksum of the head: xxh3_64 of bytes [8, 56) and [64, the head's end)
     64            section table, as above
                   schema, in words (see `quire.row_schema`), UTF-8
-                  statistics, JSON in UTF-8; the head ends behind them
+                  statistics, JSON in UTF-8
+                  u64 length in bytes, u64 xxh3_64 of each part of the rows: Arrow's message without its
+                  body, then of the body each column, up to where the next one begins; the head ends
+                  behind them
                   the sections of the present columns
                   rows: one encapsulated message of Arrow's IPC format, a RecordBatch of the schema,
                   not compressed and without dictionaries; `payload_bytes` is its length
@@ -59,7 +63,8 @@ The statistics are an object: by a column's name [nulls, least, greatest]. Integ
 timestamps (microseconds) are numbers, decimals strings of digits; of strings the first characters stand,
 and the greatest is not there if it is longer. Where least or greatest is null it is not known. A column
 that is not there is not told of. They are for skipping a block that has no row that is asked for, by its
-head alone. Version 2 is valid when also the head's checksum matches, and Arrow finds the rows whole.
+head alone. The checksums of the columns are for reading some columns without the others; large blocks
+have them. Version 2 is valid when also the head's checksum matches, and Arrow finds the rows whole.
 """
 
 from __future__ import annotations
@@ -72,8 +77,9 @@ VERSION = 1
 ROWS_VERSION = 2
 HEADER = struct.Struct("<Q4sHHIIQQ24x")
 HEADER_BYTES = 64
-ROWS_HEAD = struct.Struct("<II8xQ")
-"""Of a block of rows: lengths of schema and statistics, the head's checksum."""
+ROWS_HEAD = struct.Struct("<III4xQ")
+"""Of a block of rows: lengths of schema, statistics and columns' checksums, the head's checksum."""
+COLUMN_SUM_BYTES = 16
 ROWS_HEAD_AT = 40
 HEAD_CHECKSUM_AT = 56
 CHECKSUM = struct.Struct("<Q")

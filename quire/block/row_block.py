@@ -8,7 +8,7 @@ RB2. Rows refer to the buffer, which must not change; nothing is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from quire.typed_message import TypedMessage
 
 from .arrow import header_arrays
 from .block import Block
+from .column_sums import column_sums
 from .columns import Buffer, Headers, join_headers, offsets_of
 from .encode import EncodedBlock
 from .format import (
@@ -41,6 +42,7 @@ from .format import (
     section_count,
 )
 from .row_bytes import row_bytes
+from .row_check import check_column
 from .sections import read_headers
 from .single import seal
 from .statistics import Reach, read_statistics, statistics_of
@@ -52,10 +54,11 @@ META_FIELDS = tuple(field for field in MESSAGE_SCHEMA if field.name != "payload"
 class RowBlock(Block):
     """`count` messages whose payloads are rows. `words`: their schema (see `quire.row_schema`)."""
 
-    __slots__ = ("rows", "words")
+    __slots__ = ("_offsets", "rows", "words")
 
     rows: pa.RecordBatch
     words: str
+    _offsets: NDArray[np.int64] | None
 
     @classmethod
     def opened(
@@ -66,7 +69,7 @@ class RowBlock(Block):
         self.columns = columns
         self.count = count
         self.length = length
-        words, _, sections_at = read_head(view[:length], where)
+        words, _, _, sections_at = read_head(view[:length], where)
         payload_at = length - padded(size)
         if not count or not sections_at <= payload_at:
             raise StoreCorrupt(f"{where}: the block's sections do not fit its {length} bytes")
@@ -78,11 +81,31 @@ class RowBlock(Block):
         elif sections_at != payload_at:
             raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
         try:
-            self.rows = _read_rows(self.payload, schema_of_words(words), count)
+            self.rows = rows_of_message(pa.py_buffer(self.payload), schema_of_words(words), count)
         except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
             raise StoreCorrupt(f"{where}: the block's rows cannot be read ({error})") from error
-        self.offsets = offsets_of(row_bytes(self.rows))  # type: ignore[assignment]
+        self._offsets = None
         return self
+
+    @classmethod
+    def of_columns(
+        cls, rows: pa.RecordBatch, words: str, stored_checksum: int, length: int
+    ) -> RowBlock:
+        """Some columns of a block without header columns: for reading them alone."""
+        self = cls.__new__(cls)
+        self.checksum, self.length, self.columns = stored_checksum, length, 0
+        self.count, self.words, self.rows = rows.num_rows, words, rows
+        self.payload = memoryview(b"")
+        self.headers = Headers()
+        self._offsets = None
+        return self
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:  # type: ignore[override]
+        """As if the rows' values were payloads; counted when it is first asked for."""
+        if self._offsets is None:
+            self._offsets = offsets_of(row_bytes(self.rows))
+        return self._offsets
 
     @property
     def memory_bytes(self) -> int:
@@ -95,7 +118,9 @@ class RowBlock(Block):
             return self
         other = RowBlock.__new__(RowBlock)
         for name in Block.__slots__:
-            setattr(other, name, getattr(self, name))
+            if name != "offsets":
+                setattr(other, name, getattr(self, name))
+        other._offsets = self._offsets
         other.words, other.rows = words, widen(self.rows, self.words, words)
         return other
 
@@ -214,6 +239,7 @@ def encode_rows(
     """One block of all the rows. Raises InvalidArgument where they are too many for one."""
     rows = batch.serialize()
     schema, statistics = words.encode(), statistics_of(batch)
+    sums = column_sums(rows, batch.schema)
     sections: list[Buffer] = []
     table = []
     for section in headers.sections():
@@ -221,7 +247,7 @@ def encode_rows(
         sections += (section, PADDING[len(section) & 7])
     size = rows.size
     head = np.array(table, "<u8").tobytes() + schema + PADDING[len(schema) & 7]
-    head += statistics + PADDING[len(statistics) & 7]
+    head += statistics + PADDING[len(statistics) & 7] + sums
     length = HEADER_BYTES + len(head) + sum(map(len, sections)) + padded(size)
     if length > MAX_BLOCK_BYTES:
         raise InvalidArgument(
@@ -231,7 +257,7 @@ def encode_rows(
     header = bytearray(
         HEADER.pack(0, MAGIC, ROWS_VERSION, 0, headers.columns(), batch.num_rows, length, size)
     )
-    ROWS_HEAD.pack_into(header, ROWS_HEAD_AT, len(schema), len(statistics), 0)
+    ROWS_HEAD.pack_into(header, ROWS_HEAD_AT, len(schema), len(statistics), len(sums), 0)
     header[HEAD_CHECKSUM_AT:] = _head_checksum(header, head).to_bytes(8, "little")
     data = seal([header, head, *sections, memoryview(rows), PADDING[size & 7]])
     return EncodedBlock(data, batch.num_rows, charge_bytes, size)
@@ -249,21 +275,29 @@ def head_bytes(view: memoryview) -> int:
     _, magic, version, _, columns = HEADER.unpack_from(view)[:5]
     if magic != MAGIC or version != ROWS_VERSION:
         return 0
-    schema_bytes, statistics_bytes, _ = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
+    schema_bytes, statistics_bytes, sums_bytes, _ = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
     table_bytes = TABLE_ENTRY_BYTES * section_count(columns)
-    return HEADER_BYTES + table_bytes + padded(schema_bytes) + padded(statistics_bytes)
+    head = HEADER_BYTES + table_bytes + padded(schema_bytes) + padded(statistics_bytes)
+    return head + padded(sums_bytes)
 
 
-def read_head(view: memoryview, where: str) -> tuple[str, bytes, int]:
-    """The schema's words, the statistics and where the head ends, of a block's first bytes.
+class RowsHead(NamedTuple):
+    """The schema's words, statistics and checksums of columns as they are, and where it ends."""
 
-    Verified by the head's own checksum. Raises StoreCorrupt.
-    """
+    words: str
+    statistics: bytes
+    sums: bytes
+    end: int
+
+
+def read_head(view: memoryview, where: str) -> RowsHead:
+    """The head, of a block's first bytes, verified by its own checksum. Raises StoreCorrupt."""
     columns = HEADER.unpack_from(view)[4]
-    schema_bytes, statistics_bytes, expected = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
+    schema_bytes, statistics_bytes, sums_bytes, expected = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
     schema_at = HEADER_BYTES + TABLE_ENTRY_BYTES * section_count(columns)
     statistics_at = schema_at + padded(schema_bytes)
-    end = statistics_at + padded(statistics_bytes)
+    sums_at = statistics_at + padded(statistics_bytes)
+    end = sums_at + padded(sums_bytes)
     if end > len(view):
         raise StoreCorrupt(f"{where}: the block's head takes {end} bytes, of {len(view)}")
     if _head_checksum(view, view[HEADER_BYTES:end]) != expected:
@@ -273,29 +307,35 @@ def read_head(view: memoryview, where: str) -> tuple[str, bytes, int]:
         schema_of_words(words)
     except (UnicodeDecodeError, InvalidArgument) as error:
         raise StoreCorrupt(f"{where}: the block's schema cannot be read ({error})") from error
-    return words, bytes(view[statistics_at : statistics_at + statistics_bytes]), end
+    statistics = bytes(view[statistics_at : statistics_at + statistics_bytes])
+    return RowsHead(words, statistics, bytes(view[sums_at : sums_at + sums_bytes]), end)
 
 
 def reaches_of(view: memoryview, where: str) -> dict[str, Reach]:
     """How far the columns reach, as a block's head says. Raises StoreCorrupt."""
-    _, statistics, _ = read_head(view, where)
     try:
-        return read_statistics(statistics)
+        return read_statistics(read_head(view, where).statistics)
     except (ValueError, TypeError) as error:
         raise StoreCorrupt(f"{where}: the block's statistics cannot be read ({error})") from error
 
 
-def _read_rows(data: memoryview, schema: pa.Schema, count: int) -> pa.RecordBatch:
-    message = pa.ipc.read_message(pa.py_buffer(data))
+def rows_of_message(
+    data: pa.Buffer, schema: pa.Schema, count: int, wanted: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """The rows, or these columns of them, checked. Others' bytes are not looked at."""
+    message = pa.ipc.read_message(data)
     if message.type != "record batch":
         raise ValueError(f"a message of type {message.type!r}")
     batch = pa.ipc.read_record_batch(message, schema)
-    batch.validate(full=True)
+    if wanted is not None:
+        batch = batch.select(list(wanted))
+    for array in batch.columns:
+        check_column(array)
     if batch.num_rows != count:
         raise ValueError(f"{batch.num_rows} rows, where the header says {count}")
     if batch.get_total_buffer_size() > message.body.size:
         raise ValueError("the rows are compressed")
-    for field, array in zip(schema, batch.columns, strict=True):
+    for field, array in zip(batch.schema, batch.columns, strict=True):
         if array.null_count and not field.nullable:
             raise ValueError(f"column {field.name!r} has nulls")
     return batch

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StoreCorrupt
 from quire.info import Piece
 from quire.ltds import list_ids
 from quire.os_env import OsEnv
@@ -141,6 +141,29 @@ def test_blocks_are_skipped_unread(store: Any) -> None:
     with pytest.raises(Exception, match="checksum"):
         load(store, "q", where="id >= 0")
     data[100_000] ^= 1
+    path.write_bytes(data)
+
+
+def test_only_its_columns_are_read(store: Any) -> None:
+    """Damage in others is not met; in the column that is asked for it is."""
+    store.create_queue("q", "work", schema="id bigint, name string, note string")
+    many = 50_000
+    table = pa.table({"id": np.arange(many), "name": ["x" * 90] * many, "note": ["y" * 90] * many})
+    save(store, table.to_batches(max_chunksize=10_000), queue="q")
+    [ltds_id] = list_ids(OsEnv(), f"{store.path}/ltds")
+    path = Path(store.path, "ltds", f"{ltds_id:016x}.ltds")
+    data = path.read_bytes()
+    for what, column in ((b"xxxx", "id"), (np.int64(777).tobytes(), "name")):
+        place = data.rindex(what)  # in the rows, not in the statistics
+        path.write_bytes(data[:place] + b"?" + data[place + 1 :])
+        found = load(store, "q", columns=column).column(column)
+        assert found.to_pylist() == table.column(column).to_pylist()
+        other = "name" if column == "id" else "id"
+        where = f"{other} is not null"
+        asked: list[dict[str, Any]] = [{"columns": other}, {}, {"columns": column, "where": where}]
+        for options in asked:
+            with pytest.raises(StoreCorrupt, match="checksum"):
+                load(store, "q", **options)
     path.write_bytes(data)
 
 
