@@ -19,6 +19,7 @@ from .options import ReadOptions
 from .partition import QueuePiece, QuirePartition, within
 from .row_batch import read_rows
 from .schema import META_COLUMNS
+from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.engine.reading.row_read import Asked
@@ -71,6 +72,7 @@ class Reading:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         for batch in read_rows(self.path, partition.pieces, self.asked):
             yield _typed(schema, batch)
+        leave_out_modules()
 
 
 _POSITION = f"{META}.position"

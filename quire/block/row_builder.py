@@ -82,9 +82,12 @@ def _ends(rows: Rows, max_block_bytes: int) -> list[int]:
     stored = offsets_of(own + beside)
     fixed = HEADER_BYTES + ROWS_HEAD_BYTES + 2 * len(rows.words) + 64 * rows.batch.num_columns
     room_bytes = max_block_bytes - fixed
-    if int(stored[-1]) <= room_bytes:
+    total = int(stored[-1])
+    if total <= room_bytes:
         return [count]
-    return split_ends(stored, max(room_bytes, 1))
+    # About as many in each: a reader hands out block by block, and small ones cost it most.
+    even_bytes = total // -(-total // max(room_bytes, 1)) + int(np.diff(stored).max())
+    return split_ends(stored, max(min(room_bytes, even_bytes), 1))
 
 
 def split_rows(rows: Rows, max_block_bytes: int) -> list[EncodedBlock]:
