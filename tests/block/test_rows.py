@@ -204,7 +204,7 @@ BAD_TABLES: dict[str, tuple[Any, str]] = {
     "lost digits": ({"id": [1], "price": [Decimal("0.125")]}, "'price'"),
     "lost time": ({"id": [1], "at": pa.array([1], pa.timestamp("ns"))}, "'at'"),
     "field": ({"id": [1], "place": [{"x": 1, "z": 2}]}, "'place' has no field 'z'"),
-    "header of the store": ({"id": [1], "_meta": [{"id": 4}]}, "set by the store"),
+    "header of the store": ({"id": [1], "_meta": [{"id": 4}]}, "which the store sets"),
     "unknown header": ({"id": [1], "_meta": [{"colour": 4}]}, "no header 'colour'"),
     "priority": ({"id": [1], "_meta": [{"priority": 70_000}]}, "'priority'"),
     "header that is none": ({"id": [1], "_meta": [5]}, "of type struct"),
