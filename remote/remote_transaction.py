@@ -558,7 +558,8 @@ class RemoteTransaction(TransactionCalls):
                 return
             self._check_open()
             more = self._records or self._values
-            if self._channel is None and self._puts.is_empty and not more:
+            is_nothing = self._channel is None and self._puts.is_empty and not more
+            if is_nothing and not self._durable:  # else what came before is to be durable
                 self._state = _COMMITTED
                 return
             header = self._ended_by(self._commit, wait, "a commit", "whether it took effect")

@@ -786,8 +786,13 @@ class EmbeddedTransaction(TransactionCalls):
             more = self._more(has_changes=bool(written or taken or passed or entries))
             if more is not None:
                 self._context.committer.commit(self, written, taken, passed, entries, light, more)
+                return
         elif written or taken or passed or entries:
             self._context.committer.commit(self, written, taken, passed, entries, light)
+            return
+        # It writes nothing; but a durable one comes behind what is durable (promise 14).
+        if self.durable and self._context.journal.unsynced_bytes:
+            self._context.sequencer.sync()
 
     def _more(self, *, has_changes: bool) -> More | None:
         """What few transactions do; None: this one has only read states, which commits nothing."""

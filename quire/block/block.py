@@ -31,7 +31,7 @@ from .format import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
-    ROWS_VERSION,
+    ROWS_VERSIONS,
     TABLE_ENTRY_BYTES,
     VERSION,
     Column,
@@ -84,7 +84,7 @@ class Block:
         if checksum(view[CHECKSUM_BYTES:length]) != stored_checksum:
             raise StoreCorrupt(f"{where}: the block's checksum does not match its bytes")
         if version != VERSION or flags or columns & ~ALL_COLUMNS:
-            if version == ROWS_VERSION and not flags and not columns & ~ALL_COLUMNS:
+            if version in ROWS_VERSIONS and not flags and not columns & ~ALL_COLUMNS:
                 from .row_block import RowBlock  # which is a block, too
 
                 rows = RowBlock.opened(view, columns, count, length, payload_bytes, where)

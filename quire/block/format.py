@@ -40,13 +40,13 @@ padded with zeros to a multiple of 8, so that the places of all follow from the 
 Offsets begin with 0, never fall, and end with the length of what they point into; an absent string is
 empty. A block is valid when its checksum matches and all the lengths and offsets above agree.
 
-Version 2 is a block of a typed queue: its messages are rows. It has the same header and the same
+Versions 2 and 3 are a block of a typed queue: its messages are rows. It has the same header and the same
 sections of header columns; the rows stand in the place of the payload bytes, and what they are in that
 of the payload offsets:
 
     40      4     length of the schema in bytes
     44      4     length of the statistics in bytes; 0 if there are none
-    48      4     length of the checksums of the columns in bytes; 0 if there are none
+    48      4     length of the checksums of the columns in bytes; 0 in version 2, which has none
     52      4     reserved, 0
     56      8     checksum of the head: xxh3_64 of bytes [8, 56) and [64, the head's end)
     64            section table, as above
@@ -64,7 +64,7 @@ timestamps (microseconds) are numbers, decimals strings of digits; of strings th
 and the greatest is not there if it is longer. Where least or greatest is null it is not known. A column
 that is not there is not told of. They are for skipping a block that has no row that is asked for, by its
 head alone. The checksums of the columns are for reading some columns without the others; large blocks
-have them. Version 2 is valid when also the head's checksum matches, and Arrow finds the rows whole.
+have them. Both versions are valid when also the head's checksum matches, and Arrow finds the rows whole.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ from typing import Final
 MAGIC = b"QBLK"
 VERSION = 1
 ROWS_VERSION = 2
+SUMS_VERSION = 3  # of rows, with checksums of the columns
+ROWS_VERSIONS = ROWS_VERSION, SUMS_VERSION
 HEADER = struct.Struct("<Q4sHHIIQQ24x")
 HEADER_BYTES = 64
 ROWS_HEAD = struct.Struct("<III4xQ")

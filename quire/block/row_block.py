@@ -36,6 +36,8 @@ from .format import (
     ROWS_HEAD,
     ROWS_HEAD_AT,
     ROWS_VERSION,
+    ROWS_VERSIONS,
+    SUMS_VERSION,
     TABLE_ENTRY_BYTES,
     Column,
     padded,
@@ -240,6 +242,7 @@ def encode_rows(
     rows = batch.serialize()
     schema, statistics = words.encode(), statistics_of(batch)
     sums = column_sums(rows, batch.schema)
+    version = SUMS_VERSION if sums else ROWS_VERSION
     sections: list[Buffer] = []
     table = []
     for section in headers.sections():
@@ -255,7 +258,7 @@ def encode_rows(
             "take fewer at a time"
         )
     header = bytearray(
-        HEADER.pack(0, MAGIC, ROWS_VERSION, 0, headers.columns(), batch.num_rows, length, size)
+        HEADER.pack(0, MAGIC, version, 0, headers.columns(), batch.num_rows, length, size)
     )
     ROWS_HEAD.pack_into(header, ROWS_HEAD_AT, len(schema), len(statistics), len(sums), 0)
     header[HEAD_CHECKSUM_AT:] = _head_checksum(header, head).to_bytes(8, "little")
@@ -273,7 +276,7 @@ def head_bytes(view: memoryview) -> int:
     `view`: its first HEADER_BYTES at least, not verified.
     """
     _, magic, version, _, columns = HEADER.unpack_from(view)[:5]
-    if magic != MAGIC or version != ROWS_VERSION:
+    if magic != MAGIC or version not in ROWS_VERSIONS:
         return 0
     schema_bytes, statistics_bytes, sums_bytes, _ = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
     table_bytes = TABLE_ENTRY_BYTES * section_count(columns)

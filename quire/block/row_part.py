@@ -17,7 +17,7 @@ from quire.row_schema import schema_of_words
 
 from .column_sums import Part, read_sums
 from .columns import Buffer
-from .format import HEADER, HEADER_BYTES, MAGIC, ROWS_VERSION, padded
+from .format import HEADER, HEADER_BYTES, MAGIC, SUMS_VERSION, padded
 from .row_block import RowBlock, read_head, rows_of_message
 
 Read = Callable[[int, int], Buffer]
@@ -36,7 +36,7 @@ def read_columns(head: memoryview, names: Collection[str], read: Read) -> RowBlo
     if len(head) < HEADER_BYTES:
         return None
     stored, magic, version, flags, columns, count, length, size = HEADER.unpack_from(head)
-    if magic != MAGIC or version != ROWS_VERSION or flags or columns or not count:
+    if magic != MAGIC or version != SUMS_VERSION or flags or columns or not count:
         return None
     try:
         words, _, sums, rows_at = read_head(head, "")

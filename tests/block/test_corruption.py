@@ -98,7 +98,7 @@ def test_forged_blocks_never_read_out_of_bounds(rng: Random, rounds: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("offset", "change"), [(12, b"\x03"), (14, b"\x01"), (18, b"\x01")], ids=str
+    ("offset", "change"), [(12, b"\x04"), (14, b"\x01"), (18, b"\x01")], ids=str
 )
 def test_newer_blocks_are_refused_as_such(offset: int, change: bytes) -> None:
     """An unknown version, flag or column is not damage: the message asks for a newer release."""

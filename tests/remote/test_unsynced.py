@@ -47,6 +47,18 @@ def test_the_next_durable_commit_takes_along_what_came_before(
     assert unsynced(owner) == 0
 
 
+def test_a_durable_commit_of_nothing_does_so_too(store: AnyStore, owner: Store, work: str) -> None:
+    """Whether it has looked for something or not; one that need not be durable syncs nothing."""
+    owner.create_queue("empty", kind="work")
+    for looks in (False, True):
+        store.put(work, b"1", durable=False)
+        for durable in (False, True):
+            assert unsynced(owner) > 0
+            with store.transaction(durable=durable) as txn:
+                assert not (looks and txn.get("empty"))
+        assert unsynced(owner) == 0
+
+
 def test_a_lazy_loop(store: AnyStore, owner: Store, work: str) -> None:
     """It handles each message in a transaction that is not durable when it has committed."""
     store.put_many(work, [b"1", b"2"])
