@@ -451,9 +451,10 @@ assert DUMP_SEARCH_BYTES % MAX_PAGE_SIZE_BYTES == 0
 
 # --- time ---
 
-# How long opening waits for an owner that is just starting or just ending; for an owner process,
-# which may have a journal to recover from; and between two looks.
-JOIN_SECONDS = 5.0
+# How long opening waits for an owner that is just starting or just ending, on a machine that has
+# much else to do, too (where eight processes started at once beside other work, 5 seconds were too
+# few); for an owner process, which may have a journal to recover from; and between two looks.
+JOIN_SECONDS = 15.0
 START_SECONDS = 60.0
 JOIN_POLL_SECONDS = 0.02
 

@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import quire
-import quire.remote  # now, and not in each worker
+import quire.engine  # now, and not in each worker
+import quire.remote.elected_store
+import quire.remote.election
 from quire.errors import ConnectionLost, OutcomeUnknown
 
 __all__ = [
