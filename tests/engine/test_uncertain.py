@@ -220,17 +220,20 @@ def test_promise_1_a_store_whose_own_name_is_uncertain_is_to_be_removed(seed: in
 
 def beside_a_failing_sync(failing: Callable[[], Any], other: Callable[[], Any]) -> list[str]:
     """What became of two syncs: the second begins when the first has failed and not yet said so."""
-    outcomes: list[str] = []
+    outcomes = ["not ended", "not ended"]
 
-    def run(action: Callable[[], Any]) -> None:
+    def run(index: int, action: Callable[[], Any]) -> None:
         try:
             action()
         except (StoreFailed, OSError) as error:
-            outcomes.append(type(error).__name__)
+            outcomes[index] = type(error).__name__
         else:
-            outcomes.append("durable")
+            outcomes[index] = "durable"
 
-    threads = [threading.Thread(target=run, args=(action,)) for action in (failing, other)]
+    threads = [
+        threading.Thread(target=run, args=(index, action))
+        for index, action in enumerate((failing, other))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

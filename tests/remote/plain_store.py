@@ -87,6 +87,7 @@ class PlainStore:
 
     store_id = 7
     commit_timeout = 0.0
+    failed = False
 
     def __init__(self, *queues: str) -> None:
         self.content: dict[str, list[Delivered]] = {name: [] for name in queues}
