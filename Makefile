@@ -22,7 +22,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-compiled compiled pure check format docs crash fuzz bench bench-commit clean
+.PHONY: help setup java demo test check format docs crash fuzz bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,17 +49,6 @@ demo: $(STAMP) java ## Replay a year of flights through queues and Spark, with a
 test: SEED := $(or $(SEED),1)
 test: check ## Run the checks and all tests but the slow ones (ARGS="-k name")
 	$(if $(ARGS),$(BIN)/python -m pytest -m "not slow" --seed $(SEED) $(ARGS),$(BIN)/python scripts/test_all.py --seed $(SEED))
-
-compiled: $(STAMP) ## Compile the inner modules in place (needs gcc); "make pure" takes them away
-	QUIRE_COMPILE=1 $(BIN)/python setup.py --quiet build_ext --inplace
-	@$(BIN)/python -c 'import quire; assert quire.compiled; print("quire.compiled is True")'
-
-pure: ## Take the compiled modules away: pure Python again
-	rm -rf build quire__mypyc*.so
-	find -L quire -name '*.so' -delete
-
-test-compiled: $(STAMP) ## Run a slice of the tests in the compiled form, built in a copy
-	$(BIN)/python scripts/test_compiled.py $(if $(SEED),--seed $(SEED))
 
 check: $(STAMP) ## Check format, lint, types, layers and documents
 	$(BIN)/ruff format --check .
@@ -91,7 +80,7 @@ bench: $(STAMP) ## Run the benchmarks; figures go to bench/results/ (ARGS="--hel
 bench-commit: $(STAMP) ## The benchmarks of the commit engine: tables and plots (ARGS="--quick")
 	$(BIN)/python -m bench commit-engine $(ARGS)
 
-clean: pure ## Remove the environment, caches and everything built
+clean: ## Remove the environment, caches and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 		.import_linter_cache .benchmarks spark-warehouse metastore_db derby.log demo/out demo/report.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

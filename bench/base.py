@@ -165,11 +165,11 @@ def _sizes(setting: Setting) -> list[Result]:
 
 
 def _wheel(folder: Path) -> int:
-    """Bytes of a wheel of what is in the repository, in pure Python."""
+    """Bytes of a wheel of what is in the repository."""
     source = folder / "source"  # a copy: a build leaves folders behind that the next would pack
     packages = [ROOT / "quire", ROOT / "pyspark_quire"]
     linked = [each.resolve() for each in packages[0].iterdir() if each.is_symlink()]
-    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    ignore = shutil.ignore_patterns("__pycache__")
     for package in (*packages, *linked):
         shutil.copytree(package, source / package.name, symlinks=True, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):

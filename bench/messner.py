@@ -21,7 +21,6 @@ from statistics import mean
 import numpy as np
 from matplotlib.axes import Axes
 
-import quire
 from bench.drawing import COLOURS, PALE, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, Table, at_most
 from bench.table_queues import PostgresQueue, QuireQueue, SqliteQueue, TableQueue
@@ -31,7 +30,7 @@ from tests.coordination.postgres import Cluster, NotInstalled
 __all__ = ["run"]
 
 TURN = 5  # messages
-GET_TARGETS = (1.2, 1.0)  # times SQLite's: in pure Python, and compiled
+GET_TARGET = 1.2  # times SQLite's
 WARM_UP = 20  # messages
 THESIS = {"own": "own storage", "DB2": "DB2", "old": "before"}
 NUMBERS = {("put", "old"): 1, ("get", "old"): 2, ("put", "DB2"): 3, ("get", "DB2"): 4,
@@ -141,7 +140,7 @@ def _to_sqlite(operation: str, size: int, values: Values) -> float:
 
 def _beside_sqlite(middle: Values, average: Values) -> list[Figure]:
     """A get at each size."""
-    target = at_most(GET_TARGETS[bool(getattr(quire, "compiled", False))])
+    target = at_most(GET_TARGET)
     figures = [
         Figure(
             f"get of {size:,} bytes, medians: Quire to SQLite",

@@ -47,7 +47,6 @@ def main() -> None:
     sides: list[Side] = [side(Path(folder), **wanted) for side in (QuireSide, SqliteSide)]
     _operations(sides, 2)  # warm-up
     found = {
-        "compiled": bool(getattr(quire, "compiled", False)),
         "place": str(Path(quire.__file__).resolve().parents[1]),
         "operations": _operations(sides, int(turns)),
         "page": _bare_page(Path(folder), int(turns)) if wanted["sync"] else None,

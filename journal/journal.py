@@ -654,16 +654,12 @@ class Journal:
         self._refusal = StoreFailed(text)
         if isinstance(error, OSError):
             self._refusal.__cause__ = copy.copy(error)  # which holds nothing that it has passed
-            failed = StoreFailed(text)
-            failed.__cause__ = error
-            raise failed
+            raise StoreFailed(text) from error
 
     def _refuse(self) -> NoReturn:
         refusal = self._refusal
         assert refusal is not None
-        again = type(refusal)(*refusal.args)
-        again.__cause__ = refusal.__cause__
-        raise again
+        raise type(refusal)(*refusal.args) from refusal.__cause__
 
 
 def _nothing() -> None:

@@ -69,7 +69,6 @@ from quire.errors import (
     TransactionTimeout,
     XidExists,
 )
-from quire.form import compiled
 from quire.info import (
     Lease,
     Piece,
@@ -174,7 +173,6 @@ __all__ = [
     "XidExists",
     "__version__",
     "codecs",
-    "compiled",
     "connect",
     "dump",
     "open",

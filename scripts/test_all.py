@@ -1,4 +1,4 @@
-"""Run all tests but the slow ones, in parts, five at the same time.
+"""Run all tests but the slow ones, in parts, all at the same time.
 
 Each part is a process. One of the parts after another would leave processors idle for most of the
 time. What a part says is shown when it has ended.
@@ -17,27 +17,23 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-m", "pytest", "--durations=10"]
 # What waits for other processes most of the time.
 PROCESSES = ["tests/remote", "tests/aio"]
-# The longest first. Spark alone has two threads of its own.
+# All at once also on two processors: much of a part's time is waiting, for the disk and for other
+# processes. Spark alone has two threads of its own.
 PARTS = {
-    "Spark": [*PYTEST, "tests", "-m", "not slow and spark"],
-    "several processes": [*PYTEST, *PROCESSES, "-m", "not slow and not spark"],
-    "the engine's power failures and faults": [
-        *PYTEST, "tests/engine", "-m", "not slow and crash"
-    ],
-    "the engine": [*PYTEST, "tests/engine", "-m", "not slow and not crash"],
+    "Spark": ["tests", "-m", "not slow and spark"],
+    "several processes": [*PROCESSES, "-m", "not slow and not spark"],
+    "the engine's power failures and faults": ["tests/engine", "-m", "not slow and crash"],
+    "the engine": ["tests/engine", "-m", "not slow and not crash"],
     "all else": [
-        *PYTEST, "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES),
+        "tests", "--ignore=tests/engine", *(f"--ignore={each}" for each in PROCESSES),
         "-m", "not slow and not spark"
     ],
-    "the compiled form": ["scripts/test_compiled.py"],
 }  # fmt: skip
-# Also on two processors: much of a part's time is waiting, for the disk and for other processes.
-AT_ONCE = 5
 
 
 def run(arguments: list[str], seed: str) -> tuple[int, float, bytes]:
     """One part: its exit status, minutes, and what it says."""
-    command = [sys.executable, *arguments, "--seed", seed]
+    command = [sys.executable, *PYTEST, *arguments, "--seed", seed]
     began = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
@@ -51,7 +47,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     seed = parser.parse_args().seed
     failed = 0
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(len(PARTS)) as pool:
         parts = {pool.submit(run, arguments, seed): name for name, arguments in PARTS.items()}
         for part in as_completed(parts):
             status, minutes, said = part.result()

@@ -75,7 +75,7 @@ def section(name: str, value: Any) -> str:
     if typing.get_args(value):
         shown = f"{name} = {' | '.join(map(alternative, typing.get_args(value)))}"
     else:
-        shown = f"{name}: bool" if isinstance(value, bool) else str(value).strip()
+        shown = str(value).strip()
     return "\n".join([heading, code(shown)])
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import quire
 from quire.testing import TALLY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,8 +77,7 @@ def repeat_with(config: pytest.Config) -> str:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Name the seed before anything runs, so that a run that dies is repeatable too."""
-    form = "compiled" if quire.compiled else "pure Python"
-    return f"seed: repeat with {repeat_with(config)}; quire: {form}"
+    return f"seed: repeat with {repeat_with(config)}"
 
 
 def pytest_terminal_summary(
@@ -96,13 +94,11 @@ def pytest_terminal_summary(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse wrong promise numbers, skip what needs pure Python, allow for PySpark's leavings."""
+    """Refuse wrong promise numbers, and allow for what PySpark leaves open."""
     for item in items:
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
                 raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
-        if quire.compiled and item.get_closest_marker("pure"):
-            item.add_marker(pytest.mark.skip(reason="compiled modules take no double"))
         if item.get_closest_marker("spark"):
             # PySpark leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))

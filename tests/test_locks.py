@@ -29,9 +29,6 @@ SEVERAL = (
 # Of a transaction that was begun for it, which nobody else commits.
 OWN = ("Room._one_at_a_time", "EmbeddedTransaction._lock")
 ROUNDS = 40
-interpreted = pytest.mark.skipif(
-    getattr(quire, "compiled", False), reason="compiled modules have no frames to name locks by"
-)
 
 
 def against_the_order(watch: LockWatch) -> list[str]:
@@ -55,7 +52,6 @@ def test_every_lock_is_listed_once() -> None:
     assert set(names) == locks_in_the_source().keys()
 
 
-@interpreted
 def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
     """The canary: a queue's lock inside that of a data file's free space."""
     watch = LockWatch(frozenset(HAND_OVERS))
@@ -72,7 +68,6 @@ def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
     assert wrong.endswith("Queue.lock was taken while FreeSpace._lock was held")
 
 
-@interpreted
 @pytest.mark.parametrize("strategy", ["reserve-mode", "lock-all"])
 def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     """Writers, readers, definitions, two phases, leases, a joined client and the maintenance."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import cast
 
 from quire.arguments import check_name, split_source
 from quire.engine.pages.places import Places
@@ -66,12 +65,8 @@ class State:
 
     # Look-ups
 
-    def queue(self, name: object) -> Queue:
-        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name.
-
-        Names are of any type until they were looked up here: a compiled function would refuse
-        what is no `str` with a TypeError.
-        """
+    def queue(self, name: str) -> Queue:
+        """By name. Raises `QueueNotFound`, and `InvalidArgument` for what cannot be a name."""
         found = self.names.get(name) if isinstance(name, str) else None
         if found is None:
             check_name(name, "queue")  # "queue/subscription", bytes, a list, ...
@@ -80,7 +75,7 @@ class State:
             )
         return found
 
-    def source(self, source: object) -> tuple[Queue, Subscription]:
+    def source(self, source: str) -> tuple[Queue, Subscription]:
         """The queue and subscription that "queue" or "queue/subscription" names."""
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None
@@ -88,7 +83,7 @@ class State:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
-            sources[cast(str, source)] = known
+            sources[source] = known
         return known
 
     def by_name(self) -> list[Queue]:

@@ -89,7 +89,7 @@ class Gets:
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
         return self
 
-    def one(self, source: object) -> Message | None:
+    def one(self, source: str) -> Message | None:
         """The next message, if there is one."""
         context = self._context
         queue, subscription = context.state.source(source)
@@ -147,7 +147,7 @@ class Gets:
             self.take_back(queue, subscription, [run[:2] for run in runs])
             raise
 
-    def scheduled(self, source: object, message_id: int, *, to_change: bool) -> Message | None:
+    def scheduled(self, source: str, message_id: int, *, to_change: bool) -> Message | None:
         """The message, if it is not due yet."""
         queue, subscription = self._context.state.source(source)
         delivery = self._context.delivery

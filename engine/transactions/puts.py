@@ -111,7 +111,7 @@ class Puts:
 
     # Putting
 
-    def one(self, queue: object, content: bytes, fields: Fields | None, charge: int) -> MessageId:
+    def one(self, queue: str, content: bytes, fields: Fields | None, charge: int) -> MessageId:
         context = self._context
         target = context.state.names.get(queue) if type(queue) is str else None
         if self.is_light:
@@ -164,18 +164,18 @@ class Puts:
             raise
         return id_of(written, index)
 
-    def row(self, queue: object, value: object, fields: Fields | None) -> MessageId:
+    def row(self, queue: str, value: object, fields: Fields | None) -> MessageId:
         """One row, of a mapping or a batch."""
         ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
         return ids[0]
 
     def once(
-        self, request_id: str, queue: object, content: bytes, fields: Fields | None, charge: int
+        self, request_id: str, queue: str, content: bytes, fields: Fields | None, charge: int
     ) -> MessageId:
         """The same as `one`, unless a put with the request id is known: then that one's id."""
         return self.known_or(request_id, queue, partial(self.one, queue, content, fields, charge))
 
-    def known_or(self, request_id: str, queue: object, put: Callable[[], MessageId]) -> MessageId:
+    def known_or(self, request_id: str, queue: str, put: Callable[[], MessageId]) -> MessageId:
         """The id of what was put with the request id, or else what `put` puts."""
         state = self._context.state
         target = state.queue(queue)
@@ -193,7 +193,7 @@ class Puts:
             self._request_bytes += entry_bytes(request_id)
         return requests[key]
 
-    def many_once(self, queue: object, payloads: Any, request_ids: list[str]) -> MessageIds:
+    def many_once(self, queue: str, payloads: Any, request_ids: list[str]) -> MessageIds:
         """The same of many: all that no put is known of, or with an error none."""
         state = self._context.state
         target = state.queue(queue)
@@ -239,7 +239,7 @@ class Puts:
             for (queue_id, request_id), message_id in (self.requests or {}).items()
         ]
 
-    def rows(self, queue: object, made_for: Callable[[str], list[Rows]]) -> MessageIds:
+    def rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
         """All rows that are made for the queue's schema or, with an error, none."""
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=True)
@@ -262,7 +262,7 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def many(self, queue: object, payloads: Any) -> MessageIds:
+    def many(self, queue: str, payloads: Any) -> MessageIds:
         """All of them or, with an error, none."""
         if self._context.state.queue(queue).space.is_typed:
             return self.rows(queue, partial(rows_of, source=payloads))
@@ -296,7 +296,7 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def _slices(self, queue: object, parts: list[Any]) -> MessageIds:
+    def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
         written = self._written(queue)
         opened = written.queue
@@ -321,7 +321,7 @@ class Puts:
             raise
         return MessageIds(written, index, count)
 
-    def block(self, queue: object, data: Bytes) -> MessageIds:
+    def block(self, queue: str, data: Bytes) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
@@ -345,10 +345,10 @@ class Puts:
             raise
         return MessageIds(written, index, block.count)
 
-    def file(self, queue: object, ltds_id: object) -> MessageIds:
+    def file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
         check_name(queue, "queue")
-        ltds_id = check_foreign(ltds_id)
+        check_foreign(ltds_id)
         context = self._context
         if context.state.queue(queue).is_volatile:
             raise InvalidArgument(
@@ -374,7 +374,7 @@ class Puts:
             raise
         return MessageIds(written, written.count - info.count, info.count)
 
-    def _check_words(self, queue: object, words: str | None) -> None:
+    def _check_words(self, queue: str, words: str | None) -> None:
         """Rows of this schema, or bytes, must be what the queue has."""
         target = self._context.state.queue(queue)
         target.space.check_form(is_row=words is not None)
@@ -409,7 +409,7 @@ class Puts:
 
     # Streams (see `streaming`)
 
-    def begin_stream(self, queue: object, charge: int) -> Written:
+    def begin_stream(self, queue: str, charge: int) -> Written:
         """Take the queue's space for a message that is put chunk by chunk, and for some of these.
 
         Raises as a put, with everything as it was.
@@ -482,7 +482,7 @@ class Puts:
                 written.held = False
             queue.log.rollback(self._transaction_id, queue.end_position)
 
-    def _written(self, queue: object) -> Written:
+    def _written(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
         target = self._context.state.queue(queue)
@@ -503,7 +503,7 @@ class Puts:
 
     def _claim(
         self,
-        queue: object,
+        queue: str,
         charge: int,
         messages: int,
         largest: Callable[[], int] | None = None,

@@ -9,7 +9,6 @@ from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
-from quire.form import compiled
 
 from .maintenance import Maintenance
 from .room import dropped
@@ -29,7 +28,6 @@ def status(
     places = context.places
     page_size = places.page_size
     return {
-        "compiled": compiled,
         "queues": [
             asdict(queue.info(dropped(context, queue))) for queue in context.state.by_name()
         ],

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from quire.engine import EmbeddedStore as Store
 
 MOST = 29  # of an object whose attributes CPython 3.11 keeps in place; with more it makes a dict
 
 
-@pytest.mark.pure
 def test_no_object_of_a_commit_has_too_many_attributes(store: Store, work: str) -> None:
     """From 30 on each look-up of any of them takes about twice as long (give it `__slots__`)."""
     store.put(work, b"x")

@@ -289,7 +289,6 @@ def test_canary_hands_out_a_used_page(
     assert len(handed_out) == 1
 
 
-@pytest.mark.pure
 def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not apply ledger entries is caught."""
     commit = Fold.commit
@@ -305,7 +304,6 @@ def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.Mo
         crash_several(range(seed, seed + 20), every=20, rounds=0)
 
 
-@pytest.mark.pure
 def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not apply what transactions have read is caught."""
     commit = Fold.commit

@@ -265,7 +265,6 @@ def test_memory_of_groups(kind: str) -> None:
     assert (groups._groups, groups._shown, groups.held, groups._holders) == ({}, {}, {}, {})
 
 
-@pytest.mark.pure
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_group_with_two_readers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A canary: a group goes on at once when a message of it is taken."""

@@ -142,7 +142,6 @@ def end(transaction: Transaction) -> None:
 
 
 @pytest.mark.promise(2)
-@pytest.mark.pure
 @pytest.mark.parametrize("when_full", ["spill", "large"])
 def test_promise_2_an_interrupt_while_another_transaction_leaves_the_buffer(
     when_full: str, monkeypatch: pytest.MonkeyPatch

@@ -243,7 +243,6 @@ def test_sequences_are_let_through_as_the_model_says(rng: random.Random) -> None
     compare(rng, 300)
 
 
-@pytest.mark.pure
 def test_a_sequence_that_waits_for_nothing_is_caught(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

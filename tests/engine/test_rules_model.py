@@ -569,7 +569,6 @@ def test_promise_1_2_all_rules_at_once(seed: int, rounds: int) -> None:
     run_many(range(seed, seed + rounds))
 
 
-@pytest.mark.pure
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_broken_selection_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A canary: what is rolled back is lost where messages are selected."""

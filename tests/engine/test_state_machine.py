@@ -464,7 +464,6 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
-        # Not of Subscription: compiled code that calls compiled code does not see it.
         monkeypatch.setattr(Gets, "give_back", lambda self: self.taken.clear())
     with pytest.raises((AssertionError, QueueInUse)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught

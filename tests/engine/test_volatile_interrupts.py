@@ -63,7 +63,6 @@ def _interrupted(action: Callable[[], object], moment: int) -> bool:
     return False
 
 
-@pytest.mark.pure
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("what", ["put", "volatile", "both"])
 def test_promise_2_an_interrupt_of_a_commit_in_memory(what: str) -> None:
