@@ -595,38 +595,45 @@ def test_the_owner_ends_meanwhile(owner: Store) -> None:
         assert store.browse("videos")[0].payload == PAYLOAD
 
 
-# A payload of so many MiB, put and read by a process; how far its memory went up to, in MB.
+# A payload of so many MiB, put and read by a process; how far its memory went up meanwhile, in MB.
 GOES_THROUGH = """
 import sys, quire
 from tests.engine.large_process import resident
-with quire.open(sys.argv[1]) as store:
-    piece, count = b"x" * (1 << 20), int(sys.argv[2])
+def through(store, count):
+    piece = b"x" * (1 << 20)
     store.put_stream("videos", (piece for _ in range(count)))
     with store.transaction() as txn:
         payload = txn.get("videos").open()
         assert sum(len(piece) for piece in iter(lambda: payload.read(1 << 20), b"")) == count << 20
-print(resident())
+with quire.open(sys.argv[1]) as store:
+    through(store, 1)
+    before = resident()
+    through(store, int(sys.argv[2]))
+    print(resident() - before)
 """
 OWNS = """
 import sys, quire
 from tests.engine.large_process import resident
 with quire.open(sys.argv[1]) as store:
     store.create_queue("videos", kind="work", capacity=1 << 40)
+    before = resident()
     print("ready", flush=True)
     sys.stdin.readline()
-    print(resident())
+    print(resident() - before)
 """
+# Of the two, apart from what Python and Arrow take themselves: 1 and 4 MB were seen, on Python 3.11 and 3.13.
+MOST_MB = 20
 
 
 @pytest.mark.slow
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("mib", [2048])
-def test_promise_9_two_gibibytes_in_a_hundred_megabytes(store_path: str, mib: int) -> None:
-    """On both sides of a socket, with all that Python and Arrow take themselves."""
+def test_promise_9_two_gibibytes_in_twenty_megabytes(store_path: str, mib: int) -> None:
+    """On both sides of a socket, beside what a small payload has taken."""
     with child(OWNS, store_path) as owning:
         assert owning.line() == "ready"
         with child(GOES_THROUGH, store_path, str(mib)) as client:
             assert client.process.stdout is not None
-            assert float(client.process.stdout.readline()) < 100
+            assert float(client.process.stdout.readline()) < MOST_MB
         owning.say("end")
-        assert float(owning.line()) < 100
+        assert float(owning.line()) < MOST_MB
