@@ -188,6 +188,33 @@ def test_a_failed_store_is_told_with_what_to_do(
     assert f"process {os.getpid()}, which has the store open" in told
 
 
+def test_a_batch_whose_answer_is_lost_is_counted(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took effect, as the ledger tells: the batch and its messages count, once."""
+    topic(store, "in", "out")
+    lost = [OutcomeUnknown("the test has lost the answer")]
+    enter = StepCommit.enter
+
+    def entering(self: StepCommit, joined: Any, txn: Any) -> None:
+        enter(self, joined, txn)
+        if lost:
+            txn.commit()
+            raise lost.pop()
+
+    monkeypatch.setattr(StepCommit, "enter", entering)
+    put_numbers(store, "in", range(10))
+    with running(store, step(doubled)) as runner:
+        eventually(lambda: at_end(store, runner))
+        put_numbers(store, "in", range(10, 15))
+        eventually(lambda: at_end(store, runner))
+        eventually(lambda: runner.tally.number == 1)
+    tally = runner.tally
+    assert not lost
+    assert (tally.batches, tally.messages_in, tally.messages_out) == (2, 15, 15)
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(15))
+
+
 def test_a_replay_whose_answer_is_lost_counts_right(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
