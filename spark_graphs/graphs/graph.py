@@ -91,7 +91,8 @@ class Graph:
 
         `capacity`: bytes, or a str as "1g". `options`: what `Store.create_queue` takes. Queues that
         steps write need not be named here: they are topics with nothing said of them. One that is
-        there already and is not as said has `start` raise QueueExists. Raises InvalidArgument.
+        there already and is not as said has `start` raise QueueExists, which tells what differs;
+        it may have nullable columns besides. Raises InvalidArgument.
         """
         if check_name(name, "queue") in self.queues:
             raise InvalidArgument(f"graph '{self.name}' has queue '{name}' already")
