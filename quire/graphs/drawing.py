@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from html import escape
+from os import PathLike, fspath
 from typing import Final
 
 from quire.env import OsEnv
+from quire.errors import DiskFull, InvalidArgument
 from quire.limits import (
     DRAWN_ACROSS,
     DRAWN_CHARACTERS,
@@ -78,11 +80,23 @@ def _head(name: str, width: int, height: int) -> str:
     )
 
 
-def write_drawing(path: str, picture: str) -> None:
-    """Write a picture to a file. Raises OSError."""
-    with closing(OsEnv().open_file(path, create=True)) as file:
-        file.truncate(0)
-        file.write(0, picture.encode())
+def write_drawing(path: str | PathLike[str], picture: str) -> None:
+    """Write a picture to a file. Raises InvalidArgument where there can be none, and DiskFull."""
+    if not isinstance(path, (str, PathLike)) or not fspath(path):
+        raise InvalidArgument(f"path {path!r:.100}: give the path of a file for the picture")
+    data = picture.encode()
+    try:
+        with closing(OsEnv().open_file(fspath(path), create=True)) as file:
+            file.write(0, data)
+            file.truncate(len(data))
+    except DiskFull:
+        raise
+    except (OSError, ValueError) as error:  # the latter of a path with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArgument(
+            f"path {fspath(path)!r:.300}: the picture cannot be written there ({reason}): give a "
+            "file in a folder that is there and that you may write to"
+        ) from error
 
 
 def _places(layout: Layout) -> dict[str, tuple[float, float]]:

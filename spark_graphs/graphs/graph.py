@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
@@ -285,11 +286,11 @@ class Graph:
         """
         return explain(*self._seen())
 
-    def draw(self, path: str | None = None) -> str:
+    def draw(self, path: str | PathLike[str] | None = None) -> str:
         """The graph as a picture, in SVG: queues, steps, and how many messages each is behind.
 
-        `path`: a file that it is written to as well. Raises what reaching the store and writing
-        the file raise.
+        `path`: a file that it is written to as well, in a folder that is there. Raises
+        InvalidArgument where it cannot be, DiskFull, and what reaching the store raises.
         """
         picture = draw(*self._seen())
         if path is not None:
