@@ -160,9 +160,7 @@ def check_part(queue: str, given: str, own: str) -> None:
                 f"{_shown(field)}, where the queue has {found}"
             )
     lacking = next(field for field in list(schema)[len(theirs) :] if not field.nullable)
-    raise InvalidArgument(
-        f"the rows are not those of queue {queue!r}: they lack {_shown(lacking)}"
-    )
+    raise InvalidArgument(f"the rows are not those of queue {queue!r}: they lack {_shown(lacking)}")
 
 
 @lru_cache(maxsize=1024)

@@ -42,6 +42,7 @@ from .definition import (
     described_as,
     limit_of,
     seconds_of,
+    title_of,
 )
 from .preparing import check_no_aliases, prepare
 from .run import Run
@@ -83,6 +84,10 @@ class Graph:
             raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)
+        if checkpoints is not None and not (isinstance(checkpoints, str) and checkpoints):
+            raise InvalidArgument(
+                f"checkpoints {checkpoints!r:.100}: give the path or URL of a directory, or None"
+            )
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
         self.queues: dict[str, Queue] = {}
         self.steps: dict[str, Step] = {}
@@ -145,9 +150,8 @@ class Graph:
         inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:
-            title = str(name or getattr(function, "__name__", ""))
             step = Step(
-                name=title,
+                name=title_of(name, function),
                 kind="streaming" if is_streaming else "step",
                 function=function,
                 reads=inputs,
@@ -188,7 +192,7 @@ class Graph:
 
         def add(function: F) -> F:
             step = Step(
-                name=str(name or getattr(function, "__name__", "")),
+                name=title_of(name, function),
                 kind="terminal",
                 function=function,
                 reads=inputs,

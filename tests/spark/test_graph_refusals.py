@@ -144,3 +144,21 @@ def test_what_a_function_must_not_return() -> None:
     table = pa.table({"payload": [b"x"]})
     refused("returned pyarrow.lib.Table: return a DataFrame of", returned, "step", ("a",), table)
     refused("returned rows for 5", returned, "step", ("a",), {5: Frame(False)})
+
+
+def test_names_that_no_step_can_have() -> None:
+    """It is told what to use, and that a function without a name of its own can be given one."""
+    graph = graph_at("/nowhere/at/all")
+    for wrong in ("a b", "a.b", "x" * 61, "", 5, b"s", "é"):
+        refused("use 1 to 60 of", graph.step("in", "out", name=wrong), copy)  # type: ignore[arg-type]
+    refused("'<lambda>'.* give the step another by `name`", graph.step("in", "out"), lambda x: x)
+    refused("a step is a function, not 5", graph.step("in", "out"), 5)
+    refused("a step is a function, not None", graph.terminal("in", name="s"), None)
+    assert list(graph.steps) == ["copy"]
+
+
+@pytest.mark.parametrize("wrong", [5, "", b"x", ["x"]])
+def test_checkpoints_are_a_path(wrong: Any) -> None:
+    """Told at once, not when a streaming step starts."""
+    spark: Any = PlainSpark()
+    refused("checkpoints .* give the path or URL", Graph, "shop", spark, "/nowhere/at/all", wrong)

@@ -1,0 +1,53 @@
+"""How text is made to fit into a box of a drawing, whose fonts are the reader's: as wide ones go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NARROW: Final = frozenset("iljI.,:;|!' ")
+_SLIM: Final = frozenset("frt-_()/[]{}")
+_WIDE: Final = frozenset("mwMW@%…")
+_SMALLEST: Final = 0.74  # of the size that the text is meant to have
+
+
+def ems(text: str) -> float:
+    """How wide it is about, in bold letters, in units of their size: DejaVu's, which are wide."""
+    return sum(map(_ems_of, text))
+
+
+def _ems_of(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.4
+    if letter in _SLIM:
+        return 0.5
+    if letter in _WIDE:
+        return 1.11
+    return 0.86 if letter.isupper() or letter > "\xff" else 0.72
+
+
+def fitted(text: str, size: float, room: float) -> tuple[str, float]:
+    """The text, and the size of its letters: smaller ones if need be, and cut where they would be
+    too small."""
+    smallest = size * _SMALLEST
+    wide = ems(text)
+    if wide * smallest <= room:
+        return text, min(size, room / wide) if wide else size
+    kept, left = 0, room / smallest - ems("…")
+    while left >= _ems_of(text[kept]):
+        left -= _ems_of(text[kept])
+        kept += 1
+    return f"{text[:kept]}…", smallest
+
+
+def count(number: int) -> str:
+    """A number in few letters: 9,999, then 10.0k, 12.3M and so on."""
+    if number < 10_000:
+        return f"{number:,}"
+    amount = float(number)
+    for unit in ("", "k", "M", "G"):
+        if amount < 999.95:
+            break
+        amount /= 1000
+    else:
+        unit = "T"
+    return f"{amount:.1f}{unit}" if amount < 99.95 else f"{amount:.0f}{unit}"
