@@ -1,4 +1,4 @@
-"""How text is made to fit into a box of a drawing, whose fonts are the reader's: as wide ones go."""
+"""How text is made to fit into a box of a drawing, in whichever font its reader has."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def _ems_of(letter: str) -> float:
 
 
 def fitted(text: str, size: float, room: float) -> tuple[str, float]:
-    """The text, and the size of its letters: smaller ones if need be, and cut where they would be
-    too small."""
+    """The text, and the size of its letters: smaller if need be, cut where they were too small."""
     smallest = size * _SMALLEST
     wide = ems(text)
     if wide * smallest <= room:
@@ -43,11 +42,9 @@ def count(number: int) -> str:
     """A number in few letters: 9,999, then 10.0k, 12.3M and so on."""
     if number < 10_000:
         return f"{number:,}"
-    amount = float(number)
-    for unit in ("", "k", "M", "G"):
-        if amount < 999.95:
-            break
+    amount, units = float(number), "kMGT"
+    unit = -1
+    while unit < 0 or (amount >= 999.5 and unit < len(units) - 1):
         amount /= 1000
-    else:
-        unit = "T"
-    return f"{amount:.1f}{unit}" if amount < 99.95 else f"{amount:.0f}{unit}"
+        unit += 1
+    return f"{amount:.1f}{units[unit]}" if amount < 99.95 else f"{amount:.0f}{units[unit]}"
