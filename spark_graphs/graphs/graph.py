@@ -9,7 +9,7 @@ YGR3. The steps of a graph are what they are called: its name and theirs say whi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -234,8 +234,10 @@ class Graph:
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
-        names = self.steps if only is None else (only,) if isinstance(only, str) else only
-        steps = [self._named(each) for each in names]
+        names: Iterable[str] = (only,) if isinstance(only, str) else only or ()
+        if not isinstance(names, Iterable):
+            raise InvalidArgument(f"only {only!r:.100}: give the name of a step, or several")
+        steps = [self._named(each) for each in (self.steps if only is None else names)]
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
@@ -319,7 +321,7 @@ class Graph:
             return definition, None
 
     def _named(self, step: str) -> Step:
-        if step not in self.steps:
+        if not isinstance(step, str) or step not in self.steps:
             raise InvalidArgument(
                 f"graph '{self.name}' has no step {step!r:.100}; it has "
                 f"{', '.join(self.steps) or 'none'}"

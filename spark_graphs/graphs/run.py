@@ -115,8 +115,12 @@ class Run:
         return look(self.graph, self.runners)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every step has been stopped or has failed; False: the time is over."""
-        return self._until(lambda: all(self._has_ended(name) for name in self.runners), timeout)
+        """Wait until every step has been stopped or has failed; False: the time is over.
+
+        `timeout`: in seconds; None: for ever. Raises InvalidArgument.
+        """
+        seconds = None if timeout is None else check_timeout(timeout)
+        return self._until(lambda: all(self._has_ended(name) for name in self.runners), seconds)
 
     # What it is told
 
@@ -208,7 +212,7 @@ class Run:
     # Inside
 
     def _checked(self, step: str) -> str:
-        if step not in self.runners:
+        if not isinstance(step, str) or step not in self.runners:
             raise InvalidArgument(
                 f"this run has no step {step!r:.100}; it has {', '.join(self.runners)}"
             )

@@ -101,7 +101,7 @@ def test_an_edge_that_goes_back_stands_apart() -> None:
         StepDefinition("back", "step", ("b",), ("a",)),
     )
     svg = draw(GraphDefinition("g", (), steps))
-    paths = re.findall(r'<path class="edge" d="M(\S+) ([^C]*)C[^"]* (\S+) (\S+)"', svg)
+    paths = re.findall(r'<path class="edge" d="M(\S+) ([^C]*)C[^"]* ([\d.]+) ([\d.]+)"', svg)
     (back,) = [path for path in paths if float(path[0]) > float(path[2])]
     (forth,) = [path for path in paths if abs(float(path[0]) - float(back[2])) <= 2]
     assert float(back[3]) - float(forth[1]) > 10

@@ -198,3 +198,16 @@ def test_a_graph_without_a_store_is_told_and_drawn(graph: Graph, tmp_path: Path)
     assert not (tmp_path / "none").exists()
     with pytest.raises(InvalidArgument, match="has no step 'x'"):
         planned.reset("x")
+
+
+def test_how_long_a_run_is_waited_for(graph: Graph) -> None:
+    """Seconds from 0 on: what is none is told, and nothing waits for ever by mistake."""
+    with graph.start() as run:
+        assert not run.wait(0)
+        for wrong in ("x", -1, float("nan"), True):
+            with pytest.raises(InvalidArgument, match="give seconds from 0 on"):
+                run.wait(wrong)  # type: ignore[arg-type]
+        run.stop("copy")
+        run.stop("check")
+        assert run.wait(float("inf"))
+    connection.forget(graph.path)

@@ -162,3 +162,14 @@ def test_checkpoints_are_a_path(wrong: Any) -> None:
     """Told at once, not when a streaming step starts."""
     spark: Any = PlainSpark()
     refused("checkpoints .* give the path or URL", Graph, "shop", spark, "/nowhere/at/all", wrong)
+
+
+def test_steps_that_a_graph_does_not_have() -> None:
+    """Neither names nor anything else that is given in their place."""
+    graph = graph_at("/nowhere/at/all")
+    refused("only 5: give the name of a step, or several", graph.start, only=5)
+    refused("has no steps to start", graph.start, only=[])
+    for wrong in ("other", 5, ["copy"], None):
+        refused("has no step .* it has copy", graph.start, only=[wrong])
+        refused("has no step .* it has copy", graph.reset, wrong)
+        refused("has no step .* it has copy", graph.state, wrong)
