@@ -121,7 +121,7 @@ def test_what_is_no_step(tmp_path: Path) -> None:
 class Frame:
     """A DataFrame, as far as it is looked at."""
 
-    columns = ("payload",)
+    columns: tuple[str, ...] = ("payload",)
     mapInArrow = None  # noqa: N815 - Spark's name
 
     def __init__(self, is_streaming: bool) -> None:
@@ -137,6 +137,9 @@ def test_what_a_function_must_not_return() -> None:
         return Work(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
 
     refused("writes nothing: give it `writes`", returned, "step", (), Frame(False))
+    routed = Frame(False)
+    routed.columns = ("payload", "queue")
+    refused("writes nothing: give it `writes`", returned, "step", (), routed)
     refused("return a dict of DataFrames", returned, "step", ("a", "b"), Frame(False))
     refused("a stream, and the step is none", returned, "step", ("a",), Frame(True))
     refused("no stream, and the step is one", returned, "streaming", ("a",), Frame(False))
