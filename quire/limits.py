@@ -441,6 +441,7 @@ DRAWN_WIDTH, DRAWN_HEIGHT = 158, 52  # of its node, in pixels
 DRAWN_ACROSS, DRAWN_DOWN = 214, 76  # from one node to the next
 DRAWN_MARGIN = 20
 DRAWN_PADDING = 8  # on both sides of a node's text, which is made to fit
+DRAWN_SMALLEST = 0.74  # how small letters get, of their size, before text is cut
 DRAWN_NAME_SIZE, DRAWN_WORDS_SIZE = 13, 11  # of the letters of a name, and of what is below it
 FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows

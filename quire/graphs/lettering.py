@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from quire.limits import DRAWN_SMALLEST
+
 _NARROW: Final = frozenset("iljI.,:;|!' ")
 _SLIM: Final = frozenset("frt-_()/[]{}")
 _WIDE: Final = frozenset("mwMW@%…")
-_SMALLEST: Final = 0.74  # of the size that the text is meant to have
 
 
 def ems(text: str) -> float:
@@ -27,7 +28,7 @@ def _ems_of(letter: str) -> float:
 
 def fitted(text: str, size: float, room: float) -> tuple[str, float]:
     """The text, and the size of its letters: smaller if need be, cut where they were too small."""
-    smallest = size * _SMALLEST
+    smallest = size * DRAWN_SMALLEST
     wide = ems(text)
     if wide * smallest <= room:
         return text, min(size, room / wide) if wide else size

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from quire.cli import main
-from quire.errors import InvalidArgument, QueueInUse
+from quire.errors import InvalidArgument, QueueInUse, StepTimeout
 from quire.graphs import graph_names, load_graph, paused_steps, see, set_paused
 from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
@@ -210,4 +211,29 @@ def test_how_long_a_run_is_waited_for(graph: Graph) -> None:
         run.stop("copy")
         run.stop("check")
         assert run.wait(float("inf"))
+    connection.forget(graph.path)
+
+
+def test_what_goes_on_when_the_time_is_over(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of Quire's that is a TimeoutError too, with what to do."""
+    topic(store, "slow-in")
+    going_on = threading.Event()
+
+    def slow(payloads: list[bytes]) -> Payloads:
+        going_on.wait()
+        return {}
+
+    graph.step("slow-in", name="slow")(slow)
+    store.put("slow-in", b"1")
+    monkeypatch.setattr(run_module, "STOP_SECONDS", 0.0)
+    run = graph.start()
+    with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
+        run.drain(0.01)
+    with pytest.raises(TimeoutError, match="'slow' goes on after .*: stop it again"):
+        run.stop("slow")
+    going_on.set()
+    monkeypatch.undo()
+    run.stop()
     connection.forget(graph.path)
