@@ -13,8 +13,10 @@ def reason_of(error: BaseException) -> str:
 
 def told(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
-    kind, reason = type(error).__name__, reason_of(error)
-    text = str(error)
-    if "Traceback" not in text:
+    kind, text = type(error).__name__, str(error)
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    if "Traceback" not in text and not notes:
         return f"{kind}: {text}{advice}"
-    return f"{kind}: {reason}{advice}\n{text}"
+    reason = reason_of(error)
+    first = f"{kind}: {reason}{''.join(f' ({note})' for note in notes)}{advice}"
+    return first if reason == text else f"{first}\n{text}"

@@ -347,7 +347,7 @@ class StepRunner:
         try:
             poison = find_poison(counts, fails)
         except NoPoison as none:
-            first.add_note(f"Nothing of it goes to the dead letters: {none}.")
+            first.add_note(f"nothing of it goes to the dead letters: {none}")
             raise first from None
         fragments = self._attempt(inputs, number, without(counts, poison))
         now = self.schemas_now()

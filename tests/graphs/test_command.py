@@ -95,6 +95,7 @@ def test_it_is_listed_and_shown(quire: Command, tmp_path: Path) -> None:
     assert "now: batch 1 is committed, 3 messages" in words
     assert "1 values kept, 1 dead letters" in words
     assert "knows no graph 'none'; it knows shop" in quire("show", "none", status=1)
+    assert "InvalidArgument: graph name 'a b': use 1 to" in quire("show", "a b", status=1)
 
 
 def test_a_picture_that_cannot_be_written(quire: Command, tmp_path: Path) -> None:

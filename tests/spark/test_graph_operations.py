@@ -231,7 +231,7 @@ def test_what_goes_on_when_the_time_is_over(
     run = graph.start()
     with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
         run.drain(0.01)
-    with pytest.raises(TimeoutError, match="'slow' goes on after .*: stop it again"):
+    with pytest.raises(TimeoutError, match=r"'slow' goes on after .*: stop it again"):
         run.stop("slow")
     going_on.set()
     monkeypatch.undo()
