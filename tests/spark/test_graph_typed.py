@@ -240,3 +240,26 @@ def test_a_declaration_may_lack_the_columns_that_were_added(
     fuller.terminal(reads="in", name="take")(lambda rows, batch: None)
     with pytest.raises(QueueExists, match="no column 'more int': alter_queue adds nullable ones"):
         fuller.start()
+
+
+def test_a_dead_letter_that_is_no_row_stays(graph: Graph, store: Any, drained: Any) -> None:
+    """It says that it is one of the step, and its payload is garbage: the others are put back."""
+    topic(store, "in", schema=ORDER)
+    topic(store, "out", schema="id bigint")
+    store.put("in", {"id": 1, "amount": None})
+    right = False
+
+    @graph.step(reads="in", writes="out", dead="dead")
+    def check(rows: DataFrame) -> DataFrame:
+        if right:
+            return rows.select("id")
+        return rows.selectExpr("if(amount is null, raise_error('no amount'), id) id")
+
+    run = drained()
+    right = True
+    said = {"quire.step": "shop/check", "quire.queue": "in", "quire.position": "7"}
+    for payload in (b"garbage", b""):
+        store.put("dead", payload, attributes=said)
+    assert run.replay("dead", "check") == 1
+    assert values(store, "out") == [{"id": 1}]
+    assert store.browse("dead").payloads() == [b"garbage", b""]

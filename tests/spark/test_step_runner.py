@@ -216,6 +216,29 @@ def test_a_batch_whose_answer_is_lost_is_counted(
     assert numbers_in(store, "out") == Counter(2 * n for n in range(15))
 
 
+def test_what_is_no_dead_letter_stays(store: Any) -> None:
+    """Also what says that it is one, and lacks what it needs; what is one is put back."""
+    topic(store, "in", "out")
+    store.put("in", b"bad 1")
+    is_right: list[bool] = []
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return doubled([p.removeprefix(b"bad ") if is_right else p for p in payloads])
+
+    title = {"quire.step": "g/s"}
+    wrong = ["x", "", "-1", "1.5", "9" * 30]
+    with running(store, step(function, dead="dead")) as runner:
+        eventually(lambda: at_end(store, runner))
+        is_right.append(True)
+        store.put("dead", b"1", attributes=title)
+        for position in wrong:
+            said = {**title, "quire.queue": "in", "quire.position": position}
+            store.put("dead", b"1", attributes=said)
+        assert replay(runner, "dead", None) == 1
+    assert numbers_in(store, "out") == Counter([2])
+    assert store.queue("dead").messages == 1 + len(wrong)
+
+
 def test_a_replay_whose_answer_is_lost_counts_right(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
