@@ -73,6 +73,7 @@ def throughput(events: list[Event]) -> str:
     rate.set_ylabel("messages per second")
     total.set_ylabel("messages in all")
     total.set_xlabel("seconds")
+    figure.align_ylabels((rate, total))
     figure.legend(
         *rate.get_legend_handles_labels(), loc="outside upper left", ncols=5, frameon=False
     )

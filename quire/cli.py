@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from quire.errors import InvalidArgument, QuireError, StoreLocked
 from quire.limits import COMMAND_BATCH_MESSAGES
@@ -334,7 +334,7 @@ def _put(options: argparse.Namespace) -> None:
     if options.stream:
         with _open(options) as store:
             for name in options.payloads:
-                with open(name, "rb") as file:
+                with _readable(name) as file:
                     store.put_stream(options.queue, file, size=os.fstat(file.fileno()).st_size)
             if not options.payloads:
                 store.put_stream(options.queue, sys.stdin.buffer)
@@ -346,6 +346,17 @@ def _put(options: argparse.Namespace) -> None:
         is_typed = store.queue(options.queue).schema is not None
         for batch in _batches(payloads):
             txn.put_many(options.queue, [_row(line) for line in batch] if is_typed else batch)
+
+
+def _readable(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArgument(
+            f"file {name!r:.300} cannot be read ({reason}): give one that is there and that you "
+            "may read"
+        ) from error
 
 
 def _row(line: bytes) -> Any:

@@ -25,6 +25,7 @@
     │   └── CommitUnfinished              it stands, but another system does not have its part yet
     ├── PositionLost                      a range of messages is not in the store any more
     ├── StepFailed                        a step of a graph has ended, or is paused, and has messages to read
+    ├── StepTimeout (TimeoutError)        a step of a graph goes on, or has more to read, when the time is over
     ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
     ├── PayloadInvalid (ValueError)       a payload is not what its content type says
     ├── StoreError
@@ -169,6 +170,10 @@ class PositionLost(QuireError):
 
 class StepFailed(QuireError):
     """A step of a graph has ended, or is paused, while it has messages to read."""
+
+
+class StepTimeout(QuireError, TimeoutError):
+    """A step of a graph goes on, or has more to read, when the time to wait for it is over."""
 
 
 class CodecNotFound(QuireError, KeyError):

@@ -63,8 +63,11 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
 
 def _seen(env: Env, lock: str) -> int | None:
     """What changes when somebody opens the store; None while somebody has it open."""
-    if env.is_locked(lock):
-        return None
+    try:
+        if env.is_locked(lock):
+            return None
+    except NotADirectoryError:  # a file, which opening tells
+        return 0
     return env.modified_us(lock) if env.exists(lock) else 0
 
 

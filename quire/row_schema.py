@@ -159,15 +159,35 @@ def check_part(queue: str, given: str, own: str) -> None:
                 f"the rows are not those of queue {queue!r}: column {index + 1} is "
                 f"{_shown(field)}, where the queue has {found}"
             )
-    raise InvalidArgument(
-        f"the rows are not those of queue {queue!r}: they lack "
-        f"{_shown(schema.field(len(theirs)))}, which is not null"
-    )
+    lacking = next(field for field in list(schema)[len(theirs) :] if not field.nullable)
+    raise InvalidArgument(f"the rows are not those of queue {queue!r}: they lack {_shown(lacking)}")
 
 
+@lru_cache(maxsize=1024)
 def is_part(older: str, newer: str) -> bool:
     """Whether the second is the first, or has more nullable columns behind it."""
-    return older == newer or newer.startswith(f"{older}, ")
+    if older == newer:
+        return True
+    if not newer.startswith(f"{older}, "):
+        return False
+    added = list(schema_of_words(newer))[len(schema_of_words(older)) :]
+    return all(field.nullable for field in added)
+
+
+def first_difference(there: str | None, asked: str | None) -> str:
+    """Where two schemas that are not the same differ, in words; None: of bytes."""
+    if there is None or asked is None:
+        return f"it holds {'bytes' if there is None else 'rows'}, not {asked or 'bytes'}"
+    own, wanted = schema_of_words(there), schema_of_words(asked)
+    for index in range(max(len(own), len(wanted))):
+        found, given = (_shown(s.field(index)) if index < len(s) else "" for s in (own, wanted))
+        if not given:
+            return f"it has column {found} besides"
+        if not found:
+            return f"it has no column {given}: alter_queue adds nullable ones"
+        if found != given:
+            return f"column {index + 1} is {found}, not {given}"
+    raise AssertionError("the schemas are the same")
 
 
 def _shown(field: pa.Field) -> str:

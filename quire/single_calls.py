@@ -38,6 +38,7 @@ from quire.message import SETTABLE, Message, Messages
 from quire.message_id import MessageId, PutId
 from quire.payload_writer import PayloadWriter, Sink, Source, check_size, pieces_of
 from quire.properties import DEFAULT, Properties, QueueOptions, check_properties
+from quire.row_schema import first_difference
 from quire.starts import Start
 from quire.streamed import StreamedMessage
 
@@ -264,7 +265,13 @@ def _as_asked(found: QueueInfo, asked: NewQueue, options: list[str]) -> QueueInf
         **{name: getattr(found, name) for name in ("type", *options)},
     }
     wanted = {**asked._asdict(), **asked.properties._asdict()}
-    differing = [f"{n} is {there[n]!r}, not {wanted[n]!r}" for n in there if there[n] != wanted[n]]
+    differing = [
+        f"{name} is {there[name]!r}, not {wanted[name]!r}"
+        if name != "schema"
+        else f"schema: {first_difference(there[name], wanted[name])}"
+        for name in there
+        if there[name] != wanted[name]
+    ]
     if differing:
         raise QueueExists(
             f"queue {found.name!r} is there already, and not as asked for: {'; '.join(differing)}; "

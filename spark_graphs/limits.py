@@ -104,6 +104,7 @@ ATTEMPTS_BEFORE_BISECTION = 2  # of a batch, since most errors are not of a mess
 MOST_DEAD_LETTERS = 100
 DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
 DEAD_REASON_BYTES = 2 << 10
+POSITION_DIGITS = 18  # of a message's position in the attributes of a dead letter
 REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
 RATE_SECONDS = 60.0  # over which rates are told
 LOOK_SECONDS = 10.0  # of a lease that is given back at once

@@ -564,3 +564,6 @@ def test_files_are_put_as_streams(
     quire("put", "w", "--stream")
     assert quire("browse", "w") == "line\n" * 5 + "\n" + "line\n" * 5 + "\n" + "from\nelsewhere\n"
     assert quire("get", "w") == "line\n" * 5 + "\n"
+    quire("put", "w", f"{tmp_path}/none", "--stream", status=1)
+    assert "InvalidArgument: file" in quire.errors
+    assert "none' cannot be read (No such file or directory): give one" in quire.errors

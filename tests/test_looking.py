@@ -15,7 +15,7 @@ import pytest
 
 from quire.cli import main
 from quire.env import OsEnv
-from quire.errors import StoreCorrupt, StoreLocked, StoreNotFound
+from quire.errors import InvalidArgument, StoreCorrupt, StoreLocked, StoreNotFound
 from quire.look_env import LookEnv
 from quire.looking import look
 from quire.opening import open as open_store
@@ -265,3 +265,16 @@ def test_the_names_of_a_look_are_as_names_are(tmp_path: Path) -> None:
     assert env.open_file(f"{root}/old").read(0, 10) == b"anew"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gone", "old"]
     assert (tmp_path / "old").read_bytes() == b"old"
+
+
+def test_a_path_that_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file, or something below one: an error of Quire's, by every command that only looks."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InvalidArgument, match="is a file: give a directory"):
+        look(str(file), lambda store: store.status())
+    with pytest.raises(StoreNotFound, match="there is no store at"):
+        look(f"{file}/below", lambda store: store.status())
+    for command in (["status"], ["queues"], ["verify"], ["graph", "ls"]):
+        assert main([*command, str(file)]) == 1
+        assert "is a file: give a directory" in capsys.readouterr().err

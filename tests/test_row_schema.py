@@ -7,7 +7,15 @@ import pytest
 
 from quire.errors import InvalidArgument
 from quire.limits import MAX_COLUMNS, MAX_SCHEMA_DEPTH
-from quire.row_schema import check_grows, check_part, check_schema, schema_of_words, words_of
+from quire.row_schema import (
+    check_grows,
+    check_part,
+    check_schema,
+    first_difference,
+    is_part,
+    schema_of_words,
+    words_of,
+)
 
 ALL = (
     "a boolean, b tinyint, c smallint, d int not null, e bigint, f float, g double, "
@@ -107,3 +115,23 @@ def test_a_schema_grows_by_nullable_columns() -> None:
         check_part("q", "b int", "a int")
     with pytest.raises(InvalidArgument, match="where the queue has none"):
         check_part("q", "a int, b int", "a int")
+    with pytest.raises(InvalidArgument, match="they lack 'c int not null'"):
+        check_part("q", "a int", "a int, b int, c int not null")
+    assert is_part("a int", "a int, b int")
+    assert not is_part("a int", "a int, b int not null")
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "said"),
+    [
+        ("a int, b int", "a int, b bigint", "column 2 is 'b int', not 'b bigint'"),
+        ("a int", "a int not null", "column 1 is 'a int', not 'a int not null'"),
+        ("a int, b int", "a int", "it has column 'b int' besides"),
+        ("a int", "a int, b int", "it has no column 'b int'"),
+        (None, "a int", "it holds bytes, not a int"),
+        ("a int", None, "it holds rows, not bytes"),
+    ],
+)
+def test_what_differs_is_told(there: str | None, asked: str | None, said: str) -> None:
+    """The first column that is another one."""
+    assert said in first_difference(there, asked)

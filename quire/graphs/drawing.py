@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from html import escape
+from os import PathLike, fspath
 from typing import Final
 
 from quire.env import OsEnv
+from quire.errors import DiskFull, InvalidArgument
 from quire.limits import (
     DRAWN_ACROSS,
-    DRAWN_CHARACTERS,
     DRAWN_DOWN,
     DRAWN_HEIGHT,
     DRAWN_MARGIN,
+    DRAWN_NAME_SIZE,
+    DRAWN_PADDING,
     DRAWN_WIDTH,
+    DRAWN_WORDS_SIZE,
 )
 
 from .definition import GraphDefinition, StepDefinition
 from .layout import Layout, arrange
+from .lettering import count, fitted
 from .sight import GraphSight, QueueSight, StepSight
 
 _STYLE: Final = """
 .quire text { font-family: system-ui, "Helvetica Neue", Arial, sans-serif; text-anchor: middle; }
-.quire .name { font-size: 13px; font-weight: 600; fill: #27313d; }
-.quire .small { font-size: 11px; fill: #566373; }
+.quire .name { font-weight: 600; fill: #27313d; }
+.quire .small { fill: #566373; }
 .quire .late { fill: #b45f06; font-weight: 600; } .quire .bad { fill: #b3261e; font-weight: 600; }
 .quire path.edge { fill: none; stroke: #8a96a5; stroke-width: 1.5; }
 .quire path.dead { stroke: #b3261e; stroke-dasharray: 4 3; }
@@ -73,16 +78,34 @@ def _head(name: str, width: int, height: int) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="quire" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" '
         f'aria-label="{escape(f"graph {name}", quote=True)}"><style>{_STYLE}</style>'
-        '<defs><marker id="quire-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#8a96a5"/></marker></defs>'
+        f"<defs>{_tip('quire-tip', '#8a96a5')}{_tip('quire-dead-tip', '#b3261e')}</defs>"
     )
 
 
-def write_drawing(path: str, picture: str) -> None:
-    """Write a picture to a file. Raises OSError."""
-    with closing(OsEnv().open_file(path, create=True)) as file:
-        file.truncate(0)
-        file.write(0, picture.encode())
+def _tip(name: str, colour: str) -> str:
+    return (
+        f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        f'markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
+    )
+
+
+def write_drawing(path: str | PathLike[str], picture: str) -> None:
+    """Write a picture to a file. Raises InvalidArgument where there can be none, and DiskFull."""
+    if not isinstance(path, (str, PathLike)) or not fspath(path):
+        raise InvalidArgument(f"path {path!r:.100}: give the path of a file for the picture")
+    data = picture.encode()
+    try:
+        with closing(OsEnv().open_file(fspath(path), create=True)) as file:
+            file.write(0, data)
+            file.truncate(len(data))
+    except DiskFull:
+        raise
+    except (OSError, ValueError) as error:  # the latter of a path with a zero byte
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArgument(
+            f"path {fspath(path)!r:.300}: the picture cannot be written there ({reason}): give a "
+            "file in a folder that is there and that you may write to"
+        ) from error
 
 
 def _places(layout: Layout) -> dict[str, tuple[float, float]]:
@@ -98,19 +121,22 @@ def _places(layout: Layout) -> dict[str, tuple[float, float]]:
 
 
 def _edge(places: list[tuple[float, float]], *, is_dead: bool) -> str:
-    """From the right side of the first to the left side of the last, through the bends."""
+    """From the right side of the first to the left side of the last, through the bends.
+
+    One that goes back begins and ends below the middle, apart from those that go forward.
+    """
     is_back = places[-1][0] < places[0][0]
-    (x, y), gap = places[0], 2
-    start = (x, y) if is_back else (x + DRAWN_WIDTH, y)
+    (x, y), gap, lower = places[0], 2, DRAWN_HEIGHT / 4
+    start = (x, y + lower) if is_back else (x + DRAWN_WIDTH, y)
     last_x, last_y = places[-1]
-    end = (last_x + DRAWN_WIDTH + gap, last_y) if is_back else (last_x - gap, last_y)
+    end = (last_x + DRAWN_WIDTH + gap, last_y + lower) if is_back else (last_x - gap, last_y)
     path, at = f"M{start[0]:g} {start[1]:g}", start
     for bend_x, bend_y in places[1:-1]:  # straight through the layer between
         sides = (bend_x + DRAWN_WIDTH, bend_x) if is_back else (bend_x, bend_x + DRAWN_WIDTH)
         path += f"{_curve(at, (sides[0], bend_y))}L{sides[1]:g} {bend_y:g}"
         at = sides[1], bend_y
-    kind = "edge dead" if is_dead else "edge"
-    return f'<path class="{kind}" d="{path}{_curve(at, end)}" marker-end="url(#quire-tip)"/>'
+    kind, tip = ("edge dead", "quire-dead-tip") if is_dead else ("edge", "quire-tip")
+    return f'<path class="{kind}" d="{path}{_curve(at, end)}" marker-end="url(#{tip})"/>'
 
 
 def _curve(start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -152,29 +178,29 @@ def _step(
     words, kind = step.kind if step.kind != "step" else "", ""
     if seen is not None:
         is_late = seen.lag_messages > 0
-        words = f"{seen.lag_messages:,} behind" if is_late else "up to date"
+        words = f"{count(seen.lag_messages)} behind" if is_late else "up to date"
         kind = "late" if is_late else ""
-        if seen.is_paused:
-            words, kind = f"paused, {words}", "late"
     if phase in ("failed", "retrying", "waiting", "stopped"):
         words, kind = f"{phase}, {words}" if words else phase, "bad"
+    elif seen is not None and seen.is_paused:
+        words, kind = f"paused, {words}", "late"
     yield _texts(middle, y, step.name, words, kind)
 
 
 def _texts(middle: float, y: float, name: str, words: str, kind: str) -> str:
     """The two lines of a node, of which the group ends."""
-    line = y - 2 if words else y + 5
-    found = f'<text x="{middle:g}" y="{line:g}" class="name">{escape(_short(name))}</text>'
+    found = _line(middle, y - 2 if words else y + 5, name, "name", DRAWN_NAME_SIZE)
     if words:
-        found += (
-            f'<text x="{middle:g}" y="{y + 13:g}" class="small {kind}">{escape(_short(words))}'
-            "</text>"
-        )
+        found += _line(middle, y + 13, words, f"small {kind}".rstrip(), DRAWN_WORDS_SIZE)
     return f"{found}</g>"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= DRAWN_CHARACTERS else f"{text[: DRAWN_CHARACTERS - 1]}…"
+def _line(middle: float, y: float, text: str, kind: str, size: float) -> str:
+    shown, size = fitted(text, size, DRAWN_WIDTH - 2 * DRAWN_PADDING)
+    return (
+        f'<text x="{middle:g}" y="{y:g}" class="{kind}" font-size="{size:.3g}">'
+        f"{escape(shown)}</text>"
+    )
 
 
 def _count(number: int, noun: str) -> str:
@@ -194,6 +220,7 @@ def _step_title(step: StepDefinition, seen: StepSight | None) -> str:
     title = f"{step.kind} {step.name}: {' '.join(words)}"
     if seen is None:
         return title
+    title += "; paused" * seen.is_paused
     lags = (
         f"{_count(each.lag_messages, 'message')} of {each.queue} to read" for each in seen.inputs
     )

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from quire.arguments import check_max_messages
+from quire.arguments import check_max_messages, check_name
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.starts import Start
@@ -66,7 +66,7 @@ def save_graph(store: Store, definition: GraphDefinition) -> None:
 
 def load_graph(store: Store, graph: str) -> GraphDefinition:
     """Raises InvalidArgument where the store knows no graph of the name."""
-    found = store.get_state(graph_state_name(graph), _DEFINITION)
+    found = store.get_state(graph_state_name(check_name(graph, "graph")), _DEFINITION)
     if found is None:
         known = ", ".join(graph_names(store)) or "none"
         raise InvalidArgument(

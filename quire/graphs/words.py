@@ -74,7 +74,8 @@ def _cuts(step: StepDefinition) -> str:
 def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
     seen = sight.steps[step.name]
     words = ["paused"] if seen.is_paused else []
-    words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
+    if step.kind != "streaming":  # whose numbers are in Spark's checkpoint
+        words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
     words += [
         f"{each.lag_messages} messages ({size(each.lag_bytes)}) of {each.queue} to read"
         if each.is_subscribed

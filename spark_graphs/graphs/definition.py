@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,11 +119,25 @@ def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
 
 def check_title(name: object, what: str) -> str:
     """The name of a graph or a step, of which others are made with dots. Raises InvalidArgument."""
-    if "." in check_name(name, what) or len(str(name)) > MAX_TITLE:
-        raise InvalidArgument(
-            f"{what} name {name!r:.100}: use 1 to {MAX_TITLE} of A-Z a-z 0-9 _ -, without dots"
-        )
-    return str(name)
+    if isinstance(name, str) and len(name) <= MAX_TITLE and "." not in name:
+        with contextlib.suppress(InvalidArgument):
+            return check_name(name, what)
+    raise InvalidArgument(
+        f"{what} name {name!r:.100}: use 1 to {MAX_TITLE} of A-Z a-z 0-9 _ -, without dots"
+    )
+
+
+def title_of(name: object, function: object) -> str:
+    """The name of a step: as given, or the function's own. Raises InvalidArgument."""
+    if not callable(function):
+        raise InvalidArgument(f"a step is a function, not {function!r:.100}: decorate one")
+    if name is not None:
+        return check_title(name, "step")
+    own = getattr(function, "__name__", type(function).__name__)
+    try:
+        return check_title(own, "step")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{error}; give the step another by `name`") from None
 
 
 def described_as(
@@ -163,7 +178,6 @@ def _function_name(function: Function) -> str:
 
 def check_step(step: Step) -> Step:
     """What can be told of a step by itself. Raises InvalidArgument."""
-    check_title(step.name, "step")
     if step.kind == "streaming" and step.start not in ("earliest", "latest"):
         raise InvalidArgument(
             f'start {step.start!r:.100}: a streaming step begins at "earliest" or "latest"; '

@@ -9,7 +9,8 @@ YGR3. The steps of a graph are what they are called: its name and theirs say whi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
@@ -41,6 +42,7 @@ from .definition import (
     described_as,
     limit_of,
     seconds_of,
+    title_of,
 )
 from .preparing import check_no_aliases, prepare
 from .run import Run
@@ -82,6 +84,10 @@ class Graph:
             raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
         self.path = checked_path(path)
+        if checkpoints is not None and not (isinstance(checkpoints, str) and checkpoints):
+            raise InvalidArgument(
+                f"checkpoints {checkpoints!r:.100}: give the path or URL of a directory, or None"
+            )
         self.checkpoints = checkpoints or f"{self.path}-checkpoints"
         self.queues: dict[str, Queue] = {}
         self.steps: dict[str, Step] = {}
@@ -91,7 +97,8 @@ class Graph:
 
         `capacity`: bytes, or a str as "1g". `options`: what `Store.create_queue` takes. Queues that
         steps write need not be named here: they are topics with nothing said of them. One that is
-        there already and is not as said has `start` raise QueueExists. Raises InvalidArgument.
+        there already and is not as said has `start` raise QueueExists, which tells what differs;
+        it may have nullable columns besides. Raises InvalidArgument.
         """
         if check_name(name, "queue") in self.queues:
             raise InvalidArgument(f"graph '{self.name}' has queue '{name}' already")
@@ -143,9 +150,8 @@ class Graph:
         inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:
-            title = str(name or getattr(function, "__name__", ""))
             step = Step(
-                name=title,
+                name=title_of(name, function),
                 kind="streaming" if is_streaming else "step",
                 function=function,
                 reads=inputs,
@@ -186,7 +192,7 @@ class Graph:
 
         def add(function: F) -> F:
             step = Step(
-                name=str(name or getattr(function, "__name__", "")),
+                name=title_of(name, function),
                 kind="terminal",
                 function=function,
                 reads=inputs,
@@ -228,8 +234,10 @@ class Graph:
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
-        names = self.steps if only is None else (only,) if isinstance(only, str) else only
-        steps = [self._named(each) for each in names]
+        names: Iterable[str] = (only,) if isinstance(only, str) else only or ()
+        if not isinstance(names, Iterable):
+            raise InvalidArgument(f"only {only!r:.100}: give the name of a step, or several")
+        steps = [self._named(each) for each in (self.steps if only is None else names)]
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
@@ -284,11 +292,11 @@ class Graph:
         """
         return explain(*self._seen())
 
-    def draw(self, path: str | None = None) -> str:
+    def draw(self, path: str | PathLike[str] | None = None) -> str:
         """The graph as a picture, in SVG: queues, steps, and how many messages each is behind.
 
-        `path`: a file that it is written to as well. Raises what reaching the store and writing
-        the file raise.
+        `path`: a file that it is written to as well, in a folder that is there. Raises
+        InvalidArgument where it cannot be, DiskFull, and what reaching the store raises.
         """
         picture = draw(*self._seen())
         if path is not None:
@@ -313,7 +321,7 @@ class Graph:
             return definition, None
 
     def _named(self, step: str) -> Step:
-        if step not in self.steps:
+        if not isinstance(step, str) or step not in self.steps:
             raise InvalidArgument(
                 f"graph '{self.name}' has no step {step!r:.100}; it has "
                 f"{', '.join(self.steps) or 'none'}"

@@ -21,6 +21,8 @@ from quire.row_schema import META, schema_of_words
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
 from quire.typed_message import ARROW_STREAM, row_payload
 
+from .reason import reason_of
+
 STEP: Final = "quire.step"
 """The graph and the step, as "orders/parse"."""
 POSITION: Final = "quire.position"
@@ -58,7 +60,7 @@ def letter(
         POSITION: str(row["position"]),
         STEP: step,
         NUMBER: str(number),
-        REASON: _start(_reason(error), DEAD_REASON_BYTES),
+        REASON: _start(reason_of(error), DEAD_REASON_BYTES),
         TIME: str(now_us),
     }
     row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
@@ -85,14 +87,6 @@ def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:
 def own_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     """Those that the message had."""
     return {key: text for key, text in attributes.items() if not key.startswith(OWN_PREFIX)}
-
-
-def _reason(error: Exception) -> str:
-    """The last line that says anything, which in what Spark hands on is the error itself."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    worker = [line for line in lines if not line.startswith((" ", "\t", "Traceback"))]
-    found = (worker or lines or [""])[-1 if "Traceback" in str(error) else 0]
-    return found.strip() or type(error).__name__
 
 
 def _fitting(own: dict[str, str], said: dict[str, str], more: dict[str, str]) -> dict[str, str]:

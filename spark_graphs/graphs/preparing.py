@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.order import COMMIT
+from quire.row_schema import is_part
 from quire.spark_graphs import position_range
 
 from .definition import Queue, Step
@@ -72,11 +73,19 @@ def prepare(
         _check_dead(name, there[name].kind if name in there else new[name]["kind"])
     check_letters(steps, schemas_of(store, queues))
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
-        store.create_queue(exist_ok=True, **new[name])
+        store.create_queue(exist_ok=True, **_grown(new[name], there[name]))
     _make(store, [given for name, given in new.items() if name not in there])
     if subscribe:
         _subscribe(store, graph, steps)
     return {info.name: info for info in store.queues(new)}
+
+
+def _grown(given: dict[str, Any], there: QueueInfo) -> dict[str, Any]:
+    """As asked for, with the nullable columns that the queue has got since somebody wrote this."""
+    schema = given.get("schema")
+    if schema is None or there.schema is None or not is_part(schema, there.schema):
+        return given
+    return given | {"schema": there.schema}
 
 
 def _make(store: Store, missing: list[dict[str, Any]]) -> None:

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from quire.errors import InvalidArgument
 from quire.message import Message
+from quire.moving import QUEUE
 from quire.row_schema import META, nulls
 from quire.spark_graphs import connection
-from quire.spark_graphs.limits import REPLAY_MESSAGES
+from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
 from quire.spark_graphs.schema import META_COLUMNS
 from quire.typed_message import TypedMessage, row_of_payload
 
 from .inputs import Held, arrow_columns
-from .letters import STEP, own_attributes, said_of
+from .letters import POSITION, STEP, own_attributes, said_of
 from .schemas import Schemas
 from .step_commit import ledger_key
 
@@ -72,17 +74,40 @@ class _Batch:
         title = f"{graph}/{step.name}"
         with store.transaction(timeout=None) as txn:
             letters = list(txn.get_many(self.dead, self.most))
-            own = [letter for letter in letters if letter.attributes.get(STEP) == title]
-            strange = [letter for letter in letters if letter.attributes.get(STEP) != title]
-            for letter in strange:
-                txn.reject(letter, "of another step")
+            schemas, now = self.runner.schemas, self.runner.schemas_now()
+            own = []
+            for letter in letters:
+                if is_letter_of(letter, title, step.inputs, schemas, now):
+                    own.append(letter)
+                else:
+                    txn.reject(letter, f"no dead letter of step {title}")
             self._found = len(letters), len(own)
             if own:
-                inputs = inputs_of(step.inputs, own, self.runner.schemas, self.runner.schemas_now())
+                inputs = inputs_of(step.inputs, own, schemas, now)
                 self.runner.do_held(inputs, store, txn)
                 self._number = 0 if last is None else last + 1
                 txn.record(key, self._number)
         return self._found
+
+
+def is_letter_of(
+    letter: Message, title: str, queues: Sequence[str], schemas: Schemas, now: Schemas
+) -> bool:
+    """Whether it is a dead letter of the step, from which the message can be had (YRP2)."""
+    said = letter.attributes
+    position = said.get(POSITION, "0")
+    if said.get(STEP) != title or QUEUE not in said:
+        return False
+    if not (position.isascii() and position.isdecimal() and len(position) <= POSITION_DIGITS):
+        return False
+    queue = said[QUEUE] if said[QUEUE] in queues else queues[0]
+    words = schemas.get(queue)
+    if words is not None:
+        try:
+            _row(letter, arrow_columns(now.get(queue, words)))
+        except (InvalidArgument, pa.ArrowException):
+            return False
+    return True
 
 
 def inputs_of(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, QuireError, StepFailed
+from quire.errors import InvalidArgument, QuireError, StepFailed, StepTimeout
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -115,8 +115,12 @@ class Run:
         return look(self.graph, self.runners)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until every step has been stopped or has failed; False: the time is over."""
-        return self._until(lambda: all(self._has_ended(name) for name in self.runners), timeout)
+        """Wait until every step has been stopped or has failed; False: the time is over.
+
+        `timeout`: in seconds; None: for ever. Raises InvalidArgument.
+        """
+        seconds = None if timeout is None else check_timeout(timeout)
+        return self._until(lambda: all(self._has_ended(name) for name in self.runners), seconds)
 
     # What it is told
 
@@ -125,7 +129,7 @@ class Run:
 
         What lies behind the last markers of a step with `marker` is not waited for.
         `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
-        read has ended or is paused, TimeoutError, InvalidArgument, and what reaching the store
+        read has ended or is paused, StepTimeout, InvalidArgument, and what reaching the store
         raises.
         """
         env = OsEnv()
@@ -140,7 +144,10 @@ class Run:
                     return
                 before = -1 if behind else batches
                 if behind and deadline is not None and env.monotonic() > deadline:
-                    raise TimeoutError(f"after {timeout} seconds there is more to read: {behind}")
+                    raise StepTimeout(
+                        f"after {timeout} seconds there is more to read: {behind} messages; wait "
+                        "for longer, or see in `run.status()` what holds it up"
+                    )
                 if behind:
                     with self._changed:
                         self._changed.wait(RETRY_PAUSE_SECONDS[0])
@@ -151,7 +158,7 @@ class Run:
         """Stop a step, or all of them; batches that are not committed are given up.
 
         Returns when they have ended; then they may be reset, or run by somebody else. Raises
-        InvalidArgument for a step that it does not have, TimeoutError where one does not end
+        InvalidArgument for a step that it does not have, StepTimeout where one does not end
         within a minute.
         """
         names = list(self.runners) if step is None else [self._checked(step)]
@@ -208,7 +215,7 @@ class Run:
     # Inside
 
     def _checked(self, step: str) -> str:
-        if step not in self.runners:
+        if not isinstance(step, str) or step not in self.runners:
             raise InvalidArgument(
                 f"this run has no step {step!r:.100}; it has {', '.join(self.runners)}"
             )
@@ -233,7 +240,10 @@ class Run:
             if isinstance(runner, StepRunner):  # a job that began since
                 cancel(self.graph.spark, self.graph.name, name)
             if env.monotonic() > deadline:
-                raise TimeoutError(f"step '{name}' goes on after {STOP_SECONDS:g} seconds")
+                raise StepTimeout(
+                    f"step '{name}' goes on after {STOP_SECONDS:g} seconds, as its function does "
+                    "not return: stop it again, or end the program, which loses nothing"
+                )
 
     def _hurry(self, hurried: bool) -> None:
         for runner in self.runners.values():

@@ -347,7 +347,7 @@ class StepRunner:
         try:
             poison = find_poison(counts, fails)
         except NoPoison as none:
-            first.add_note(f"Nothing of it goes to the dead letters: {none}.")
+            first.add_note(f"nothing of it goes to the dead letters: {none}")
             raise first from None
         fragments = self._attempt(inputs, number, without(counts, poison))
         now = self.schemas_now()
@@ -436,7 +436,8 @@ class StepRunner:
             return
         if self._values is not None:
             self._values.committed()
-        self._known = number, dict(batch.ends)
+        # After a lost answer they are read from the store again (YRN2).
+        self._known = None if commit.may_have_committed else (number, dict(batch.ends))
         self._failures = {}
         went = sum(each.messages for each in fragments)
         seconds = self._env.monotonic() - began

@@ -5,6 +5,7 @@ YSC1. Fragments of all outputs, dead letters, read positions of all inputs, chan
 YSC2. The number stands in the ledger. A batch whose number is there already has no effect, whoever
     has committed it; so of two runs of one step each batch is done by one of them.
 YSC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
+    It is this one that did where the numbers and the read positions are just what it commits.
 YSC4. A file that the transaction would have adopted is removed only where no commit that named it
     can have taken effect.
 """
@@ -52,10 +53,11 @@ class StepCommit:
     values: KeptValues | None = None
     values_name: str = ""
     env: Env = field(default_factory=OsEnv)
-    _may_have_committed: bool = False
+    may_have_committed: bool = False  # the answer to an attempt was lost
+    _is_found: bool = False  # one of its attempts took effect, as the store tells (YSC3)
 
     def commit(self) -> bool:
-        """Whether it took effect now; False: the ledger holds it already, by whomever.
+        """Whether it took effect; False: the ledger holds its numbers already, by somebody else.
 
         Raises QueueFull with the fragments in their places: it may be called again.
         """
@@ -64,7 +66,7 @@ class StepCommit:
         except AlreadyCommitted as error:
             _log.warning("nothing is written again: %s", error)
             self.discard()
-            return False
+            return self._is_found
         self._remove({each.shared_id for each in self.fragments})
         return True
 
@@ -92,7 +94,7 @@ class StepCommit:
 
     def discard(self) -> None:
         """Remove the files of fragments that cannot be part of the store (YSC4)."""
-        shared_only = self._may_have_committed
+        shared_only = self.may_have_committed
         self._remove({each.shared_id if shared_only else each.ltds_id for each in self.fragments})
 
     def _remove(self, files: set[int | None]) -> None:
@@ -102,15 +104,24 @@ class StepCommit:
             _log.warning("fragments are left to age: %s", error)
 
     def _try(self, store: Store) -> None:
-        last = store.ledger_many(self.records) if self._may_have_committed else {}
+        last = store.ledger_many(self.records) if self.may_have_committed else {}
         if any(last.get(key, -1) >= version for key, version in self.records.items()):
+            self._is_found = last == dict(self.records) and self._has_read(store)
             raise AlreadyCommitted(f"the ledger of {self.path} holds {dict(self.records)}")
         try:
             with store.transaction() as txn:
                 self.enter(store, txn)
         except (OutcomeUnknown, StoreFailed):
-            self._may_have_committed = True
+            self.may_have_committed = True
             raise
+
+    def _has_read(self, store: Store) -> bool:
+        """Whether the inputs' subscriptions stand where this leaves them."""
+        for source, position in self.reads.items():
+            queue, _, name = source.partition("/")
+            if (name, position) not in {(s.name, s.position) for s in store.subscriptions(queue)}:
+                return False
+        return True
 
     def enter(self, store: Store, txn: Transaction) -> None:
         """All that the batch does, into a transaction (YSC1)."""

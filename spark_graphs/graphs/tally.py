@@ -9,6 +9,7 @@ from quire.env import Env, OsEnv
 from quire.spark_graphs.limits import RATE_SECONDS
 
 from .markers import Awaited
+from .reason import told
 from .status import Phase
 
 
@@ -51,7 +52,7 @@ class Tally:
         """A batch has failed; `advice`: what is to be done beside what the error says."""
         with self._lock:
             self.retries += 1
-            self.last_error = f"{type(error).__name__}: {error}{advice}"
+            self.last_error = told(error, advice)
             self.last_error_us = self._env.now_us()
 
     def rates(self) -> tuple[float, float]:

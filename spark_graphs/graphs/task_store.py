@@ -135,7 +135,9 @@ class PartWriter:
                 if name is not None and name not in self.allowed:
                     raise InvalidArgument(
                         f"step '{self.step}' does not write queue {name}, or not with such "
-                        f"columns; with them it writes {', '.join(sorted(self.allowed))}"
+                        f"columns; with them it writes {', '.join(sorted(self.allowed))}. The "
+                        "column `queue` says where each row goes: set it, or return a dict of "
+                        "DataFrames by queue"
                     )
         return batch
 

@@ -117,7 +117,7 @@ class Work:
             found = dict(returned)
         else:
             rows = _frame(step, returned)
-            if len(step.writes) != 1 and "queue" not in rows.columns:
+            if not step.writes or (len(step.writes) > 1 and "queue" not in rows.columns):
                 raise InvalidArgument(_whither(step))
             found = {step.writes[0] if len(step.writes) == 1 else None: rows}
         strange = [queue for queue in found if queue is not None and queue not in step.writes]

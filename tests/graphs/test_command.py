@@ -14,7 +14,7 @@ import pytest
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
-from quire.errors import QueueInUse
+from quire.errors import InvalidArgument, QueueInUse
 from quire.graphs import (
     GraphDefinition,
     QueueDefinition,
@@ -30,6 +30,7 @@ from quire.graphs import (
     step_state_name,
     take_replay,
     tell_awaited,
+    write_drawing,
 )
 
 GRAPH = GraphDefinition(
@@ -94,6 +95,26 @@ def test_it_is_listed_and_shown(quire: Command, tmp_path: Path) -> None:
     assert "now: batch 1 is committed, 3 messages" in words
     assert "1 values kept, 1 dead letters" in words
     assert "knows no graph 'none'; it knows shop" in quire("show", "none", status=1)
+    assert "InvalidArgument: graph name 'a b': use 1 to" in quire("show", "a b", status=1)
+
+
+def test_a_picture_that_cannot_be_written(quire: Command, tmp_path: Path) -> None:
+    """The folder is not there, or it is a folder: Quire says so, and what to give."""
+    for path, reason in [
+        (tmp_path / "none" / "g.svg", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (f"{tmp_path}/g\0.svg", "null byte"),
+        ("", "give the path of a file"),
+    ]:
+        told = quire("show", "shop", "--svg", str(path), status=1)
+        assert "InvalidArgument: path" in told
+        assert reason in told
+    write_drawing(tmp_path / "g.svg", "longer")
+    write_drawing(tmp_path / "g.svg", "short")
+    assert (tmp_path / "g.svg").read_text() == "short"
+    for wrong in (5, None, True):
+        with pytest.raises(InvalidArgument, match="give the path of a file"):
+            write_drawing(wrong, "x")  # type: ignore[arg-type]
 
 
 def test_what_a_step_waits_for_is_shown(quire: Command, path: str) -> None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 from quire.errors import StoreCorrupt
-from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, draw, explain
+from quire.graphs import (
+    GraphDefinition,
+    GraphSight,
+    InputSight,
+    QueueDefinition,
+    QueueSight,
+    StepDefinition,
+    StepSight,
+    draw,
+    explain,
+)
 from quire.graphs.layout import arrange
+from quire.graphs.lettering import count
+from quire.limits import DRAWN_WIDTH
 
 SHOP = GraphDefinition(
     "shop",
@@ -79,6 +94,71 @@ def test_a_picture_stands_alone() -> None:
     assert svg.count("<path class") == 9
 
 
+def test_an_edge_that_goes_back_stands_apart() -> None:
+    """Two steps that hand on to each other: no arrow ends where another begins."""
+    steps = (
+        StepDefinition("there", "step", ("a",), ("b",)),
+        StepDefinition("back", "step", ("b",), ("a",)),
+    )
+    svg = draw(GraphDefinition("g", (), steps))
+    paths = re.findall(r'<path class="edge" d="M(\S+) ([^C]*)C[^"]* ([\d.]+) ([\d.]+)"', svg)
+    (back,) = [path for path in paths if float(path[0]) > float(path[2])]
+    (forth,) = [path for path in paths if abs(float(path[0]) - float(back[2])) <= 2]
+    assert float(back[3]) - float(forth[1]) > 10
+
+
+NAMES = (
+    "W" * 40,
+    "dead.letters.of.ingest",
+    "a-queue_with.a-long-name",
+    "iiiiiiiiiiiiiiiiiiii",
+    "é",
+)
+
+
+def test_every_text_has_room_in_its_node() -> None:
+    """As wide as it is in bold DejaVu Sans, which is a wide font; lags are told whole."""
+    font = FontProperties(family="DejaVu Sans", weight="bold")
+    dead = NAMES[0]
+    steps = (StepDefinition("ingest_and_validate_all", "step", NAMES[1:], ("out",), dead),)
+    behind = InputSight(NAMES[1], 1, 123_456_789, 5)
+    sight = GraphSight(
+        {steps[0].name: StepSight(steps[0].name, (behind,), 4, True, 0, 3)},
+        {name: QueueSight(name, "topic", 123_456_789, 5, 10, None) for name in (*NAMES, "out")},
+    )
+    svg = draw(GraphDefinition("g", (), steps), sight, {steps[0].name: "retrying"})
+    texts = list(ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
+    assert len(texts) == 2 * len((*NAMES, "out", "step"))
+    for text in texts:
+        size = float(text.attrib["font-size"])
+        path = TextPath((0, 0), text.text or "", size=size, prop=font)
+        assert path.get_extents().width <= DRAWN_WIDTH - 10, text.text
+    shown = [text.text for text in texts]
+    assert "retrying, 123M behind" in shown
+    assert "dead.letters.of.ingest" in shown
+    assert "; paused; " in svg
+    assert svg.count('class="edge dead"') == svg.count("url(#quire-dead-tip)") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0"),
+        (9_999, "9,999"),
+        (10_000, "10.0k"),
+        (99_960, "100k"),
+        (999_400, "999k"),
+        (999_600, "1.0M"),
+        (123_456_789, "123M"),
+        (2 * 10**9, "2.0G"),
+        (5 * 10**15, "5000T"),
+    ],
+)
+def test_numbers_are_short(number: int, words: str) -> None:
+    """Three digits or four, and a unit."""
+    assert count(number) == words
+
+
 def test_a_graph_is_told() -> None:
     """What each step reads, where its batches end, and what it commits."""
     text = explain(SHOP)
@@ -90,3 +170,6 @@ def test_a_graph_is_told() -> None:
         "when the function has returned (at least once)",
     ):  # fmt: skip
         assert words in text
+    seen = StepSight("match", (InputSight("orders", 0, 2, 3),), None, False, 0, 0)
+    now = explain(SHOP, GraphSight({"match": seen}, {}))
+    assert "now: 2 messages (3 bytes) of orders to read" in now

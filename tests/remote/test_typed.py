@@ -120,7 +120,7 @@ def test_a_column_may_be_added(store: AnyStore) -> None:
         None,
     ]
     assert store.create_queue("q", "work", schema=f"{WORDS}, more int", exist_ok=True).schema
-    with pytest.raises(QueueExists, match="schema"):
+    with pytest.raises(QueueExists, match="schema: it has column 'more int' besides"):
         store.create_queue("q", "work", schema=WORDS, exist_ok=True)
 
 
@@ -164,6 +164,9 @@ def test_dead_letters_keep_their_columns(store: AnyStore) -> None:
     store.create_queue("q", "work", schema=WORDS, max_deliveries=1, dead_letter="dead")
     with pytest.raises(InvalidArgument, match="other columns"):
         store.create_queue("p", "work", schema="x int", max_deliveries=1, dead_letter="dead")
+    store.create_queue("strict", "work", schema="x int, why string not null")
+    with pytest.raises(InvalidArgument, match="has other columns"):
+        store.create_queue("p", "work", schema="x int", max_deliveries=1, dead_letter="strict")
     with pytest.raises(InvalidArgument, match="other columns"):
         store.create_queue("p", "work", max_deliveries=1, dead_letter="dead")
     with pytest.raises(InvalidArgument, match="other columns"):

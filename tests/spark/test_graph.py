@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -634,3 +635,29 @@ def test_batches_end_behind_markers(graph: Graph, store: Any, drained: Any) -> N
     assert store.browse("out").payloads() == [b"8 mon", b"5 tue"]
     assert graph.backfill("count", to={"out": "again"}) == 18
     assert store.browse("again").payloads() == [b"8 mon", b"5 tue", b"5"]
+
+
+def test_an_error_of_a_worker_is_told_in_the_first_line(graph: Graph, store: Any) -> None:
+    """What Spark hands on begins with a traceback: the status begins with the error itself."""
+    topic(store, "in", "out")
+    store.put("in", b"x")
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if batch.num_rows:
+                raise ValueError("no such year")
+            yield batch
+
+    @graph.step("in", "out")
+    def parse(rows: DataFrame) -> DataFrame:
+        return rows.select("payload").mapInArrow(read, "payload binary")
+
+    with graph.start(restart="never") as run:
+        with pytest.raises(StepFailed, match="behind: PythonException: ValueError: no such year"):
+            run.drain(TIMEOUT_SECONDS)
+        status = run.status()
+        first = str(status.steps["parse"].last_error).splitlines()[0]
+        assert first == "PythonException: ValueError: no such year"
+        assert "parse: failed, 1 messages behind" in str(status)
+        assert "ValueError: no such year" in str(status)
+        assert "Traceback" in str(status.steps["parse"].last_error)

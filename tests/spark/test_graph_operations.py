@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from quire.cli import main
-from quire.errors import InvalidArgument, QueueInUse
+from quire.errors import InvalidArgument, QueueInUse, StepTimeout
 from quire.graphs import graph_names, load_graph, paused_steps, see, set_paused
 from quire.spark_graphs import Graph, connection
 from quire.spark_graphs.graphs import Phase, Run
@@ -198,3 +199,41 @@ def test_a_graph_without_a_store_is_told_and_drawn(graph: Graph, tmp_path: Path)
     assert not (tmp_path / "none").exists()
     with pytest.raises(InvalidArgument, match="has no step 'x'"):
         planned.reset("x")
+
+
+def test_how_long_a_run_is_waited_for(graph: Graph) -> None:
+    """Seconds from 0 on: what is none is told, and nothing waits for ever by mistake."""
+    with graph.start() as run:
+        assert not run.wait(0)
+        for wrong in ("x", -1, float("nan"), True):
+            with pytest.raises(InvalidArgument, match="give seconds from 0 on"):
+                run.wait(wrong)  # type: ignore[arg-type]
+        run.stop("copy")
+        run.stop("check")
+        assert run.wait(float("inf"))
+    connection.forget(graph.path)
+
+
+def test_what_goes_on_when_the_time_is_over(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of Quire's that is a TimeoutError too, with what to do."""
+    topic(store, "slow-in")
+    going_on = threading.Event()
+
+    def slow(payloads: list[bytes]) -> Payloads:
+        going_on.wait()
+        return {}
+
+    graph.step("slow-in", name="slow")(slow)
+    store.put("slow-in", b"1")
+    monkeypatch.setattr(run_module, "STOP_SECONDS", 0.0)
+    run = graph.start()
+    with pytest.raises(StepTimeout, match="more to read: slow 1 messages; wait for longer"):
+        run.drain(0.01)
+    with pytest.raises(TimeoutError, match=r"'slow' goes on after .*: stop it again"):
+        run.stop("slow")
+    going_on.set()
+    monkeypatch.undo()
+    run.stop()
+    connection.forget(graph.path)

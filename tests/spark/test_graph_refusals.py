@@ -121,7 +121,7 @@ def test_what_is_no_step(tmp_path: Path) -> None:
 class Frame:
     """A DataFrame, as far as it is looked at."""
 
-    columns = ("payload",)
+    columns: tuple[str, ...] = ("payload",)
     mapInArrow = None  # noqa: N815 - Spark's name
 
     def __init__(self, is_streaming: bool) -> None:
@@ -137,6 +137,9 @@ def test_what_a_function_must_not_return() -> None:
         return Work(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
 
     refused("writes nothing: give it `writes`", returned, "step", (), Frame(False))
+    routed = Frame(False)
+    routed.columns = ("payload", "queue")
+    refused("writes nothing: give it `writes`", returned, "step", (), routed)
     refused("return a dict of DataFrames", returned, "step", ("a", "b"), Frame(False))
     refused("a stream, and the step is none", returned, "step", ("a",), Frame(True))
     refused("no stream, and the step is one", returned, "streaming", ("a",), Frame(False))
@@ -144,3 +147,32 @@ def test_what_a_function_must_not_return() -> None:
     table = pa.table({"payload": [b"x"]})
     refused("returned pyarrow.lib.Table: return a DataFrame of", returned, "step", ("a",), table)
     refused("returned rows for 5", returned, "step", ("a",), {5: Frame(False)})
+
+
+def test_names_that_no_step_can_have() -> None:
+    """It is told what to use, and that a function without a name of its own can be given one."""
+    graph = graph_at("/nowhere/at/all")
+    for wrong in ("a b", "a.b", "x" * 61, "", 5, b"s", "é"):
+        refused("use 1 to 60 of", graph.step("in", "out", name=wrong), copy)  # type: ignore[arg-type]
+    refused("'<lambda>'.* give the step another by `name`", graph.step("in", "out"), lambda x: x)
+    refused("a step is a function, not 5", graph.step("in", "out"), 5)
+    refused("a step is a function, not None", graph.terminal("in", name="s"), None)
+    assert list(graph.steps) == ["copy"]
+
+
+@pytest.mark.parametrize("wrong", [5, "", b"x", ["x"]])
+def test_checkpoints_are_a_path(wrong: Any) -> None:
+    """Told at once, not when a streaming step starts."""
+    spark: Any = PlainSpark()
+    refused("checkpoints .* give the path or URL", Graph, "shop", spark, "/nowhere/at/all", wrong)
+
+
+def test_steps_that_a_graph_does_not_have() -> None:
+    """Neither names nor anything else that is given in their place."""
+    graph = graph_at("/nowhere/at/all")
+    refused("only 5: give the name of a step, or several", graph.start, only=5)
+    refused("has no steps to start", graph.start, only=[])
+    for wrong in ("other", 5, ["copy"], None):
+        refused("has no step .* it has copy", graph.start, only=[wrong])
+        refused("has no step .* it has copy", graph.reset, wrong)
+        refused("has no step .* it has copy", graph.state, wrong)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, QueueExists
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import work
 from quire.typed_message import ARROW_STREAM, TypedMessage
@@ -212,3 +212,54 @@ def test_a_streaming_step_and_a_backfill_have_columns(
     assert store.queue("again").schema == "id bigint"
     store.subscribe("again", CHECK, start="earliest")
     assert [row["id"] for row in values(store, "again")] == [7, 8]
+
+
+def test_a_declaration_may_lack_the_columns_that_were_added(
+    graph: Graph, store: Any, drained: Any
+) -> None:
+    """The graph starts, and its functions have them; what is really another column is told."""
+    store.create_queue("in", schema=ORDER)
+    store.alter_queue("in", schema=f"{ORDER}, note string")
+    topic(store, "out", schema="id bigint, note string")
+    store.put("in", {"id": 1, "note": "new"})
+    graph.queue("in", schema=ORDER)
+
+    @graph.step(reads="in", writes="out")
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows.select("id", "note")
+
+    drained()
+    assert values(store, "out") == [{"id": 1, "note": "new"}]
+    other = Graph("other", graph.spark, store.path)
+    other.queue("in", schema="id bigint not null, amount float")
+    other.terminal(reads="in", name="take")(lambda rows, batch: None)
+    with pytest.raises(QueueExists, match="column 2 is 'amount double', not 'amount float'"):
+        other.start()
+    fuller = Graph("fuller", graph.spark, store.path)
+    fuller.queue("in", schema=f"{ORDER}, note string, more int")
+    fuller.terminal(reads="in", name="take")(lambda rows, batch: None)
+    with pytest.raises(QueueExists, match="no column 'more int': alter_queue adds nullable ones"):
+        fuller.start()
+
+
+def test_a_dead_letter_that_is_no_row_stays(graph: Graph, store: Any, drained: Any) -> None:
+    """It says that it is one of the step, and its payload is garbage: the others are put back."""
+    topic(store, "in", schema=ORDER)
+    topic(store, "out", schema="id bigint")
+    store.put("in", {"id": 1, "amount": None})
+    right = False
+
+    @graph.step(reads="in", writes="out", dead="dead")
+    def check(rows: DataFrame) -> DataFrame:
+        if right:
+            return rows.select("id")
+        return rows.selectExpr("if(amount is null, raise_error('no amount'), id) id")
+
+    run = drained()
+    right = True
+    said = {"quire.step": "shop/check", "quire.queue": "in", "quire.position": "7"}
+    for payload in (b"garbage", b""):
+        store.put("dead", payload, attributes=said)
+    assert run.replay("dead", "check") == 1
+    assert values(store, "out") == [{"id": 1}]
+    assert store.browse("dead").payloads() == [b"garbage", b""]

@@ -106,7 +106,8 @@ def test_errors_of_the_function_are_no_poison(store: Any) -> None:
 
     with running(store, step(wrong, dead="dead"), "never") as runner:
         eventually(lambda: runner.tally.phase is Phase.FAILED)
-        assert "no such column" in str(runner.tally.last_error)
+        told = "KeyError: 'no such column' (nothing of it goes to the dead letters: it fails with"
+        assert str(runner.tally.last_error).startswith(told)
     assert store.queue("dead").messages == 0
     assert store.ledger("graph/g/s") is None
 
@@ -186,6 +187,56 @@ def test_a_failed_store_is_told_with_what_to_do(
         told = str(runner.tally.last_error)
     assert "the disk is broken. The step goes on when process" in told
     assert f"process {os.getpid()}, which has the store open" in told
+
+
+def test_a_batch_whose_answer_is_lost_is_counted(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took effect, as the ledger tells: the batch and its messages count, once."""
+    topic(store, "in", "out")
+    lost = [OutcomeUnknown("the test has lost the answer")]
+    enter = StepCommit.enter
+
+    def entering(self: StepCommit, joined: Any, txn: Any) -> None:
+        enter(self, joined, txn)
+        if lost:
+            txn.commit()
+            raise lost.pop()
+
+    monkeypatch.setattr(StepCommit, "enter", entering)
+    put_numbers(store, "in", range(10))
+    with running(store, step(doubled)) as runner:
+        eventually(lambda: at_end(store, runner))
+        put_numbers(store, "in", range(10, 15))
+        eventually(lambda: at_end(store, runner))
+        eventually(lambda: runner.tally.number == 1)
+    tally = runner.tally
+    assert not lost
+    assert (tally.batches, tally.messages_in, tally.messages_out) == (2, 15, 15)
+    assert numbers_in(store, "out") == Counter(2 * n for n in range(15))
+
+
+def test_what_is_no_dead_letter_stays(store: Any) -> None:
+    """Also what says that it is one, and lacks what it needs; what is one is put back."""
+    topic(store, "in", "out")
+    store.put("in", b"bad 1")
+    is_right: list[bool] = []
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return doubled([p.removeprefix(b"bad ") if is_right else p for p in payloads])
+
+    title = {"quire.step": "g/s"}
+    wrong = ["x", "", "-1", "1.5", "9" * 30]
+    with running(store, step(function, dead="dead")) as runner:
+        eventually(lambda: at_end(store, runner))
+        is_right.append(True)
+        store.put("dead", b"1", attributes=title)
+        for position in wrong:
+            said = {**title, "quire.queue": "in", "quire.position": position}
+            store.put("dead", b"1", attributes=said)
+        assert replay(runner, "dead", None) == 1
+    assert numbers_in(store, "out") == Counter([2])
+    assert store.queue("dead").messages == 1 + len(wrong)
 
 
 def test_a_replay_whose_answer_is_lost_counts_right(
