@@ -137,6 +137,11 @@ class Queue:
         return self.config.properties.schema
 
     @property
+    def block_bytes(self) -> int:
+        """What a block of several of its messages takes, at most."""
+        return self.config.properties.block_bytes
+
+    @property
     def is_temporary(self) -> bool:
         """Whether it is gone with the store's opening."""
         return not self.config.properties.persistent

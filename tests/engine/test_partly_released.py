@@ -27,10 +27,12 @@ class Counting(IntervalSet):
 
 
 def record(position: int, count: int) -> BlockRef:
+    """Of so many messages from the position on, with a charge that does not divide evenly."""
     return BlockRef(position, 0, 0, 0, 1000 * count + 7, 0, 0, count, 0)
 
 
 def release(partly: PartlyReleased, released: IntervalSet, ref: BlockRef, at: int) -> int:
+    """One position of the record is released; what `add` tells of it."""
     now = released.add(at, at + 1)
     return partly.add(ref, now)
 
