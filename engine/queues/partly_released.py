@@ -4,9 +4,9 @@ A queue that is not read in commit order releases messages here and there in a r
 such a record charges depends on how many they are, and with each read it is one more: counted anew
 each time, a read would take as long as there are runs of released messages in its record.
 
-- PLR1: `add` tells what `released.count` would tell, and counts a record once: when something of it
+- PT1: `add` tells what `released.count` would tell, and counts a record once: when something of it
   is released for the first time since the queue was opened.
-- PLR2: there is an entry for a record only while some of its messages are released and some are not.
+- PT2: there is an entry for a record only while some of its messages are released and some are not.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def release(partly: PartlyReleased, released: IntervalSet, ref: BlockRef, at: in
 
 @pytest.mark.pure
 def test_a_record_is_counted_once(rng: random.Random) -> None:
-    """However many of its messages are released one by one, in any order (PLR1, PLR2)."""
+    """However many of its messages are released one by one, in any order (PT1, PT2)."""
     released = Counting()
     partly = PartlyReleased(released)
     ref = record(100, 500)
@@ -50,7 +50,7 @@ def test_a_record_is_counted_once(rng: random.Random) -> None:
 
 
 def test_it_is_what_the_set_says(rng: random.Random) -> None:
-    """Of many records, of which some were partly released before, and some are merged (PLR1)."""
+    """Of many records, of which some were partly released before, and some are merged (PT1)."""
     sizes = [rng.choice([2, 3, 10, 100]) for _ in range(60)]
     refs, end = [], 0
     for size in sizes:
