@@ -4,6 +4,13 @@ Each store holds so many messages of 100 bytes in one work queue, put as one bat
 of them in a transaction of its own; gets of the small and the large store take turns, and their
 processor time is compared. The memory is what the selection counts for itself; a test holds that
 count to what the interpreter allocates.
+
+Two figures stand beside that comparison, and change nothing in its target. In an order by keys the
+next message may be in any block, and of a million messages most blocks are in no cache: the floor
+is a get of the small store and, of the large one, the bare reading and verification of the block of
+a random message. And a get in commit order grows, too, by the caches of the processor and as the
+messages are in another kind of place: what an order adds to that is its growth divided by that of
+commit order.
 """
 
 from __future__ import annotations
@@ -20,7 +27,9 @@ from bench.drawing import COLOURS, drawing, plain_numbers
 from bench.figure import Figure, Plot, Result, Setting, at_most
 from bench.times import Times
 from quire.engine import EmbeddedStore as Store
+from quire.engine.records.format import LTDS
 from quire.message import GROUP_KEY
+from quire.order import COMMIT, by_key
 
 __all__ = ["run"]
 
@@ -45,6 +54,7 @@ def run(setting: Setting) -> list[Result]:
     """Processor time of a get, and memory for each message that waits, in each order."""
     figures: list[Figure] = []
     times: dict[str, dict[int, Times]] = {}
+    plain = 1.0  # the growth in commit order
     counts = [setting.scaled(count, count // 10) for count in COUNTS]
     for order, properties in ORDERS.items():
         with ExitStack() as opened:
@@ -60,12 +70,21 @@ def run(setting: Setting) -> list[Result]:
                     figures += _at_first(f"{order}, {count:,} messages", store, count, seconds)
                 stores[count] = store
             times[order] = _in_turns(stores, setting.scaled(60, 10))
+            floor = _bare_read(stores[counts[-1]], counts[-1], setting)
         small, large = (times[order][count].quantile(0.5) for count in (counts[0], counts[-1]))
         figures += [
             Figure(f"{order}: a get of {counts[0]:,} that wait, p50", small, "us"),
             Figure(f"{order}: a get of {counts[-1]:,}, to that", large / small, "times",
                    at_most(FLAT) if ORDERS[order] else None),
         ]  # fmt: skip
+        if not ORDERS[order]:
+            plain = large / small
+            continue
+        words = f"{order}: that, to the same in commit order"
+        figures.append(Figure(words, large / small / plain, "times"))
+        if by_key(ORDERS[order].get("order", COMMIT)):
+            words = f"{order}: floor, a get of {counts[0]:,} and the bare read of a block, to that"
+            figures.append(Figure(words, (small + floor) / small, "times"))
     return [*figures, _plot(times)]
 
 
@@ -118,6 +137,27 @@ def _get(store: Store, times: Times) -> None:
     with store.transaction() as txn:
         assert txn.get("q") is not None
     times.add(time.process_time() - begun)
+
+
+def _bare_read(store: Store, count: int, setting: Setting) -> float:
+    """Reading and verifying the block of a random message, past our caches: p50, microseconds."""
+    rng = np.random.default_rng(setting.seed)
+    queue, reader = store._context.state.queue("q"), store._context.reader
+    times = Times()
+    for position in rng.integers(count // 2, count, setting.scaled(300, 50)).tolist():
+        with queue.lock:
+            pointers = queue.pointers(position, position + 1)
+        for ref, start, _ in pointers:  # none, where it was got
+            if ref.kind != LTDS:
+                begun = time.process_time()
+                reader.read(ref)
+                times.add(time.process_time() - begun)
+                continue
+            with reader.ltds(ref) as file:
+                begun = time.process_time()
+                file.block_at(file.locate(start))
+                times.add(time.process_time() - begun)
+    return times.quantile(0.5)
 
 
 def _memory(store: Store) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -233,9 +234,7 @@ class LtdsReader:
         """The number of the block that holds the message."""
         if not 0 <= message_index < self.count:
             raise IndexError(f"message {message_index} of {self.count} in {self.path}")
-        first_indexes = self._entries["first_index"]
-        index = first_indexes.dtype.type(message_index)
-        return int(np.searchsorted(first_indexes, index, side="right")) - 1
+        return bisect_right(self._first_indexes, message_index) - 1
 
     def _open(self) -> None:
         self.bytes = self._file.size()
@@ -270,6 +269,8 @@ class LtdsReader:
         is_streamed = version == STREAMED_VERSION
         self.chunk_count = self.block_count - 1 if is_streamed else 0
         check_entries(self._entries, self.count, directory_offset, self.path, self.chunk_count)
+        # Of the blocks' first messages, ascending: a get of one message looks there each time.
+        self._first_indexes: list[int] = self._entries["first_index"].tolist()
 
     def _page(
         self, name: str, offset: int, magic: bytes, layout: Any

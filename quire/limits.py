@@ -207,6 +207,11 @@ LARGE_FLUSH_BYTES = 4 << 20
 # The largest block in the data file; a reader holds a few in memory.
 MAX_DATA_BLOCK_BYTES = 1 << 20
 
+# The same in a queue whose order is by keys. Each message may be in another block than the one
+# before it, and takes the reading and verification of all of that: measured, 110 us of 1 MiB, 50 of
+# 256 KiB, 31 of 64 KiB and 27 of 32 KiB.
+SCATTERED_BLOCK_BYTES = 64 << 10
+
 # Bytes of records that one group takes, so that the first of its commits does not wait for long.
 GROUP_BYTES = 1 << 20
 
@@ -349,6 +354,7 @@ assert FIRST_BUFFER_BYTES <= KEPT_BUFFER_BYTES
 assert SCAN_WINDOW_BYTES % MAX_PAGE_SIZE_BYTES == SEARCH_CHUNK_BYTES % MAX_PAGE_SIZE_BYTES == 0
 assert IDLE_JOURNAL_BYTES < DEFAULT_CHECKPOINT_BYTES
 assert PACKED_BLOCK_BYTES <= MAX_DATA_BLOCK_BYTES <= MOVED_WRITE_BYTES <= MAX_WRITE_BYTES
+assert SCATTERED_BLOCK_BYTES <= PACKED_BLOCK_BYTES
 assert MAX_DATA_BLOCK_BYTES <= REORGANISE_BYTES
 assert FREE_SPACE_CANDIDATES >= 2
 

@@ -106,6 +106,11 @@ def by_sequence(order: object) -> bool:
     return isinstance(order, Mapping) and "sequence" in order
 
 
+def by_key(order: object) -> bool:
+    """Whether messages that follow each other in it may be anywhere in commit order."""
+    return order not in BUILT_IN and not by_sequence(order)
+
+
 def by_code(order: object) -> bool:
     """Whether it is a registered code's."""
     return isinstance(order, str) and order not in BUILT_IN

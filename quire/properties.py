@@ -15,6 +15,7 @@ from quire.errors import InvalidArgument
 from quire.limits import (
     MAX_BLOCK_BYTES,
     MAX_CAPACITY_BYTES,
+    MAX_DATA_BLOCK_BYTES,
     MAX_DELIVERIES,
     MAX_KEPT,
     MAX_PRIORITY,
@@ -24,8 +25,9 @@ from quire.limits import (
     MAX_TEXT_BYTES,
     MAX_TTL_SECONDS,
     MIN_CAPACITY_BYTES,
+    SCATTERED_BLOCK_BYTES,
 )
-from quire.order import COMMIT, PRIORITY, Order, by_sequence, check_order
+from quire.order import COMMIT, PRIORITY, Order, by_key, by_sequence, check_order
 from quire.retry import Retry, check_retry
 from quire.row_schema import check_schema
 
@@ -228,6 +230,11 @@ class Properties(NamedTuple):
         """Whether what is kept so goes by itself some time."""
         limits = self.keep_seconds, self.keep_bytes, self.keep_messages
         return not self.keep_forever and any(limit is not None for limit in limits)
+
+    @property
+    def block_bytes(self) -> int:
+        """What a block of several of its messages takes, at most."""
+        return SCATTERED_BLOCK_BYTES if by_key(self.order) else MAX_DATA_BLOCK_BYTES
 
     @property
     def selected_by(self) -> tuple[object, ...]:

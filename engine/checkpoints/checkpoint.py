@@ -196,25 +196,26 @@ class Checkpointer:
             for ref in mover.pace.over(chain(refs, records.tail.between(0, queue.tail)))
             if not queue.released.covers(ref.position, ref.end)
         ]
+        block_bytes = queue.queue.block_bytes
         plan: list[BlockRef | Placed] = []
         run: list[BlockRef] = []
         for ref in mover.pace.over(refs):
             if ref.kind == format.INLINE and self._unread(queue, ref):
                 if queue.released.overlaps(ref.position, ref.end):  # partly read: not merged
-                    plan += self._move(run, mover)
-                    plan += mover.move([ref])
+                    plan += self._move(run, mover, block_bytes)
+                    plan += mover.move([ref], block_bytes)
                     run = []
                 else:
                     run.append(ref)
                 continue
-            plan += self._move(run, mover)
+            plan += self._move(run, mover, block_bytes)
             run = []
             plan.append(reorganisation.move(queue, ref))
-        plan += self._move(run, mover)
+        plan += self._move(run, mover, block_bytes)
         return plan
 
-    def _move(self, run: list[BlockRef], mover: Mover) -> list[Placed]:
-        return [placed for part in consecutive(run) for placed in mover.move(part)]
+    def _move(self, run: list[BlockRef], mover: Mover, block_bytes: int) -> list[Placed]:
+        return [placed for part in consecutive(run) for placed in mover.move(part, block_bytes)]
 
     def _unread(self, queue: QueueSnapshot, ref: BlockRef) -> bool:
         """Now, not at the snapshot: what was read meanwhile need not be moved (M1)."""

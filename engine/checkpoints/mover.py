@@ -50,17 +50,18 @@ class Mover:
         """What was written, without padding."""
         return sum(self._moved)
 
-    def move(self, run: list[BlockRef]) -> list[Placed]:
-        """Blocks of consecutive messages, packed where that makes sense; in order."""
+    def move(self, run: list[BlockRef], block_bytes: int) -> list[Placed]:
+        """Blocks of consecutive messages, packed where that makes sense; in order.
+
+        `block_bytes`: what a block of their queue takes, at most.
+        """
+        packed_bytes = min(PACKED_BLOCK_BYTES, block_bytes)
         placed: list[Placed] = []
         batch: list[BlockRef] = []
         size = messages = 0
         for ref in self.pace.over(run):
-            large = ref.length >= PACKED_BLOCK_BYTES // 4
-            full = (
-                size + ref.length > PACKED_BLOCK_BYTES
-                or messages + ref.count > PACKED_BLOCK_MESSAGES
-            )
+            large = ref.length >= packed_bytes // 4
+            full = size + ref.length > packed_bytes or messages + ref.count > PACKED_BLOCK_MESSAGES
             if batch and (large or full):
                 placed.append(self._merge(batch))
                 batch, size, messages = [], 0, 0

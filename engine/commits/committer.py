@@ -44,7 +44,7 @@ from quire.engine.records.commit_record import (
 from quire.engine.records.seek_record import pack_sought
 from quire.errors import QueueNotFound
 from quire.journal import Journal
-from quire.limits import COMMIT_BYTES, MAX_DATA_BLOCK_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .commit import Commit, Moves, MovingCommit
@@ -374,7 +374,7 @@ class Committer:
                 groups.append((part.queue, [only]))
             elif part.count:
                 with self.sequencer.writing_file():
-                    groups.append((part.queue, part.pieces(MAX_DATA_BLOCK_BYTES)))
+                    groups.append((part.queue, part.pieces()))
                 if part.unsynced:
                     unsynced.append(part)
         if unsynced:  # the names of files that were completed: one sync, however many there are

@@ -17,7 +17,6 @@ from quire.block import EncodedBlock
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import Part
-from quire.limits import MAX_DATA_BLOCK_BYTES
 from quire.ltds import LtdsWriter
 from quire.writebuffer import WriteBuffer
 
@@ -48,7 +47,7 @@ class Overflow:
 
     def spill(self, transaction_id: int, written: Written) -> None:
         """A transaction's messages for one queue leave the buffer."""
-        parts = written.spill(self._place, MAX_DATA_BLOCK_BYTES)
+        parts = written.spill(self._place)
         if parts:
             queue = written.queue
             with queue.lock:

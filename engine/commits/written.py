@@ -69,36 +69,34 @@ class Written:
         data = encode_one(self.payload, self.fields)
         return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
 
-    def spill(
-        self, place: Callable[[Queue, list[EncodedBlock]], list[Part]], max_block_bytes: int
-    ) -> list[Part]:
+    def spill(self, place: Callable[[Queue, list[EncodedBlock]], list[Part]]) -> list[Part]:
         """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
         if self.queue.is_volatile:
-            self._stay(max_block_bytes)
+            self._stay()
             return []
-        blocks = self.buffer.encode(max_block_bytes)
+        blocks = self.buffer.encode(self.queue.block_bytes)
         if not blocks:
             return []
         parts = place(self.queue, blocks)
-        self._drained(self.buffer.drain(max_block_bytes))
+        self._drained(self.buffer.drain(self.queue.block_bytes))
         self.placed += parts
         return parts
 
-    def flush(self, max_block_bytes: int) -> None:
+    def flush(self) -> None:
         """The transaction is large: move what is collected to its file."""
         if self.queue.is_volatile:
-            self._stay(max_block_bytes)
+            self._stay()
             return
-        blocks = self.buffer.drain(max_block_bytes)
+        blocks = self.buffer.drain(self.queue.block_bytes)
         if blocks:
             self._drained(blocks)
             if self._writer is None:
                 self._writer = self._new_file()
             self._writer.append(blocks)
 
-    def _stay(self, max_block_bytes: int) -> None:
+    def _stay(self) -> None:
         """Of a volatile queue: what is collected is in memory, and bounded by the capacity."""
-        blocks = self.buffer.drain(max_block_bytes)
+        blocks = self.buffer.drain(self.queue.block_bytes)
         self._drained(blocks)
         self.placed += blocks
 
@@ -129,37 +127,37 @@ class Written:
         if self._writer is not None:
             self._writer.write_out(close=close)
 
-    def adopt(self, info: LtdsInfo, max_block_bytes: int) -> None:
+    def adopt(self, info: LtdsInfo) -> None:
         """A finished file of another process follows what was written so far."""
-        self.finish(max_block_bytes)
-        self.placed += self.buffer.drain(max_block_bytes)
+        self.finish()
+        self.placed += self.buffer.drain(self.queue.block_bytes)
         self.placed.append(info)
         self.adopted |= {info.id}
 
-    def finish_stream(self, info: LtdsInfo, max_block_bytes: int) -> None:
+    def finish_stream(self, info: LtdsInfo) -> None:
         """The file of a streamed message is complete; it follows what was written before."""
-        self.finish(max_block_bytes)
-        self.placed += self.buffer.drain(max_block_bytes)
+        self.finish()
+        self.placed += self.buffer.drain(self.queue.block_bytes)
         self.placed.append(info)
         self.stream = None
         self.unsynced = True
 
-    def finish(self, max_block_bytes: int) -> None:
+    def finish(self) -> None:
         """Complete the file that is being written, with what is still in the buffer."""
         if self._writer is not None:
-            self.flush(max_block_bytes)
+            self.flush()
             self.unsynced = True
             self.placed.append(self._writer.finish(sync_name=False))
             self._writer = None
 
-    def pieces(self, max_block_bytes: int) -> list[EncodedBlock | Part]:
+    def pieces(self) -> list[EncodedBlock | Part]:
         """All in put order, ready to be committed: blocks, and parts for what has its place.
 
         The last one bears the control records. May be called again.
         """
-        self.finish(max_block_bytes)
+        self.finish()
         if not self.buffer.empty:
-            self.placed += self.buffer.drain(max_block_bytes)
+            self.placed += self.buffer.drain(self.queue.block_bytes)
         queue_id = self.queue.queue_id
         pieces = [_indirect(p, queue_id) if isinstance(p, LtdsInfo) else p for p in self.placed]
         if pieces:

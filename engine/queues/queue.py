@@ -45,6 +45,7 @@ from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 
 from .arrivals import Arrivals
+from .partly_released import PartlyReleased
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
@@ -97,6 +98,7 @@ class Queue:
             _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
+        self._partly = PartlyReleased(self.released)
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self._switches = ALL_ON
         self.limits_expiry = False  # messages that are put live no longer than it says
@@ -133,6 +135,11 @@ class Queue:
     def schema(self) -> str | None:
         """Of its rows; None: its messages are bytes."""
         return self.config.properties.schema
+
+    @property
+    def block_bytes(self) -> int:
+        """What a block of several of its messages takes, at most."""
+        return self.config.properties.block_bytes
 
     @property
     def is_temporary(self) -> bool:
@@ -410,7 +417,7 @@ class Queue:
                     now = after = count
                 else:
                     now = _overlap(released, index, position, stop)
-                    after = now if now == count else _covered(self.released, position, stop)
+                    after = self._partly.add(ref, now)
                 if self.is_volatile:
                     charge += ref.released_charge(after) - ref.released_charge(after - now)
                 else:
@@ -506,12 +513,9 @@ class Queue:
                 continue
             if not self.released.overlaps(new.position, new.end):
                 continue
-            before = sum(
-                ref.released_charge(_covered(self.released, ref.position, ref.end)) for ref in old
-            )
-            covered = _covered(self.released, new.position, new.end)
-            self.space.correct(before - new.released_charge(covered))
-            if covered == new.count:
+            before, after = self._partly.replace(old, new)
+            self.space.correct(before - new.released_charge(after))
+            if after == new.count:
                 freed.append(new)
         self.epoch += 1
         self.records.seal(count, replaced, entries, rewritten, kept, self.released)
@@ -727,7 +731,3 @@ def _overlap(ranges: Ranges, first: int, start: int, end: int) -> int:
             break
         total += min(hi, end) - max(lo, start)
     return total
-
-
-def _covered(released: IntervalSet, start: int, end: int) -> int:
-    return sum(hi - lo for lo, hi in released.intersection(start, end))

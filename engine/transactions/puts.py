@@ -47,7 +47,7 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
-from quire.limits import LTDS_WRITERS, MAX_DATA_BLOCK_BYTES, MAX_REQUESTS_BYTES
+from quire.limits import LTDS_WRITERS, MAX_REQUESTS_BYTES
 from quire.ltds import LtdsInfo, check_foreign
 from quire.message import Fields
 from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
@@ -334,7 +334,7 @@ class Puts:
         index = written.count - block.count
         try:
             if written.expires_by is None:
-                written.buffer.add_block(encoded, MAX_DATA_BLOCK_BYTES)
+                written.buffer.add_block(encoded, written.queue.block_bytes)
             elif isinstance(block, RowBlock):
                 written.buffer.add_rows(rows_of_block(block).expiring(self._expiry(written.queue)))
             else:  # the builder says when they expire
@@ -365,7 +365,7 @@ class Puts:
             )
             try:
                 with context.sequencer.writing_file():
-                    written.adopt(info, MAX_DATA_BLOCK_BYTES)
+                    written.adopt(info)
             except BaseException:
                 self.lost = True
                 raise
@@ -427,7 +427,7 @@ class Puts:
         """Its file is complete."""
         try:
             with self._context.sequencer.writing_file():
-                written.finish_stream(info, MAX_DATA_BLOCK_BYTES)
+                written.finish_stream(info)
         except BaseException:
             self.lost = True
             raise
@@ -615,7 +615,7 @@ class Puts:
             with self._context.sequencer.writing_file():
                 many = len(written) > LTDS_WRITERS
                 for part in written:
-                    part.flush(MAX_DATA_BLOCK_BYTES)
+                    part.flush()
                     if many:
                         part.write_out(close=True)
                 if sum(part.waiting_bytes for part in written) > may_wait_bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import quire
@@ -25,9 +26,10 @@ from quire.engine.queues.sequences import NO_SEQUENCE, Sequences, link_of
 from quire.engine.reading import indexing
 from quire.engine.reading.ranks import _ranks_of, number_rank, text_rank
 from quire.engine.records.attempts import Attempts
+from quire.engine.records.format import DATA
 from quire.errors import InvalidArgument, QueueDisabled, StoreCorrupt
 from quire.intervals import IntervalSet
-from quire.limits import LAST_RANK
+from quire.limits import LAST_RANK, MAX_DATA_BLOCK_BYTES, SCATTERED_BLOCK_BYTES
 from quire.order import AttributeOrder, Order, SequenceOrder
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
@@ -589,3 +591,62 @@ def test_many_threads_keep_the_order_of_senders(store_path: str) -> None:
                 one.result()
         assert handed == {str(sender): list(range(1, count + 1)) for sender in range(senders)}
         assert store.subscriptions("q")[0].gaps == 0
+
+
+KEYED: AttributeOrder = {"attribute": "key", "numeric": True}
+
+
+@pytest.mark.parametrize(
+    ("properties", "most"),
+    [
+        ({"order": KEYED}, SCATTERED_BLOCK_BYTES),
+        ({"order": {"sequence": "key"}}, MAX_DATA_BLOCK_BYTES),
+        ({"priority": True}, MAX_DATA_BLOCK_BYTES),
+        ({}, MAX_DATA_BLOCK_BYTES),
+    ],
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_blocks_are_small_where_messages_are_taken_from_anywhere(
+    store: Store, properties: dict[str, Any], most: int, large: bool
+) -> None:
+    """Of a queue by keys alone, whose next message may be in any block: in pages and in files."""
+    store.create_queue("q", kind="work", **properties)
+    count = 5 * MAX_DATA_BLOCK_BYTES // 1000  # large enough for a file
+    pairs = [[("key", str(count - number))] for number in range(count)]
+    columns = {
+        "payload": pa.array([b"x" * 1000] * count, pa.binary()),
+        "attributes": pa.array(pairs, pa.map_(pa.string(), pa.string())),
+    }
+    with store.transaction(large=large) as txn:
+        txn.put_many("q", pa.table(columns))
+    queue, reader = store._context.state.queue("q"), store._context.reader
+    with queue.lock:
+        refs = [pointer.ref for pointer in queue.pointers(0, count)]
+    lengths = [ref.length for ref in refs]
+    if large:
+        [ref] = refs
+        with reader.ltds(ref) as file:
+            lengths = [block.length for block, _ in file]
+    assert most // 2 < max(lengths) <= most
+    if properties == {"order": KEYED}:
+        assert [m.attributes["key"] for m in store.get_many("q", 3)] == ["1", "2", "3"]
+
+
+def test_a_checkpoint_packs_no_more_than_a_block_of_the_queue(store: Store) -> None:
+    """Small blocks of the journal become blocks of the size that suits the queue's order."""
+    lengths = {}
+    orders: dict[str, Order] = {"q": "commit", "k": KEYED}
+    for name, order in orders.items():
+        store.create_queue(name, kind="work", order=order)
+        for number in range(30):
+            store.put_many(name, [b"x" * 1000] * 5 + [b"%d" % number])
+    store.checkpoint()
+    for name in "qk":
+        queue = store._context.state.queue(name)
+        with queue.lock:
+            refs = [pointer.ref for pointer in queue.pointers(0, 180)]
+        assert {ref.kind for ref in refs} == {DATA}
+        lengths[name] = [ref.length for ref in refs]
+    assert len(lengths["q"]) == 1
+    assert len(lengths["k"]) > 1
+    assert max(lengths["k"]) <= SCATTERED_BLOCK_BYTES
