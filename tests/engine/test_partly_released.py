@@ -37,7 +37,6 @@ def release(partly: PartlyReleased, released: IntervalSet, ref: BlockRef, at: in
     return partly.add(ref, now)
 
 
-@pytest.mark.pure
 def test_a_record_is_counted_once(rng: random.Random) -> None:
     """However many of its messages are released one by one, in any order (PT1, PT2)."""
     released = Counting()
