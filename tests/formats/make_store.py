@@ -15,6 +15,7 @@
     python tests/formats/make_store.py tests/formats/store-v5-policies.tar.gz policies
     python tests/formats/make_store.py tests/formats/store-v3-rows.tar.gz rows
     python tests/formats/make_store.py tests/formats/store-v3-streams.tar.gz streams
+    python tests/formats/make_store.py tests/formats/store-v3-states.tar.gz states
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -24,6 +25,7 @@ ledger; with `prepared` also transactions that are prepared, before and after th
 with `properties` queues have some, made and altered, and messages were handed out and counted;
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
+with `states` there are values, of prepared transactions too, and one that also moves subscriptions;
 with `streams` messages are streamed, in the checkpoint, in the journal and of a prepared put;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
@@ -269,6 +271,43 @@ def fill_policies(store: Store) -> None:
     store.alter_queue("letters", order="priority")
 
 
+def fill_states(store: Store) -> None:
+    """Values of states, of prepared transactions too, in the checkpoint and in the journal.
+
+    `store-v3-states.tar.gz` has them in CATALOG records behind those of their transactions.
+    """
+    store.create_queue("stepped", kind="topic")
+    store.create_queue("taken", kind="work")
+    store.subscribe("stepped", "some")
+    for turn in range(2):
+        for number in range(3):
+            store.put("stepped", b"%d.%d" % (turn, number))
+            store.put("taken", b"%d.%d" % (turn, number))
+        with store.transaction() as txn:
+            txn.set_state("step", "n", b"%d" % turn)
+            txn.set_state("step", f"key {turn}", bytes(range(256)))
+            txn.set_state("step", "ü", b"")
+        with store.transaction() as txn:
+            assert txn.get_state("step", "n") == b"%d" % turn
+            txn.put("stepped", b"with a value")
+            txn.get_many("taken", max_messages=2)
+            txn.seek("stepped/some", 1 + 2 * turn)
+            txn.record("state key", turn)
+            txn.set_state("step", "n", b"%d again" % turn)
+            txn.set_state("step", "ü", None)
+            txn.set_state("step", "never there", None)
+        for xid in ("held", "set", "unset"):
+            txn = store.transaction()
+            txn.set_state("step", f"{xid} {turn}", xid.encode())
+            txn.set_state("step", f"{xid} gone {turn}", None)
+            txn.put("taken", b"prepared")
+            txn.prepare(f"{xid} {turn}")
+        store.commit_prepared(f"set {turn}")
+        store.rollback_prepared(f"unset {turn}")
+        if not turn:
+            store.checkpoint()
+
+
 def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")
@@ -302,6 +341,7 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
     "schedules": fill_schedules,
     "policies": fill_policies,
     "rows": fill_rows,
+    "states": fill_states,
 }
 
 

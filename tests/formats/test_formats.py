@@ -40,6 +40,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v3-schedules.tar.gz",
         "store-v5-policies.tar.gz",
         "store-v3-rows.tar.gz",
+        "store-v3-states.tar.gz",
     }
 
 
@@ -82,6 +83,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += ["puts"] * ("schedules" in archive.name)
         late += POLICIES * ("policies" in archive.name)
         late += ["rows"] * ("rows" in archive.name)
+        late += ["stepped", "taken"] * ("states" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -219,6 +221,34 @@ def test_topics_of_a_released_format(tmp_path: Path) -> None:
             assert store.browse("kept/alone").payloads() == kept[2:]
             store.checkpoint()
             assert store.verify().findings == []
+
+
+@pytest.mark.promise(8, 10)
+def test_states_of_a_released_format(tmp_path: Path) -> None:
+    """Values, those that prepared transactions hold, and what was committed with them."""
+    with tarfile.open(Path(__file__).parent / "store-v3-states.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    kept = {"key 0": bytes(range(256)), "key 1": bytes(range(256)), "n": b"1 again"}
+    held = {"held 0", "held 1"}
+    for _ in range(2):
+        with Store.open(str(tmp_path / "store"), background=False) as store:
+            values = store.state_items("step")
+            assert values == kept | {"set 0": b"set", "set 1": b"set"} | {
+                name: b"held" for name in values if name.startswith("held")
+            }
+            assert store.ledger("state key") == 1
+            assert {info.xid for info in store.recover()} == held
+            for name in held:
+                with pytest.raises(KeyHeld), store.transaction() as txn:
+                    txn.set_state("step", name, b"")
+            (reader,) = store.subscriptions("stepped")
+            assert reader.position == 3
+            assert store.browse("taken").payloads()[:4] == [b"1.0", b"1.1", b"1.2", b"prepared"]
+            assert store.verify().findings == []
+            if len(held) == 2:
+                store.commit_prepared("held 0")
+                held = {"held 1"}
+            store.checkpoint()
 
 
 @pytest.mark.promise(8, 10)
