@@ -56,8 +56,8 @@ from quire.engine.commits.handouts import Handouts
 from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
+from quire.engine.commits.state_drop import drop_state
 from quire.engine.commits.two_phase import TwoPhase
-from quire.engine.commits.value_changes import drop_state
 from quire.engine.commits.volatile import Volatile
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
@@ -649,10 +649,8 @@ class EmbeddedStore(SingleCalls):
             try:
                 if target is None:
                     target = self._context.state.queue(queue)
-                if target.puts_are_plain:
+                if not target.limits_expiry:
                     return self._committer.put(target, payload, durable)
-                if target.is_volatile and not target.limits_expiry:
-                    return self._committer.put_volatile(target, payload, durable)
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
@@ -668,8 +666,7 @@ class EmbeddedStore(SingleCalls):
         """The same of a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            put = self._committer.put_volatile if target.is_volatile else self._committer.put
-            return put(target, payload, True)
+            return self._committer.put(target, payload)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)

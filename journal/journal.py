@@ -376,7 +376,6 @@ class Journal:
         if buffer is self._buffer:
             self._fill_up(end)
         position = GROUP_HEADER_BYTES
-        count = len(records)
         for record in records:
             start = next_position = position
             for piece in record if isinstance(record, tuple) else (record,):
@@ -385,11 +384,11 @@ class Journal:
                 buffer[position:next_position] = piece
             length = next_position - start
             if length < RECORD_HEADER_BYTES or _record_length(buffer, start)[0] != length:
-                count += _count_records(buffer, start, next_position) - 1
+                raise _no_record(length)
             position = (next_position + 7) & -8
             if position != next_position:
                 buffer[next_position:position] = bytes(position - next_position)
-        return buffer, end, count
+        return buffer, end, len(records)
 
     def _take_buffer(self, room: int) -> None:
         """Use a new buffer, which is all zeros."""
@@ -664,19 +663,6 @@ class Journal:
 
 def _nothing() -> None:
     """No hook."""
-
-
-def _count_records(buffer: memoryview, start: int, end: int) -> int:
-    """How many records come as one. Raises InvalidArgument for what is none."""
-    count, at = 0, start
-    while at < end:
-        length = _record_length(buffer, at)[0] if end - at >= RECORD_HEADER_BYTES else 0
-        if length < RECORD_HEADER_BYTES or (at + length != end and length & 7):
-            raise _no_record(end - start)
-        count, at = count + 1, at + length
-    if at != end or not count:
-        raise _no_record(end - start)
-    return count
 
 
 def _no_record(length: int) -> InvalidArgument:

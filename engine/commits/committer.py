@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -41,16 +40,20 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
-from quire.engine.records.seek_record import pack_sought
+from quire.engine.records.sections import (
+    MovesSection,
+    PendingSection,
+    ValuesSection,
+    pack_sections,
+)
 from quire.errors import QueueNotFound
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
-from .commit import Commit, Moves, MovingCommit
 from .sequencer import Sequencer
-from .value_changes import CommitWithValues, ValueChanges
-from .volatile import MixedCommit, Volatile, VolatileCommit
+from .transaction_change import TransactionChange
+from .volatile import MemorySection, Volatile
 from .written import Written, written_to
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
@@ -62,15 +65,7 @@ class Committing(Protocol):
     id: int
     durable: bool  # when its commit returns
     # What the journal was asked to hold.
-    change: Commit | MixedCommit | VolatileCommit | CommitWithValues | None
-
-
-@dataclass(frozen=True, slots=True)
-class More:
-    """What few transactions do: they move subscriptions, and set and read states."""
-
-    moves: Moves | None = None
-    values: ValueChanges | None = None
+    change: TransactionChange | None
 
 
 class Committer:
@@ -111,32 +106,37 @@ class Committer:
         passed: Sequence[Read],
         entries: Sequence[Entry],
         light: bool,
-        more: More | None = None,
+        moves: MovesSection | None = None,
+        values: ValuesSection | None = None,
     ) -> None:
         """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
-        moves = None if more is None else more.moves
+        memory: MemorySection | None = None
+        journaled = written
         if state.volatile and self.volatile.concerns(written, reads, moves):
-            self._commit_mixed(transaction, written, reads, entries, more or More())
-            if not light:
-                self.leave_unused(transaction.id, written)
-            self.after_commit()
-            return
+            memory, journaled, reads, moves = self.volatile.share(
+                transaction.id, written, reads, moves
+            )
+        sections: Sequence[PendingSection] = ()
+        if moves is not None or values is not None or memory is not None:
+            sections = [each for each in (moves, values, memory) if each is not None]
         if (
             moves is None
             and not state.strategy.locks_queues
             and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
         ):
-            self._commit(transaction, written, reads, entries, light, more)
-            return
-        released = reads
-        if moves is not None:
-            released = [*reads, *moves.passed()]
-        with ExitStack() as held:
-            self.lock_all(written, held)
-            held.enter_context(state.releasing(released))
-            self._commit(transaction, written, reads, entries, light, more)
+            self._commit(transaction, journaled, reads, entries, light, sections, memory)
+        else:
+            with ExitStack() as held:
+                self.lock_all(written, held)
+                released = reads if moves is None else [*reads, *moves.passed()]
+                held.enter_context(state.releasing(released))
+                self._commit(transaction, journaled, reads, entries, light, sections, memory)
+        if not light:
+            self.leave_unused(transaction.id, written)
+        if self._journal.end_lsn >= self.due_lsn or sections:
+            self.after_commit()
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -151,194 +151,66 @@ class Committer:
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         light: bool,
-        more: More | None = None,
+        sections: Sequence[PendingSection],
+        memory: MemorySection | None,
     ) -> None:
+        """The steps. `written`, `reads`: without `memory`, the share in volatile queues."""
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         packed: Packed[Queue] | None = None
-        if light:
+        if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
-            light = len(packed[0]) <= self.inline_limit
+            if len(packed[0]) > self.inline_limit:
+                packed = None
         try:
-            if light and packed is not None:
+            if packed is not None:
                 if written:
                     self.reserve(packed[2], reserved)
             else:
                 groups = self.encode(written)
+                if memory is not None:
+                    self.reserve(memory.hold(self.encode(memory.written)), reserved)
                 self.reserve(groups, reserved)
                 extents = self.place(groups, self.inline_limit)
-                packed = pack(transaction_id, groups, reads, entries)
-            if more is not None:
-                self._submit_more(transaction, packed, reads, entries, more)
-            else:
-                transaction.change = change = Commit().fill(
-                    self._state, self._reader, transaction_id, packed, reads, entries,
-                    transaction.durable,
-                )  # fmt: skip
+                if groups or reads or entries or len(sections) > (memory is not None):
+                    more = pack_sections(sections)
+                    packed = pack(transaction_id, groups, reads, entries, more)
+            transaction.change = change = TransactionChange().fill(
+                self._state, self._reader, transaction_id, packed, reads, entries,
+                transaction.durable, sections,
+            )  # fmt: skip
+            if packed is not None or memory is None:
                 self.sequencer.submit(change)
+            else:
+                self._apply_alone(change, memory)
         except BaseException:
             if transaction.change is None or not transaction.change.applied:
                 self.undo(reserved, extents)
+                if memory is not None:
+                    memory.discard()
             raise
-        if not light:
-            self.leave_unused(transaction.id, written)
-        if self._journal.end_lsn >= self.due_lsn:
-            self.after_commit()
 
-    def _submit_more(
-        self,
-        transaction: Committing,
-        packed: Packed[Queue],
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        more: More,
-    ) -> None:
-        """Step 4 of a transaction that moves subscriptions, or has to do with states."""
-        own = (
-            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
-        )  # fmt: skip
-        moves = more.moves
-        if moves is None:
-            transaction.change = change = _with_values(Commit().fill(*own), more.values)
-            self.sequencer.submit(change)
-            return
-        moving = MovingCommit().fill(*own)
-        moving.moves = moves
-        transaction.change = change = _with_values(moving, more.values)
-        self.sequencer.submit_alone(change, (pack_sought(transaction.id, moves.seeks),))
-
-    def _commit_mixed(
-        self,
-        transaction: Committing,
-        written: Collection[Written],
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        more: More,
-    ) -> None:
-        """The same where volatile queues are concerned, perhaps no others (see `volatile`)."""
-        own, moves = self._state.volatile, more.moves
-        journaled = [part for part in written if not part.queue.is_volatile]
-        recorded = [read for read in reads if read[0] not in own]
-        sought, own_moves = (None, None) if moves is None else moves.split(own)
-        if not (journaled or recorded or entries or sought or more.values):
-            self._commit_volatile(transaction, written, reads, moves)
-            return
-        released = [*recorded, *(() if sought is None else sought.passed())]
-        reserved: list[Queue] = []
-        extents: Collection[Extent] = ()
-        with ExitStack() as held:
-            self.lock_all(written, held)
-            held.enter_context(self._state.releasing(released))
-            groups = self.encode(journaled)
-            blocks = self.encode([part for part in written if part.queue.is_volatile])
-            own_reads = [read for read in reads if read[0] in own]
-            beside = VolatileCommit(self.volatile, transaction.id, own_reads, own_moves)
-            try:
-                beside.hold(blocks)
-                self.reserve([*groups, *blocks], reserved)
-                extents = self.place(groups, self.inline_limit)
-                packed = pack(transaction.id, groups, recorded, entries)
-                own_more = More(sought, more.values)
-                self._submit_mixed(transaction, packed, recorded, entries, own_more, beside)
-            except BaseException:
-                if transaction.change is None or not transaction.change.applied:
-                    self.undo(reserved, extents)
-                    beside.discard()
-                raise
-
-    def _submit_mixed(
-        self,
-        transaction: Committing,
-        packed: Packed[Queue],
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        more: More,
-        beside: VolatileCommit,
-    ) -> None:
-        """Step 4 of a transaction of both. `more`: the subscriptions of others that it moves."""
-        own = (
-            self._state, self._reader, transaction.id, packed, reads, entries, transaction.durable,
-        )  # fmt: skip
-        commit, sought = Commit().fill(*own), more.moves
-        if sought is None and beside.moves is None:
-            mixed = MixedCommit(commit, beside, self.volatile)
-            transaction.change = change = _with_values(mixed, more.values)
-            self.sequencer.submit(change)
-            return
-        records: tuple[bytes, ...] = ()
-        if sought is not None:
-            commit = moving = MovingCommit().fill(*own)
-            moving.moves = sought
-            records = (pack_sought(transaction.id, sought.seeks),)
-        mixed = MixedCommit(commit, beside, self.volatile)
-        transaction.change = change = _with_values(mixed, more.values)
-        self.sequencer.submit_alone(change, records, self.volatile.applying)
-
-    def _commit_volatile(
-        self,
-        transaction: Committing,
-        written: Collection[Written],
-        reads: Sequence[Read | Taken],
-        moves: Moves | None,
-    ) -> None:
-        """The same where no others are concerned: nothing is written and nothing synced (VO1)."""
+    def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
+        """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
         self.sequencer.check()  # no write tells of a failure (VO3)
-        reserved: list[Queue] = []
-        with ExitStack() as held:
-            self.lock_all(written, held)
-            blocks = self.encode(written)
-            beside = VolatileCommit(self.volatile, transaction.id, reads, moves)
-            transaction.change = beside
-            try:
-                beside.hold(blocks)
-                self.reserve(blocks, reserved)
-                if moves is None:
-                    self._apply(beside)
-                else:  # what its check finds is so when it is applied
-                    self.sequencer.exclusive(partial(self._apply, beside))
-            except BaseException:
-                if not beside.applied:
-                    self.undo(reserved, ())
-                    beside.discard()
-                raise
+        if memory.comes_first:  # what its check finds is so when it is applied
+            self.sequencer.exclusive(partial(self._apply, change, memory))
+        else:
+            self._apply(change, memory)
 
-    def _apply(self, beside: VolatileCommit) -> None:
-        """A commit that has no record takes effect; an interrupt in it fails the store (VO3)."""
-        with self.volatile.applying:
-            beside.place()
-            try:
-                beside.apply()
-            except BaseException as error:
-                if beside.applied:
-                    self.sequencer.fail(error)
-                raise
-
-    def put_volatile(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
-        """As `put`, where the queue is volatile; nothing is durable."""
-        self.sequencer.check()
-        charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        written = written_to(queue, charge, 1, payload, None)
-        blocks = self.encode((written,))
-        beside = VolatileCommit(self.volatile, 0, ())
-        is_counted = False
+    def _apply(self, change: TransactionChange, memory: MemorySection) -> None:
+        """It takes effect; an interrupt in it fails the store (VO3)."""
         try:
-            beside.hold(blocks)
-            with queue.admission:
-                if queue.dropped:
-                    raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
-                queue.space.whole(charge)
-                is_counted = True
-            self._apply(beside)
-        except BaseException:
-            if not beside.applied:
-                beside.discard()
-                if is_counted:
-                    with queue.lock:
-                        queue.space.abandon_whole(charge)
+            memory.check()
+            change.applied = True
+            memory.apply(0)
+        except BaseException as error:
+            if change.applied:
+                self.sequencer.fail(error)
+            else:
+                memory.withdraw()
             raise
-        self.after_commit()
-        return beside.first_id
 
     def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
         """One plain message in a transaction of its own, which is never open to others: its id.
@@ -346,23 +218,37 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed = pack_lone(0, queue, payload, None, charge)
-        change = Commit().fill(self._state, self._reader, 0, packed, (), (), durable)
+        packed: Packed[Queue] | None = None
+        sections: Sequence[MemorySection] = ()
+        if queue.puts_are_plain:
+            packed = pack_lone(0, queue, payload, None, charge)
+        else:
+            lone = written_to(queue, charge, 1, payload, None)
+            sections = (MemorySection(self.volatile, 0, (lone,)),)
+        change = TransactionChange().fill(
+            self._state, self._reader, 0, packed, (), (), durable, sections
+        )
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
             queue.space.whole(charge)
         try:
-            self.sequencer.submit(change)
+            if packed is not None:
+                self.sequencer.submit(change)
+            else:
+                sections[0].hold(self.encode(sections[0].written))
+                self._apply_alone(change, sections[0])
         except BaseException:
             if change.applied:
                 raise  # an interrupt: the message stands
             with queue.lock:
                 queue.space.abandon_whole(charge)
+            for memory in sections:
+                memory.discard()
             raise
-        if self._journal.end_lsn >= self.due_lsn:
+        if self._journal.end_lsn >= self.due_lsn or sections:
             self.after_commit()
-        return change.first_id
+        return change.first_id or sections[0].first_id
 
     def encode(self, written: Collection[Written]) -> Pieces:
         """Step 1: blocks and parts by queue; files are durable."""
@@ -450,13 +336,6 @@ class Committer:
                 queue.space.unreserve()
         if extents and not self.failed:
             self._places.abandon(extents)
-
-
-def _with_values(
-    commit: Commit | MixedCommit, values: ValueChanges | None
-) -> Commit | MixedCommit | CommitWithValues:
-    """The commit, and what its transaction has to do with states."""
-    return commit if values is None else CommitWithValues(commit, values)
 
 
 def _all_known(taken: Sequence[Taken]) -> bool:

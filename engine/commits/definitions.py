@@ -69,6 +69,7 @@ class Definition:
     """
 
     durable = True
+    comes_first = False
 
     __slots__ = (
         "_changes", "_most_bytes", "_prepare", "_state", "_temporary", "_undo", "applied", "record",
@@ -90,6 +91,11 @@ class Definition:
         self._temporary: list[CatalogChange] = []
         self.record = bytes(entry_bytes + MAX_CATALOG_ENTRY_BYTES)  # it takes less, once it is made
         self.applied = False
+
+    @property
+    def relieves(self) -> bool:
+        """Where something goes by it."""
+        return any(made.body is None for made in self._changes)
 
     def place(self) -> None:
         self.sort_out()

@@ -16,7 +16,8 @@ from .sequencer import Sequencer
 class Handout:
     """A change: these messages are delivered once more."""
 
-    durable = True
+    durable = relieves = True  # the transaction that reads comes next
+    comes_first = False
 
     __slots__ = ("_runs", "_state", "applied", "record")
 

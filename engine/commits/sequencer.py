@@ -35,11 +35,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, cast
 
-from quire.engine.records.relieving import relieves
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
@@ -49,7 +48,18 @@ class Change(Protocol):
     """Something that becomes durable as one journal record."""
 
     applied: bool  # the change stands, whatever is raised afterwards (C8)
-    durable: bool  # it is to be durable before it is applied (C2)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it is to be durable before it is applied (C2)."""
+
+    @property
+    def relieves(self) -> bool:
+        """Whether it makes room on the disk and takes none (C11); asked once it has its place."""
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether it checks what the changes before it are to change: it begins a group."""
 
     @property
     def record(self) -> WholeRecord:
@@ -152,35 +162,10 @@ class Sequencer:
             self._wait_in_line(change)
             return
         except DiskFull:
-            if change.applied or not relieves(change.record):
+            if change.applied or not change.relieves:
                 raise
         self.relieve()  # (C11)
         self._gather(change)
-
-    def submit_alone(
-        self,
-        change: Change,
-        more: tuple[WholeRecord, ...],
-        lock: AbstractContextManager[object] | None = None,
-    ) -> None:
-        """The same in a group of its own, with more records behind the change's.
-
-        What `place` finds is so when it is applied: nothing else is committed in between, nor done
-        by who holds the lock.
-        """
-
-        def commit() -> None:
-            with nullcontext() if lock is None else lock:
-                self._commit_alone(change, more)
-
-        try:
-            self.exclusive(commit)
-            return
-        except DiskFull:
-            if change.applied or not relieves(change.record, moves=bool(more)):
-                raise
-        self.relieve()  # (C11)
-        self.exclusive(commit)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:
         """Do the actions in this thread, so that the changes which they submit share groups (C12).
@@ -342,29 +327,27 @@ class Sequencer:
                         self._queue.popleft()
                     return
                 size += padded_bytes(change.record)
-                if group and size > self._group_bytes:
+                if group and (size > self._group_bytes or change.comes_first):
                     return
                 group.append(turn)
                 turn.taken = True
                 self._queue.popleft()
 
-    def _commit_alone(self, change: Change, more: tuple[WholeRecord, ...] = ()) -> None:
+    def _commit_alone(self, change: Change) -> None:
         if self._failure:
             raise self._failed()
         written = False
         try:
             change.place()
             try:
-                records = (change.record, *more) if more else (change.record,)
                 write = self._write
-                address = write(records, change.durable)
+                address = write((change.record,), change.durable)
             except DiskFull:
-                if not relieves(change.record, moves=bool(more)):
+                if not change.relieves:
                     change.withdraw()
                     raise
                 try:
-                    records = (change.record, *more)
-                    address = self._journal.write_group(records, relieving=True)
+                    address = self._journal.write_group((change.record,), relieving=True)
                 except BaseException:
                     change.withdraw()
                     raise
@@ -424,7 +407,7 @@ class Sequencer:
         """Withdraw what does not relieve from a group that has no room (C11)."""
         for turn in reversed(group):
             change = cast("Change", turn.change)
-            if change in placed and not relieves(change.record):
+            if change in placed and not change.relieves:
                 placed.remove(change)
                 change.withdraw()
                 turn.error = full

@@ -24,10 +24,10 @@ from quire.engine.records.prepared_record import (
     pack_decision,
     pack_prepare,
 )
+from quire.engine.records.sections import PendingSection, pack_sections
 from quire.env import Env
 
 from .committer import Committer
-from .value_changes import ValueChanges, WithValues
 from .written import Written
 
 
@@ -35,24 +35,40 @@ class Prepare:
     """A change: a transaction becomes a prepared one."""
 
     durable = True
+    relieves = comes_first = False
 
-    __slots__ = ("_prepared", "_state", "applied", "record")
+    __slots__ = ("_prepared", "_sections", "_state", "applied", "record")
 
-    def __init__(self, state: State, transaction_id: int, prepared: Prepared) -> None:
+    def __init__(
+        self,
+        state: State,
+        transaction_id: int,
+        prepared: Prepared,
+        sections: Sequence[PendingSection],
+    ) -> None:
         self._state = state
         self._prepared = prepared
-        self.record = pack_prepare(transaction_id, prepared.record)
+        self._sections = sections
+        self.record = pack_prepare(transaction_id, prepared.record, pack_sections(sections))
         self.applied = False
 
     def place(self) -> None:
+        for section in self._sections:
+            section.check()
         self._state.check_entries(self._prepared.record.entries)
         self._state.prepared.place(self._prepared)
+        for section in self._sections:
+            section.place()
 
     def withdraw(self) -> None:
         self._state.prepared.withdraw(self._prepared)
+        for section in self._sections:
+            section.withdraw()
 
     def apply(self, address: int) -> None:
         self._state.fold.prepare(self._prepared.record, "prepare")
+        for section in self._sections:
+            section.apply(self._prepared.record.prepared_us)
 
 
 class Decision:
@@ -61,7 +77,8 @@ class Decision:
     `expected`: decide this one only, not a later one of the same xid.
     """
 
-    durable = True
+    durable = relieves = True  # what it is about has its place already
+    comes_first = False
 
     __slots__ = ("_commit", "_expected", "_first_id", "_prepared", "_state", "_time_us", "_xid",
                  "applied", "record")  # fmt: skip
@@ -124,11 +141,11 @@ class TwoPhase:
         taken: Sequence[Taken],
         passed: Sequence[Read],
         entries: Sequence[Entry],
-        values: ValueChanges | None = None,
+        sections: Sequence[PendingSection] = (),
     ) -> None:
         """Make the transaction a prepared one; `transaction.prepared` tells whether it is.
 
-        `values`: what it has to do with states. Raises QueueFull, DiskFull, XidExists, KeyHeld,
+        Raises QueueFull, DiskFull, XidExists, KeyHeld,
         AlreadyCommitted, StateConflict with nothing changed, StoreFailed.
         """
         committer = self._committer
@@ -138,7 +155,7 @@ class TwoPhase:
             with self._state.releasing(reads):
                 pass  # they can be, as far as can be told before the decision
             try:
-                self._prepare(transaction, xid, written, len(taken), reads, entries, values)
+                self._prepare(transaction, xid, written, len(taken), reads, entries, sections)
             finally:
                 if transaction.prepared is not None and transaction.prepared.stands:
                     committer.leave_unused(transaction.id, written)
@@ -152,7 +169,7 @@ class TwoPhase:
         taken: int,
         reads: Sequence[Read],
         entries: Sequence[Entry],
-        values: ValueChanges | None,
+        sections: Sequence[PendingSection],
     ) -> None:
         committer = self._committer
         pieces = committer.encode(written)
@@ -171,8 +188,9 @@ class TwoPhase:
                 entries,
             )
             transaction.prepared = Prepared(record, groups, transaction, transaction.id)
-            change = Prepare(self._state, transaction.id, transaction.prepared)
-            committer.sequencer.submit(change if values is None else WithValues(change, values))
+            committer.sequencer.submit(
+                Prepare(self._state, transaction.id, transaction.prepared, sections)
+            )
         except BaseException:
             if transaction.prepared is None or not transaction.prepared.stands:
                 transaction.prepared = None

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from quire.block import EncodedBlock, split
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State, first_of
 from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.sections import MovesSection
 from quire.env import Env
-from quire.journal import WholeRecord
 from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_IDS
 
-from .commit import Commit, Moves
 from .written import Written
 
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
@@ -44,7 +43,10 @@ class Volatile:
         self._last_time_us = 0
 
     def concerns(
-        self, written: Collection[Written], reads: Sequence[Read | Taken], moves: Moves | None
+        self,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken],
+        moves: MovesSection | None,
     ) -> bool:
         """Whether a transaction has put to one of them, got from one, or moves its reader."""
         for part in written:  # loops: a generator would take longer than what it looks at
@@ -54,7 +56,27 @@ class Volatile:
         for read in reads:
             if read[0] in volatile:
                 return True
-        return moves is not None and any(seek[0] in volatile for seek in moves.seeks)
+        return moves is not None and any(seek[0] in volatile for seek in moves.said.seeks)
+
+    def share(
+        self,
+        transaction_id: int,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken],
+        moves: MovesSection | None,
+    ) -> tuple[MemorySection, Collection[Written], Sequence[Read | Taken], MovesSection | None]:
+        """A transaction's share in volatile queues, and what is left of all this without it."""
+        own = self.state.volatile
+        others, own_moves = (None, None) if moves is None else moves.split(own)
+        memory = MemorySection(
+            self,
+            transaction_id,
+            [part for part in written if part.queue.is_volatile],
+            [read for read in reads if read[0] in own],
+            own_moves,
+        )
+        journaled = [part for part in written if not part.queue.is_volatile]
+        return memory, journaled, [read for read in reads if read[0] not in own], others
 
     def name_of(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> str | None:
         """The name of one that is concerned."""
@@ -63,45 +85,52 @@ class Volatile:
         names += [volatile[read[0]].name for read in reads if read[0] in volatile]
         return names[0] if names else None
 
-    def take_ids(self, messages: int, time_us: int | None) -> tuple[int, int]:
-        """The first of so many ids, and the time. `time_us`: of the commit's record, if it has one.
+    def take_ids(self, messages: int, time_us: int) -> tuple[int, int]:
+        """The first of so many ids, and the time. `time_us`: of the commit's record; 0: no record.
 
         `applying` is held.
         """
         first = self._next_id
         self._next_id = first + messages
-        if time_us is None:
+        if not time_us:
             time_us = max(self._env.now_us(), self.state.durable.last_time_us)
         self._last_time_us = max(self._last_time_us, time_us)
         return first, self._last_time_us
 
 
-class VolatileCommit:
-    """A transaction's share in volatile queues."""
+class MemorySection:
+    """A transaction's share in volatile queues: a section of its change, without bytes."""
+
+    KIND: ClassVar[int] = 0
+    body: Final = bytearray()
+    relieves: Final = True
 
     __slots__ = (
-        "_groups", "_messages", "_reads", "_transaction_id", "_volatile", "applied", "first_id",
-        "moves",
+        "_groups", "_holds", "_messages", "_moves", "_reads", "_transaction_id", "_volatile",
+        "comes_first", "first_id", "written",
     )  # fmt: skip
 
     def __init__(
         self,
         volatile: Volatile,
         transaction_id: int,
-        reads: Sequence[Read | Taken],
-        moves: Moves | None = None,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken] = (),
+        moves: MovesSection | None = None,
     ) -> None:
         """`moves`: of subscriptions of volatile queues."""
-        self.applied = False
-        self.moves = moves
+        self.written = written
+        self.comes_first = moves is not None
         self.first_id = 0  # of its messages in volatile queues
+        self._moves = moves
         self._volatile = volatile
         self._transaction_id = transaction_id
         self._reads = reads
         self._groups: list[tuple[Queue, list[Part]]] = []
         self._messages = 0
+        self._holds = False  # `applying`, until it is applied or withdrawn
 
-    def hold(self, blocks: Blocks) -> None:
+    def hold(self, blocks: Blocks) -> Blocks:
         """What it puts is in memory, until it is applied, or `discard`."""
         memory = self._volatile.memory
         for queue, pieces in blocks:
@@ -117,11 +146,7 @@ class VolatileCommit:
                     part = memory.place(block, queue.queue_id)
                     parts.append(part)  # before the block is there: an interrupt leaves none behind
                     memory.keep(part.address, block)
-
-    @property
-    def beside(self) -> VolatileCommit:
-        """Itself: there may be nothing else."""
-        return self
+        return blocks
 
     def discard(self) -> None:
         """It is not applied."""
@@ -129,60 +154,42 @@ class VolatileCommit:
             for part in parts:
                 self._volatile.memory.discard(part.address)
 
-    def place(self) -> None:
-        """`applying` is held from now on until it is applied, if it moves subscriptions."""
-        if self.moves is not None:
-            self.moves.check()
-
-    def apply(self, time_us: int | None = None) -> None:
-        """Now it takes effect; `applying` is held. `time_us`: when its record's part did."""
-        self.applied = True  # also where an interrupt comes before it is done: the store has failed
-        volatile = self._volatile
-        queues = volatile.state.queues
-        first_id, now_us = volatile.take_ids(self._messages, time_us)
-        self.first_id = first_id
-        for queue, parts in self._groups:
-            first_id += queue.commit(parts, first_id, now_us, 0, True, self._transaction_id, False)
-        for read in self._reads:
-            reader = queues.get(read[0])
-            if reader is not None:  # else it was dropped after the transaction had read
-                reader.acknowledge(read)
-        if self.moves is not None:
-            self.moves.apply()
-        for queue, _ in self._groups:
-            queue.forget_released()
-
-
-class MixedCommit:
-    """A change: a transaction of volatile and of other queues (VO1)."""
-
-    __slots__ = ("_applying", "_commit", "applied", "beside", "durable")
-
-    def __init__(self, commit: Commit, beside: VolatileCommit, volatile: Volatile) -> None:
-        self._applying = volatile.applying
-        self._commit = commit
-        self.durable = commit.durable
-        self.beside = beside
-        self.applied = False
-
-    @property
-    def record(self) -> WholeRecord:
-        """Of what is durable."""
-        return self._commit.record
-
-    @property
-    def first_id(self) -> int:
-        """Of its messages in other queues."""
-        return self._commit.first_id
+    def check(self) -> None:
+        """What it finds is so until it is applied: no other one is in between."""
+        if self._moves is not None:
+            self._volatile.applying.acquire()
+            self._holds = True
+            self._moves.check()
 
     def place(self) -> None:
-        self.beside.place()
-        self._commit.place()
+        """It takes its ids when it is applied."""
 
     def withdraw(self) -> None:
-        self._commit.withdraw()
+        if self._holds:
+            self._holds = False
+            self._volatile.applying.release()
 
-    def apply(self, address: int) -> None:
-        self._commit.apply(address)
-        with self._applying:
-            self.beside.apply(self._commit.time_us)
+    def apply(self, time_us: int) -> None:
+        """`time_us`: of the commit's record; 0: it has none."""
+        volatile = self._volatile
+        with volatile.applying:
+            try:
+                queues = volatile.state.queues
+                first_id, now_us = volatile.take_ids(self._messages, time_us)
+                self.first_id = first_id
+                transaction_id = self._transaction_id
+                for queue, parts in self._groups:
+                    first_id += queue.commit(
+                        parts, first_id, now_us, 0, True, transaction_id, False
+                    )
+                for read in self._reads:
+                    reader = queues.get(read[0])
+                    if reader is not None:  # else it was dropped after the transaction had read
+                        reader.acknowledge(read)
+                if self._moves is not None:
+                    self._moves.apply(now_us)
+                for queue, _ in self._groups:
+                    queue.forget_released()
+            finally:
+                if self._holds:
+                    self.withdraw()

@@ -13,7 +13,7 @@ from quire.engine.records.commit_record import Read as Run
 from quire.engine.records.fold import Said
 from quire.engine.records.handout_record import HandOut
 from quire.engine.records.prepared_record import DecisionRecord, PrepareRecord
-from quire.engine.records.seek_record import Seek, Sought
+from quire.engine.records.sections import Moves, Seek, Values
 from quire.journal import GENERATION_BODY, KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .log import Decoded
@@ -68,15 +68,28 @@ def _with_details(source: Source, names: Names, item: JournalRecord, said: Said)
         return replace(item, xid=xid, first_id=first_id or None, time_us=time_us, messages=messages)
     if isinstance(said, PrepareRecord):
         commit = CommitRecord(0, said.prepared_us, said.parts, said.reads, said.entries)
-        return replace(_changes(source, names, item, commit), xid=said.xid, first_id=None)
+        item = replace(_changes(source, names, item, commit), xid=said.xid, first_id=None)
+        return _with_sections(names, item, said.sections, said.xid)
     if isinstance(said, CommitRecord):
-        return _changes(source, names, item, said)
+        return _with_sections(names, _changes(source, names, item, said), said.sections)
     if isinstance(said, HandOut):
         item = replace(item, reads=tuple(_reads(names, said.runs)))
-    elif isinstance(said, Sought):
+    elif isinstance(said, Moves):
         item = replace(item, moved=tuple(_moved(names, said.seeks)))
     elif said is not None:
         item = replace(item, changes=tuple(Change(*change) for change in said))
+    return item
+
+
+def _with_sections(
+    names: Names, item: JournalRecord, sections: Sequence[object], xid: str | None = None
+) -> JournalRecord:
+    for section in sections:
+        if isinstance(section, Moves):
+            item = replace(item, moved=tuple(_moved(names, section.seeks)))
+        elif isinstance(section, Values):
+            made = section.changes() if xid is None else [section.held(xid)]
+            item = replace(item, changes=tuple(Change(*change) for change in made))
     return item
 
 

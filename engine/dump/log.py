@@ -38,6 +38,8 @@ KIND_NAMES: Final = {
     format.SOUGHT: "SOUGHT",
     format.COMMIT_ONCE: "COMMIT_ONCE",
     format.PREPARE_ONCE: "PREPARE_ONCE",
+    format.COMMIT_MORE: "COMMIT_MORE",
+    format.PREPARE_MORE: "PREPARE_MORE",
 }
 
 

@@ -87,7 +87,7 @@ class Prepared:
 
     def body(self) -> bytes:
         """The PREPARE record's body, which is what checkpoints keep."""
-        return pack_prepare(0, self.record)[RECORD_HEADER_BYTES:]
+        return bytes(pack_prepare(0, self.record)[0][RECORD_HEADER_BYTES:])
 
 
 class PreparedTransactions:

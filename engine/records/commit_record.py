@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -142,6 +142,10 @@ class CommitRecord(NamedTuple):
     parts: Sequence[Part]
     reads: Sequence[Read]
     entries: Sequence[Entry]
+    sections: Sequence[Any] = ()  # the further ones (see `sections`)
+
+
+ReadMore = Callable[[memoryview, str], Sequence[Any]]
 
 
 def pack_light(
@@ -261,9 +265,15 @@ def pack(
     groups: Sequence[tuple[T, list[EncodedBlock | Part]]],
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
+    more: Sequence[bytes | bytearray] = (),
 ) -> Packed[T]:
-    """The record of any transaction. Blocks become inline parts: `groups` hold parts only then."""
+    """The record of any transaction. Blocks become inline parts: `groups` hold parts only then.
+
+    `more`: the pieces of its further sections, which stay pieces, and may be filled in later.
+    """
     offset = _HEAD_BYTES + _READ_BYTES * len(reads)
+    for piece in more:
+        offset += len(piece)
     for _, pieces in groups:
         offset += _PART_BYTES * len(pieces)
     keys = _packed_entries(entries) if entries else b""
@@ -271,30 +281,30 @@ def pack(
     head: list[bytes | bytearray] = [b""]
     blocks: list[tuple[int, bytes | bytearray]] = []
     messages = parts = 0
-    for queue, pieces in groups:
-        for index, piece in enumerate(pieces):
-            if isinstance(piece, EncodedBlock):
-                data, count = piece.data, piece.count
+    for queue, own in groups:
+        for index, placed in enumerate(own):
+            if isinstance(placed, EncodedBlock):
+                data, count = placed.data, placed.count
                 length = len(data)
                 fields = (
-                    offset, piece.charge_bytes, _block_checksum(data)[0], queue.queue_id, length,
+                    offset, placed.charge_bytes, _block_checksum(data)[0], queue.queue_id, length,
                     count, _INLINE, 0, 0, 0,
                 )  # fmt: skip
-                pieces[index] = _part(fields)
+                own[index] = _part(fields)
                 blocks.append((offset, data))
                 offset += (length + 7) & -8
                 head.append(_pack_part(*fields))
                 messages += count
             else:
-                head.append(_pack_part(*piece))
-                messages += piece[5]
+                head.append(_pack_part(*placed))
+                messages += placed[5]
             parts += 1
     if reads:
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
     head[0] = _pack_head(
         offset,
-        commit_kind(entries) if entries else format.COMMIT,
+        format.COMMIT_MORE if more else commit_kind(entries) if entries else format.COMMIT,
         0,
         transaction_id,
         0,
@@ -304,15 +314,17 @@ def pack(
         len(entries),
         messages,
     )
+    head += more
     for _, data in blocks:
         head.append(data)
         if len(data) & 7:
             head.append(bytes(-len(data) & 7))
-    placed = cast("list[tuple[T, Sequence[Part]]]", groups)
-    first = len(head) if offset <= JOINED_RECORD_BYTES else 2 + parts + len(reads)
+    by_queue = cast("list[tuple[T, Sequence[Part]]]", groups)
+    is_joined = offset <= JOINED_RECORD_BYTES and not more
+    first = len(head) if is_joined else 2 + parts + len(reads)
     beginning = bytearray().join(head[:first])
     record = (beginning, *head[first:]) if head[first:] else beginning
-    return record, beginning, placed, blocks, messages
+    return record, beginning, by_queue, blocks, messages
 
 
 def _packed_entries(entries: Sequence[Entry]) -> bytes:
@@ -334,8 +346,11 @@ def commit_kind(entries: Sequence[Entry]) -> int:
     return format.COMMIT_ONCE if has_requests else format.COMMIT
 
 
-def unpack(body: memoryview, where: str) -> CommitRecord:
-    """Read a record's body (without the journal's header); `StoreCorrupt` for contradictions."""
+def unpack(body: memoryview, where: str, read_more: ReadMore | None = None) -> CommitRecord:
+    """Read a record's body (without the journal's header); `StoreCorrupt` for contradictions.
+
+    `read_more`: reads the further sections that it has.
+    """
     try:
         first_id, time_us, part_count, read_count, entry_count, messages = (
             format.COMMIT_HEADER.unpack_from(body)
@@ -362,7 +377,8 @@ def unpack(body: memoryview, where: str) -> CommitRecord:
         part.kind > format.LTDS for part in parts
     ):
         raise StoreCorrupt(f"{where}: contradictory commit record")
-    return CommitRecord(first_id, time_us, parts, reads, entries)
+    sections = () if read_more is None else read_more(body[offset:], where)
+    return CommitRecord(first_id, time_us, parts, reads, entries, sections)
 
 
 def _up(length: int) -> int:

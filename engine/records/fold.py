@@ -13,6 +13,7 @@ files, who waits) stands beside it: in the queues that the state holds, and in `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Generic
 
 from quire.errors import StoreVersion
@@ -31,16 +32,19 @@ from .durable_state import (
 )
 from .handout_record import HandOut, unpack_handout
 from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
-from .seek_record import Seek, Sought, unpack_sought
+from .sections import Moves, Seek, read_sections
+from .sought_record import unpack_sought
 
-Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | Sought | list[CatalogChange] | None
+Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | Moves | list[CatalogChange] | None
 
 
 _READERS: Final[Mapping[int, Callable[[memoryview, str], Said]]] = {
     format.COMMIT: unpack,
     format.COMMIT_ONCE: unpack,
     format.PREPARE: unpack_prepare,
+    format.COMMIT_MORE: partial(unpack, read_more=read_sections),
     format.PREPARE_ONCE: unpack_prepare,
+    format.PREPARE_MORE: partial(unpack_prepare, read_more=read_sections),
     format.COMMIT_PREPARED: unpack_decision,
     format.ROLLBACK_PREPARED: unpack_decision,
     format.HANDED_OUT: unpack_handout,
@@ -77,14 +81,18 @@ class Fold(Generic[Q]):
                 self.groups(said.parts, where), said.reads, said.entries,
                 said.first_id, said.time_us, address, transaction_id=transaction_id,
             )  # fmt: skip
+            for section in said.sections:
+                section.fold(self, where)
         elif isinstance(said, PrepareRecord):
-            self.prepare(said, where)
+            self.prepare(said._replace(sections=()), where)
+            for section in said.sections:
+                section.hold(self, said.xid, where)
         elif isinstance(said, DecisionRecord):
             self.decide(said, kind == format.COMMIT_PREPARED, address, where)
         elif isinstance(said, HandOut):
             self.hand_out(said.runs)
-        elif isinstance(said, Sought):
-            self.seek(said.seeks)
+        elif isinstance(said, Moves):
+            said.fold(self, where)
         elif said is not None:
             self.define(said, where)
         else:

@@ -21,18 +21,17 @@ transaction id, 0 for the others)
                            missing), durable (true if it is missing), keeper (it holds what a topic keeps
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
                            and queues are numbered together. "store", number 1: puts, gets (booleans),
-                           while the store is stopped for either. "state": name, key, value (base64), of a
-                           transaction whose COMMIT is the record before it; number 0 is deleted where
-                           there was none. "prepared_state": xid, sets (rows: number, name, key, value or
-                           null), of a transaction whose PREPARE is the record before it
+                           while the store is stopped for either. "state": name, key, value (base64); number
+                           0 is deleted where there was none. "prepared_state": xid, sets (rows: number,
+                           name, key, value or null)
                            "schedule": name, queue_id, cron, timezone, missed, paused, payload (in base64),
                            those fields of the message that are given (`quire.schedules`), created_us,
                            since_us (only due times after it count); numbered with queues and aliases. The
                            version of the ledger key "quire.schedule:" with its number is the last due time
                            for which it has put a message; it stays when the entry goes
     10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
-    11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
+    18 COMMIT_MORE         as COMMIT, with further sections
 
   Two-phase commit
 
@@ -40,6 +39,7 @@ transaction id, 0 for the others)
     7 COMMIT_PREPARED      a prepared transaction is committed
     8 ROLLBACK_PREPARED    a prepared transaction is rolled back
     17 PREPARE_ONCE        as PREPARE, of a transaction that has put with request ids
+    19 PREPARE_MORE        as PREPARE, with further sections
 
   Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
 
@@ -48,6 +48,11 @@ transaction id, 0 for the others)
     3 DROP_QUEUE           JSON object: queue_id
     4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
     5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
+
+  Written by earlier releases in the stead of further sections, in the group of the record before it
+
+    11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
+    9 CATALOG              entries of type "state" behind a COMMIT, of type "prepared_state" behind a PREPARE
 
 COMMIT body
 
@@ -76,6 +81,22 @@ COMMIT body
                                  the queue, the version its place among those of the transaction there
     then    the inline blocks, each at a multiple of 8 bytes from the record's start
 
+COMMIT_MORE body: a COMMIT body, with the further sections between the entries and the inline blocks
+
+    offset  type  field
+    0       u32   sections       number of sections, at least 1, no kind twice
+    4       u32   reserved       0
+    8       sections             u16 kind, u16 reserved, u32 length of its body; the body; zeros to 8 bytes
+
+  Body of a section, by its kind
+
+    1 MOVES                16 bytes for each subscription that is moved: u32 queue_id, u32 subscription_id, u64
+                           position: what is kept from there on is unread afterwards, and all before it is read
+    2 VALUES               values of states. u64 number of the catalog's entry that holds them while the transaction
+                           is prepared, 0 in COMMIT_MORE; then for each: u64 number of its entry in the catalog, 0
+                           where one is deleted that was not there; u16 length of its name, u16 of its key, u32 of
+                           its value and 1 more, 0 where it is deleted; name and key in UTF-8; the value
+
 HANDED_OUT body
 
     offset  type  field
@@ -98,7 +119,8 @@ PREPARE body
     2       u16   reserved
     4       u32   taken          so many of the reads, the first ones, are messages in flight
     8       xid in UTF-8, to 8 bytes
-    then    a COMMIT body without inline parts: first_id 0, time_us when it was prepared
+    then    a COMMIT body, in PREPARE_MORE a COMMIT_MORE body, without inline parts: first_id 0, time_us when it
+            was prepared
 
 COMMIT_PREPARED and ROLLBACK_PREPARED body
 
@@ -177,10 +199,14 @@ HANDED_OUT: Final = 10
 SOUGHT: Final = 11
 COMMIT_ONCE: Final = 16
 PREPARE_ONCE: Final = 17
+COMMIT_MORE: Final = 18
+PREPARE_MORE: Final = 19
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
 
 NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
-NUMBER_DIGITS: Final = 20  # in which it is written, filled up with blanks
+
+MOVES: Final = 1
+VALUES: Final = 2
 
 INLINE: Final = 0
 DATA: Final = 1
@@ -196,6 +222,11 @@ ENTRY: Final = struct.Struct("<HHIq")
 HANDOUT_HEADER: Final = struct.Struct("<II")
 SOUGHT_HEADER: Final = struct.Struct("<II")
 SEEK: Final = struct.Struct("<IIQ")
+SECTIONS_HEADER: Final = struct.Struct("<II")
+SECTION: Final = struct.Struct("<HHI")
+VALUES_HEADER: Final = struct.Struct("<Q")
+VALUE: Final = struct.Struct("<QHHI")
+NUMBER: Final = struct.Struct("<Q")
 PREPARE_HEADER: Final = struct.Struct("<HHI")
 DECISION_HEADER: Final = struct.Struct("<QqIHH")
 DECISION_FILLED: Final = struct.Struct("<QqI")
@@ -232,6 +263,8 @@ assert PART.size == 48
 assert READ.size == 24
 assert ENTRY.size == 16
 assert SEEK.size == 16
+assert SECTIONS_HEADER.size == SECTION.size == 8
+assert VALUE.size == 16
 assert PREPARE_HEADER.size == 8
 assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64

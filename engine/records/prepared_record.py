@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.block import EncodedBlock
 from quire.errors import StoreCorrupt
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
-from .commit_record import CommitRecord, Entry, Part, Read, commit_kind, pack, unpack
+from .commit_record import Entry, Part, Read, ReadMore, commit_kind, pack, unpack
 
 
 class PrepareRecord(NamedTuple):
@@ -23,6 +23,7 @@ class PrepareRecord(NamedTuple):
     parts: Sequence[Part]
     reads: Sequence[Read]
     entries: Sequence[Entry]
+    sections: Sequence[Any] = ()  # of the record itself; what they hold is in the state
 
 
 class _Any:
@@ -38,8 +39,13 @@ class DecisionRecord(NamedTuple):
     messages: int
 
 
-def pack_prepare(transaction_id: int, prepared: PrepareRecord) -> bytes:
-    """The whole record. No part is inline: checkpoints need not move the blocks."""
+def pack_prepare(
+    transaction_id: int, prepared: PrepareRecord, more: Sequence[bytes | bytearray] = ()
+) -> tuple[bytes | bytearray, ...]:
+    """The whole record. No part is inline: checkpoints need not move the blocks.
+
+    `more`: as for `pack`.
+    """
     xid = prepared.xid.encode()
     parts: list[EncodedBlock | Part] = [*prepared.parts]  # which name their queues themselves
     _, head, *_ = pack(transaction_id, [(_Any, parts)], prepared.reads, prepared.entries)
@@ -51,13 +57,17 @@ def pack_prepare(transaction_id: int, prepared: PrepareRecord) -> bytes:
             memoryview(head)[RECORD_HEADER_BYTES:],
         )
     )
-    length = RECORD_HEADER_BYTES + len(body)
+    length = RECORD_HEADER_BYTES + len(body) + sum(map(len, more))
     has_requests = commit_kind(prepared.entries) == format.COMMIT_ONCE
     kind = format.PREPARE_ONCE if has_requests else format.PREPARE
-    return RECORD_HEADER.pack(length, kind, 0, transaction_id) + body
+    if more:
+        kind = format.PREPARE_MORE
+    return (RECORD_HEADER.pack(length, kind, 0, transaction_id) + body, *more)
 
 
-def unpack_prepare(body: memoryview, where: str) -> PrepareRecord:
+def unpack_prepare(
+    body: memoryview, where: str, read_more: ReadMore | None = None
+) -> PrepareRecord:
     """Read the record's body; `StoreCorrupt` for contradictions."""
     try:
         length, _, taken = format.PREPARE_HEADER.unpack_from(body)
@@ -65,14 +75,15 @@ def unpack_prepare(body: memoryview, where: str) -> PrepareRecord:
         raise StoreCorrupt(f"{where}: unreadable prepare record ({error})") from error
     start = format.PREPARE_HEADER.size
     xid = _xid(body, start, length, where)
-    record: CommitRecord = unpack(body[start + len(_padded(xid.encode())) :], where)
+    record = unpack(body[start + len(_padded(xid.encode())) :], where, read_more)
     if (
         taken > len(record.reads)
         or any(part.kind == format.INLINE for part in record.parts)
         or any(read.start >= read.end for read in record.reads[:taken])
     ):
         raise StoreCorrupt(f"{where}: contradictory prepare record")
-    return PrepareRecord(xid, taken, record.time_us, record.parts, record.reads, record.entries)
+    _, time_us, parts, reads, entries, sections = record
+    return PrepareRecord(xid, taken, time_us, parts, reads, entries, sections)
 
 
 def pack_decision(kind: int, xid: str) -> bytearray:

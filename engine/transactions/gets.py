@@ -21,7 +21,7 @@ from quire.engine.reading.finding import position_of
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.records.seek_record import Seek
+from quire.engine.records.sections import MovesSection, Seek
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.limits import EXPIRED_AT_ONCE, PURGED_RUNS, ROWS_LOOKED_UP, RUNS_JOINED
 from quire.message import Delivered, Message, Messages, plain_message
@@ -429,14 +429,15 @@ class Gets:
         """How many messages of the subscription it has got."""
         return sum(taken[3] - taken[2] for taken in self.taken if taken[5] is subscription)
 
-    def moves(self) -> tuple[list[Seek], set[int]]:
-        """What it moves, as the commit's record names it; and of which all has to be there."""
+    def moves(self) -> MovesSection:
+        """What it moves, as a section of the commit."""
         seeks = [
             Seek(queue.queue_id, subscription.subscription_id, position)
             for subscription, (queue, position, _) in self.seeks.items()
         ]
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
-        return seeks, strict
+        state = self._context.state
+        return MovesSection(state.queues, state.fold, seeks, strict)
 
     def let_go(self) -> None:
         """What it was to move is others' again; may be called again after an interrupt."""

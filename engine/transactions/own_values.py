@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quire.arguments import check_state_bytes
-from quire.engine.commits.value_changes import Setting, ValueChanges
+from quire.arguments import check_state_bytes, state_bytes
 from quire.engine.queues.state import State
 from quire.engine.queues.state_values import Found
 from quire.engine.records.key_values import StateKey, charge_of, to_value
+from quire.engine.records.sections import Setting, ValuesSection
 
 
 class OwnValues:
@@ -38,7 +38,7 @@ class OwnValues:
         """Raises StateFull, InvalidArgument; then it sets what it did before."""
         where, one = (name, key), Setting(name, key, value)
         before = self._sets.get(where)
-        size = self._bytes + one.record_bytes - (0 if before is None else before.record_bytes)
+        size = self._bytes + state_bytes(*one) - (0 if before is None else state_bytes(*before))
         check_state_bytes(size, self._most_bytes)
         bytes_more, keys_more = self._growth_of(one)
         known_bytes, known_keys = self._growth.get(where, (0, 0))
@@ -67,10 +67,10 @@ class OwnValues:
         """Whether there is anything to be committed."""
         return bool(self._sets)
 
-    def changes(self, transaction_id: int, xid: str | None = None) -> ValueChanges:
+    def section(self, xid: str | None = None) -> ValuesSection:
         """For the commit, or what is prepared."""
         sets = list(self._sets.values())
-        return ValueChanges(self._state, transaction_id, self._reads, sets, xid)
+        return ValuesSection(self._values, self._state.fold, self._reads, sets, xid)
 
     def end(self) -> None:
         """The transaction has ended; twice is once."""

@@ -61,16 +61,14 @@ from quire.arguments import (
     count_of,
 )
 from quire.block import is_row
-from quire.engine.commits.commit import Commit, Moves, check_kept
-from quire.engine.commits.committer import More
-from quire.engine.commits.value_changes import CommitWithValues
-from quire.engine.commits.volatile import MixedCommit, VolatileCommit
+from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import place_of
 from quire.engine.records.commit_record import Entry, Read
+from quire.engine.records.sections import MovesSection, ValuesSection, check_kept
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -161,7 +159,7 @@ class EmbeddedTransaction(TransactionCalls):
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
         # What the journal was asked to hold.
-        self.change: Commit | MixedCommit | VolatileCommit | CommitWithValues | None = None
+        self.change: TransactionChange | None = None
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
         registry.open[transaction_id] = ref(self)
 
@@ -449,7 +447,7 @@ class EmbeddedTransaction(TransactionCalls):
         is_strict = start != "earliest"
         if is_strict:
             with queue.lock:
-                check_kept(queue, position)
+                check_kept(queue.durable, position)
         own = gets.held_of(subscription)
         self._waits_for = queue if seconds else None
         try:
@@ -782,27 +780,30 @@ class EmbeddedTransaction(TransactionCalls):
                 passed = gets.passed()
         if self._entries is not None:
             entries = self._entry_records()
+        has_changes = bool(written or taken or passed or entries)
         if self._values is not None or (gets is not None and gets.seeks):
-            more = self._more(has_changes=bool(written or taken or passed or entries))
-            if more is not None:
-                self._context.committer.commit(self, written, taken, passed, entries, light, more)
+            moves, values = self._further_sections(has_changes=has_changes)
+            if has_changes or moves or values:
+                self._context.committer.commit(
+                    self, written, taken, passed, entries, light, moves, values
+                )
                 return
-        elif written or taken or passed or entries:
+        elif has_changes:
             self._context.committer.commit(self, written, taken, passed, entries, light)
             return
         # It writes nothing; but a durable one comes behind what is durable (promise 14).
         if self.durable and self._context.journal.unsynced_bytes:
             self._context.sequencer.sync()
 
-    def _more(self, *, has_changes: bool) -> More | None:
-        """What few transactions do; None: this one has only read states, which commits nothing."""
+    def _further_sections(
+        self, *, has_changes: bool
+    ) -> tuple[MovesSection | None, ValuesSection | None]:
+        """What few transactions do: they move subscriptions, and set and read states."""
         gets, own = self._gets, self._values
-        moves = None
-        if gets is not None and gets.seeks:
-            moves = Moves(self._context.state, *gets.moves())
-        if own is None or not (has_changes or moves is not None or own.sets_any):
-            return None if moves is None else More(moves)
-        return More(moves, own.changes(self.id))
+        moves = gets.moves() if gets is not None and gets.seeks else None
+        if own is None or not (has_changes or moves or own.sets_any):
+            return moves, None  # one that has only read states commits nothing by that
+        return moves, own.section()
 
     def _own_values(self) -> OwnValues:
         if self._values is None:
@@ -825,7 +826,7 @@ class EmbeddedTransaction(TransactionCalls):
             () if gets is None else gets.to_read(),
             () if gets is None else gets.passed(),
             self._entry_records(),
-            None if self._values is None else self._values.changes(self.id, xid),
+            () if self._values is None else (self._values.section(xid),),
         )
 
     def _refuse_volatile(self) -> None:
@@ -926,10 +927,11 @@ class EmbeddedTransaction(TransactionCalls):
         """The commit stands."""
         change, puts, gets = self.change, self._puts, self._gets
         if change is not None and puts is not None:
-            if change.beside is None:
+            memory = change.memory if change.sections else None
+            if memory is None:
                 puts.give_ids(change.first_id)
             else:
-                puts.give_ids_apart(change.first_id, change.beside.first_id)
+                puts.give_ids_apart(change.first_id, memory.first_id)
         if (
             (puts is None or puts.is_light)
             and (gets is None or not gets.seeks)

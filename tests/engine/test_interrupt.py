@@ -12,7 +12,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
-from quire.engine.commits.commit import Commit
+from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
@@ -122,7 +122,7 @@ def test_promise_2_an_interrupt_of_one_commit_keeps_the_pages_of_its_group(
             threads[-1].start()
             while len(sequencer._queue) <= number:
                 pass
-        monkeypatch.setattr(Commit, "apply", interrupted)
+        monkeypatch.setattr(TransactionChange, "apply", interrupted)
         go_on.set()
         for thread in threads:
             thread.join(WAIT)

@@ -48,6 +48,7 @@ class Change:
 
     record = bytes(8)
     durable = True
+    relieves = comes_first = False
 
     def __init__(
         self,

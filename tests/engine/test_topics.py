@@ -13,10 +13,18 @@ from quire.dump_items import JournalRecord
 from quire.dump_words import in_words
 from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.durable_state import SHARED, DurableQueue, QueueConfig
-from quire.engine.records.seek_record import Seek, pack_sought, unpack_sought
-from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed
-from quire.journal import RECORD_HEADER_BYTES
+from quire.engine.dump.queue_state import Beside
+from quire.engine.records import format
+from quire.engine.records.durable_state import SHARED, DurableQueue, DurableState, QueueConfig
+from quire.engine.records.fold import Fold, decode
+from quire.engine.records.sections import (
+    Moves,
+    MovesSection,
+    Seek,
+    pack_sections,
+    read_sections,
+)
+from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
 from quire.limits import CLAIM_SECONDS
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
@@ -166,10 +174,7 @@ def test_promise_1_2_power_failure_while_subscriptions_are_moved(seed: int, spre
 
 def test_canary_moves_that_are_not_journaled(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that moves subscriptions in memory only is caught."""
-    monkeypatch.setattr(
-        "quire.engine.commits.sequencer.Sequencer.submit_alone",
-        lambda sequencer, change, more: sequencer.submit(change),
-    )
+    monkeypatch.setattr("quire.engine.commits.committer.pack_sections", lambda sections: [])
     with pytest.raises(AssertionError):
         enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
 
@@ -276,14 +281,22 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
     store.close()
 
 
-def test_the_record_is_read_as_it_was_written() -> None:
-    """And garbage is refused."""
+def test_the_section_is_read_as_it_was_written() -> None:
+    """And garbage is refused; so it is with the record that earlier releases wrote for it."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
-    body = memoryview(pack_sought(7, seeks))[RECORD_HEADER_BYTES:]
-    assert list(unpack_sought(body, "here").seeks) == seeks
-    for wrong in (b"", body[:-1], bytes(8), b"\xff" * 24):
+    pieces = pack_sections([MovesSection({}, Fold(DurableState(), Beside(print)), seeks, set())])
+    assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
+    before = bytes((2, 0, 0, 0, 0, 0, 0, 0)) + b"".join(format.SEEK.pack(*seek) for seek in seeks)
+    assert decode(format.SOUGHT, memoryview(before), "here") == Moves(seeks)
+    for wrong in (b"", before[:-1], bytes(8), b"\xff" * 24):
         with pytest.raises(StoreCorrupt, match="here"):
-            unpack_sought(memoryview(wrong), "here")
+            decode(format.SOUGHT, memoryview(wrong), "here")
+    good = b"".join(pieces)
+    for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):
+        with pytest.raises(StoreCorrupt, match="here"):
+            read_sections(memoryview(wrong), "here")
+    with pytest.raises(StoreVersion, match="here"):
+        read_sections(memoryview(good[:8] + b"\xff" * 2 + bytes(40)), "here")
 
 
 def test_a_move_of_what_is_gone_leaves_its_record(seed: int) -> None:
@@ -344,7 +357,7 @@ def test_a_dump_tells_of_moves_and_deliveries(seed: int) -> None:
         txn.get("q")
         txn.seek("t/a", 1)
     items = [item for item in dump(PATH, journal=True, env=env) if isinstance(item, JournalRecord)]
-    assert [item.name for item in items][-3:] == ["HANDED_OUT", "COMMIT", "SOUGHT"]
+    assert [item.name for item in items][-2:] == ["HANDED_OUT", "COMMIT_MORE"]
     words = [line for item in items for line in in_words(item)]
     assert any("subscription #4 is given position 0" in line for line in words), words
     assert any("subscription #2 'a' goes to position 1" in line for line in words), words

@@ -1,0 +1,134 @@
+"""One transaction's change, as the sequencer takes it: a COMMIT record, made and applied.
+
+What a transaction has put, read and entered in the ledger most have; the rest are further sections
+(see `records.sections`), among them its share in volatile queues, of which nothing is in the
+record. See `committer` for the steps that come before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.state import State
+from quire.engine.reading.block_reader import BlockReader
+from quire.engine.records import format
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
+from quire.engine.records.sections import PendingSection
+from quire.journal import WholeRecord
+
+from .volatile import MemorySection
+
+_put_id_and_time = format.ID_AND_TIME.pack_into
+
+
+class TransactionChange:
+    """See the module. `record` gets its ids and time in `place`.
+
+    `packed`: the control records are in the charges; None: all of it is in volatile queues, and
+    nothing is recorded. `reads` are the messages that were got, and what else counts as read.
+    """
+
+    __slots__ = (
+        "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
+        "_transaction_id", "applied", "durable", "first_id", "record", "sections", "time_us",
+    )  # fmt: skip
+
+    applied: bool
+    durable: bool
+    record: WholeRecord
+    first_id: int  # of its messages in other than volatile queues
+    time_us: int
+    sections: Sequence[PendingSection]
+
+    def fill(
+        self,
+        state: State,
+        reader: BlockReader,
+        transaction_id: int,
+        packed: Packed[Queue] | None,
+        reads: Sequence[Read | Taken] = (),
+        entries: Sequence[Entry] = (),
+        durable: bool = True,
+        sections: Sequence[PendingSection] = (),
+    ) -> Self:
+        """First of all. Not `__init__`, by which an object takes twice the time."""
+        self.applied = False
+        self.durable = durable
+        if packed is None:
+            packed = _NOTHING
+            self.first_id = self.time_us = 0
+        self.record, self._head, self._groups, self._blocks, self._messages = packed
+        self._state = state
+        self._reader = reader
+        self._transaction_id = transaction_id
+        self._reads = reads
+        self._entries = entries
+        self.sections = sections
+        return self
+
+    @property
+    def relieves(self) -> bool:
+        """Whether it makes room on the disk and takes none: it only reads or moves."""
+        sections = self.sections
+        frees = bool(self._reads) or any(section.KIND == format.MOVES for section in sections)
+        return frees and not self._groups and all(section.relieves for section in sections)
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether what it checks must not be changed by others of its group."""
+        for section in self.sections:  # noqa: SIM110 - a generator would take longer than the look
+            if section.comes_first:
+                return True
+        return False
+
+    @property
+    def memory(self) -> MemorySection | None:
+        """Its share in volatile queues."""
+        return next((each for each in self.sections if isinstance(each, MemorySection)), None)
+
+    def place(self) -> None:
+        sections = self.sections
+        if sections or self._entries:
+            self._check()
+        self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
+        _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
+        if sections:
+            for section in sections:
+                section.place()
+
+    def _check(self) -> None:
+        try:
+            for section in self.sections:
+                section.check()
+            if self._entries:
+                self._state.place_entries(self._entries)
+        except BaseException:
+            for section in self.sections:
+                section.withdraw()
+            raise
+
+    def withdraw(self) -> None:
+        """Ids that were taken are not given again."""
+        self._state.unplace_entries(self._entries)
+        for section in self.sections:
+            section.withdraw()
+
+    def apply(self, address: int) -> None:
+        remember = self._reader.remember
+        for offset, data in self._blocks:
+            remember(address + offset, data)
+        state, entries = self._state, self._entries
+        state.fold.commit(
+            self._groups, self._reads, entries, self.first_id, self.time_us, address, True,
+            self._transaction_id,
+        )  # fmt: skip
+        if entries:
+            state.unplace_entries(entries)
+        if self.sections:
+            for section in self.sections:
+                section.apply(self.time_us)
+
+
+_NOTHING: Packed[Queue] = b"", bytearray(), (), (), 0

@@ -1,0 +1,122 @@
+"""The section of a transaction that moves subscriptions. Layout: `format`."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from quire.engine.records import format
+from quire.engine.records.commit_record import Read
+from quire.engine.records.durable_state import DurableQueue, FoldedQueue
+from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
+
+from .section import Folding
+
+
+class Seek(NamedTuple):
+    """A subscription goes to the position: what is kept from there on is unread, the rest read."""
+
+    queue_id: int
+    subscription_id: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What the section says."""
+
+    KIND: ClassVar[int] = format.MOVES
+
+    seeks: Sequence[Seek]
+
+    def fold(self, fold: Folding, where: str) -> None:
+        fold.seek(self.seeks)
+
+    def hold(self, fold: Folding, xid: str, where: str) -> None:
+        raise StoreCorrupt(f"{where}: {xid!r} is prepared and moves subscriptions")
+
+
+def unpack_moves(body: memoryview, where: str) -> Moves:
+    """Read the section; `StoreCorrupt` for contradictions."""
+    try:
+        seeks = [Seek(*row) for row in format.SEEK.iter_unpack(body)]
+    except struct.error as error:
+        raise StoreCorrupt(f"{where}: unreadable moves of subscriptions ({error})") from error
+    if not seeks:
+        raise StoreCorrupt(f"{where}: contradictory moves of subscriptions")
+    return Moves(seeks)
+
+
+class MovesSection:
+    """The same on its way into the journal.
+
+    `strict`: the subscriptions of which all from that position on has to be there still.
+    """
+
+    KIND: ClassVar[int] = format.MOVES
+
+    __slots__ = ("_fold", "_queues", "_strict", "body", "comes_first", "relieves", "said")
+
+    def __init__(
+        self,
+        queues: Mapping[int, FoldedQueue],
+        fold: Folding,
+        seeks: Sequence[Seek],
+        strict: Collection[int],
+    ) -> None:
+        self._queues = queues
+        self._fold = fold
+        self._strict = strict
+        self.said = Moves(seeks)
+        self.body = bytearray().join([format.SEEK.pack(*seek) for seek in seeks])
+        self.relieves = True
+        self.comes_first = any(seek.subscription_id in strict for seek in seeks)
+
+    def split(self, queues: Container[int]) -> tuple[MovesSection | None, MovesSection | None]:
+        """The moves in other queues, and those in these; None: there are none."""
+        apart: list[MovesSection | None] = []
+        for is_own in (False, True):
+            seeks = [seek for seek in self.said.seeks if (seek.queue_id in queues) is is_own]
+            own = MovesSection(self._queues, self._fold, seeks, self._strict) if seeks else None
+            apart.append(own)
+        return apart[0], apart[1]
+
+    def passed(self) -> list[Read]:
+        """What is read by it at most, as reads."""
+        return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.said.seeks]
+
+    def check(self) -> None:
+        """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""
+        for queue_id, subscription_id, position in self.said.seeks:
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
+            durable = queue.durable
+            if subscription_id not in durable.subscriptions:
+                raise SubscriptionNotFound(
+                    f"the subscription of queue {durable.config.name!r} that is moved was removed: "
+                    "roll back"
+                )
+            if subscription_id in self._strict:
+                check_kept(durable, position)
+
+    def place(self) -> None:
+        """The section is whole."""
+
+    def withdraw(self) -> None:
+        """Nothing was done."""
+
+    def apply(self, time_us: int) -> None:
+        self.said.fold(self._fold, "a move of subscriptions")
+
+
+def check_kept(queue: DurableQueue, position: int) -> None:
+    """Raises PositionLost where a subscription would go back further than what is kept."""
+    first = queue.released.first_gap(0)
+    if position < first:
+        raise PositionLost(
+            f"queue {queue.config.name!r} does not keep position {position} any more: the first "
+            f"position that it keeps is {first}"
+        )
