@@ -2,7 +2,8 @@
 
 - WR1: a message is handled in a transaction, which commits when its handler returns. An exception
   rolls it back, and is logged; the message is there again, and the thread goes on after a pause
-  that grows from failure to failure, up to a bound, and begins anew after a success.
+  that grows from failure to failure, up to a bound, and begins anew after a success. A handler that
+  returns a coroutine or a generator has done nothing yet: that is such an exception.
 - WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
   finished; then its transaction is rolled back from outside, by the name that it was begun under.
 - WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
+from quire.callbacks import check_done, check_function
 from quire.consumer import Asked, Consumer
 from quire.env import OsEnv
 from quire.errors import (
@@ -38,6 +40,7 @@ from quire.limits import (
 )
 from quire.message import Message
 from quire.store import Store
+from quire.transaction import Transaction
 
 if TYPE_CHECKING:
     from quire.remote.signals import SignalFlag
@@ -47,6 +50,10 @@ H = TypeVar("H", bound=Handler)
 
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
+_GIVE: Final = (
+    "give a function of a message and its transaction that has done its work when it returns; for "
+    "coroutines there is quire.aio, with `async for message in store.consume(...)`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class Workers:
     """
 
     def __init__(self, store: Store, *, grace: float = WORKERS_GRACE_SECONDS) -> None:
+        check_function("store's method", store.queue, "give a store of quire.open")
         self._store = store
         self._grace = check_timeout(grace)
         self._tasks: list[_Task] = []
@@ -107,16 +115,16 @@ class Workers:
         """A decorator: the function is called as `handle(message, txn)` for each message.
 
         `source`: "queue", or "queue/subscription". `concurrency`: how many threads call it. With
-        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. Raises
-        InvalidArgument.
+        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. It has
+        done its work when it returns: what makes a coroutine or a generator is refused, and what
+        returns one has failed. Raises InvalidArgument.
         """
         check_source(source)
         check_concurrency(concurrency)
         check_max_messages(max_messages)
 
         def register(handler: H) -> H:
-            if not callable(handler):
-                raise InvalidArgument(f"handler {handler!r:.100}: give a function")
+            check_function("handler", handler, _GIVE)
             self._tasks.append(_Task(source, handler, concurrency, max_messages))
             return handler
 
@@ -262,7 +270,7 @@ class _Worker:
                     return False
                 for message in messages:
                     shown = _shown(message)
-                    self.task.handler(message, messages.transaction)
+                    self._handle(message, messages.transaction)
                     messages.acknowledge()
                     self.handled += 1
                     shown = "no message"
@@ -278,6 +286,10 @@ class _Worker:
         finally:
             self._messages = None
         return False
+
+    def _handle(self, message: Any, transaction: Transaction) -> None:
+        handler = self.task.handler
+        check_done("handler", handler, handler(message, transaction))
 
 
 def _shown(message: Any) -> str:

@@ -19,6 +19,7 @@ from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, Subscripti
 from quire.limits import MAX_CONCURRENCY
 from tests.remote.children import SECONDS, child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
+from tests.test_callbacks import HIDDEN, LAZY
 
 
 @pytest.fixture(params=WITH_CALLBACKS)
@@ -131,6 +132,41 @@ def test_a_failure_is_rolled_back_logged_and_counted(
     assert len(told) == 2
     assert "delivery 1" in told[0].getMessage()
     assert told[0].exc_info is not None
+
+
+@pytest.mark.parametrize("handler", LAZY)
+def test_a_handler_that_would_do_nothing_is_refused(
+    store: AnyStore, work: str, handler: Callable[..., Any]
+) -> None:
+    """Its messages would be gone; the error says what there is for coroutines."""
+    with pytest.raises(InvalidArgument, match=r"quire\.aio"):
+        Workers(store).on(work)(handler)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_handler_that_returns_its_work_has_failed(
+    store: AnyStore, work: str, hidden: Callable[..., Any]
+) -> None:
+    """The message is there again, and the error is told: nothing is handled by not being done."""
+    workers = Workers(store)
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> Any:
+        txn.put("done", message.payload)
+        if message.delivery_count == 2:
+            workers.stop()
+        return hidden()
+
+    store.put(work, b"1")
+    workers.run()
+    [info] = workers.status()
+    assert (info.handled, info.failures) == (0, 2)
+    assert info.last_error is not None
+    assert "whose work is not done" in info.last_error
+    assert store.get("done") is None
+    message = store.get(work)
+    assert message is not None
+    assert (message.payload, message.delivery_count) == (b"1", 3)
 
 
 def test_a_commit_that_fails_is_a_failure(store: AnyStore, work: str) -> None:
