@@ -76,7 +76,10 @@ def _kind_of(function: object) -> str | None:
     """What it makes, where it does nothing else; None: a function as others."""
     while isinstance(function, partial):
         function = function.func
+    method = inspect.getattr_static(
+        type(function), "__call__", None
+    )  # of an object that can be called
     for is_kind, kind in _KINDS:
-        if is_kind(function) or is_kind(getattr(type(function), "__call__", None)):
+        if is_kind(function) or is_kind(method):
             return kind
     return None

@@ -43,11 +43,16 @@ class Called:
         """The same."""
 
 
+class Inherited(Called):
+    """One more."""
+
+
 LAZY: list[Callable[..., Any]] = [
     coroutine,
     generator,
     asynchronous_generator,
     Called(),
+    Inherited(),
     Called().method,
     functools.partial(coroutine, 1),
     functools.partial(functools.partial(Called(), 1), 2),

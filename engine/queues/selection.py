@@ -546,6 +546,11 @@ class Selection:
         held = (self._outside, self.expired)
         return out + [part for some in held for part in some.intersection(start, end)]
 
+    @property
+    def coming(self) -> set[int]:
+        """What is not due yet, and perhaps some that is read."""
+        return {position for _, position, _, _ in self._scheduled}
+
     def take_part(self, start: int, end: int) -> None:
         """[start, end), none of which is held or read, is in flight now."""
         if self.known < end:
