@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -320,18 +321,61 @@ def test_a_store_that_is_closed_ends_them(store: AnyStore, work: str) -> None:
         workers.run()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_handler_that_ends_its_thread_ends_them_all(store: AnyStore, work: str) -> None:
-    """No thread is missing without a word; the message is there again."""
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("by design")])
+def test_a_handler_that_ends_its_thread_ends_them_all(
+    store: AnyStore, work: str, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`run` raises what it raised, as if it were its own thread; the message is there again."""
     workers = Workers(store)
 
     @workers.on(work, concurrency=2)
     def handle(message: quire.Message, txn: quire.Transaction) -> None:
-        raise SystemExit
+        raise error
+
+    message_id = store.put(work, b"1")
+    with pytest.raises(type(error)) as caught:
+        workers.run()
+    assert caught.value is error
+    [info] = workers.status()
+    assert (info.handled, info.running) == (0, 0)
+    assert info.failures >= 1  # the other thread may have taken it once more
+    assert info.last_error == f"{type(error).__name__}: {error}"
+    assert f"failed with message {message_id}, delivery 1" in caplog.text
+    assert store.get_many(work).payloads() == [b"1"]
+
+
+def test_a_program_whose_handler_exits_has_its_status(store_path: str) -> None:
+    """It does not look as if it had been told to end."""
+    code = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("work", kind="work")
+    store.put("work", b"1")
+    workers = quire.Workers(store)
+    workers.on("work")(lambda message, txn: sys.exit(3))
+    workers.run()
+"""
+    with child(code, store_path) as process:
+        assert process.wait() == 3
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit])
+def test_what_is_no_exception_is_a_failure(
+    store: AnyStore, work: str, error: type[BaseException]
+) -> None:
+    """As when a task that a handler has run was cancelled: the thread goes on."""
+    workers = Workers(store)
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> None:
+        if message.delivery_count == 1:
+            raise error
+        workers.stop()
 
     store.put(work, b"1")
     workers.run()
-    assert store.get_many(work).payloads() == [b"1"]
+    [info] = workers.status()
+    assert (info.handled, info.failures) == (1, 1)
 
 
 def test_they_can_be_stopped_before_they_run_and_run_again(store: AnyStore, work: str) -> None:
