@@ -56,15 +56,7 @@ def dump(
 
     path = checked_path(path)
     machine = OsEnv() if env is None else env
-    choices = Choices(
-        journal=journal,
-        queue=queue,
-        messages=messages,
-        pages=pages,
-        checkpoint=checkpoint,
-        limit=limit,
-        start=start,
-    )
+    choices = Choices(journal, queue, messages, pages, checkpoint, limit, start)
     if not offline and isinstance(machine, OsEnv):
         choices = replace(choices, owner=_ask_owner(machine, path, choices))
     return dump_files(machine, path, choices)

@@ -11,34 +11,17 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from quire.dump_items import Finding
 from quire.engine.records import format
 from quire.engine.records.fold import Said, decode
 from quire.errors import PositionLost, QuireError, StoreCorrupt
-from quire.journal import GROUP_HEADER_BYTES, KIND_GENERATION, Chain, Group, Record, read_at, scan
+from quire.journal import GROUP_HEADER_BYTES, Chain, Group, Record, read_at, scan
 from quire.journal import Finding as JournalFinding
 
 from .saved import Saved, newest_saved
 from .source import Source
-
-KIND_NAMES: Final = {
-    KIND_GENERATION: "GENERATION",
-    format.COMMIT: "COMMIT",
-    format.CREATE_QUEUE: "CREATE_QUEUE",
-    format.DROP_QUEUE: "DROP_QUEUE",
-    format.SUBSCRIBE: "SUBSCRIBE",
-    format.UNSUBSCRIBE: "UNSUBSCRIBE",
-    format.PREPARE: "PREPARE",
-    format.COMMIT_PREPARED: "COMMIT_PREPARED",
-    format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
-    format.CATALOG: "CATALOG",
-    format.HANDED_OUT: "HANDED_OUT",
-    format.SOUGHT: "SOUGHT",
-    format.COMMIT_ONCE: "COMMIT_ONCE",
-    format.PREPARE_ONCE: "PREPARE_ONCE",
-}
 
 
 class Decoded(NamedTuple):
@@ -51,7 +34,7 @@ class Decoded(NamedTuple):
     @property
     def name(self) -> str:
         kind = self.record.kind
-        return KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
+        return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
@@ -60,7 +43,7 @@ class Log:
     def __init__(self, source: Source, saved: Saved | None, until_lsn: int | None) -> None:
         self.source = source
         self._saved = saved
-        if until_lsn is not None and saved is not None and until_lsn < saved.item.lsn:
+        if until_lsn is not None and saved is not None and until_lsn < saved.lsn:
             until_lsn = None  # the owner has gone on since it was asked
         self._until_lsn = until_lsn
         self.segments = source.segments()
@@ -101,8 +84,8 @@ class Log:
             source.env,
             source.layout.journal,
             source.geometry,
-            restart_lsn=oldest if saved is None else saved.item.restart_lsn,
-            durable_lsn=0 if saved is None else saved.item.lsn,
+            restart_lsn=oldest if saved is None else saved.restart_lsn,
+            durable_lsn=0 if saved is None else saved.lsn,
             until_lsn=self._until_lsn,
         )
 
@@ -134,9 +117,9 @@ class Log:
         source, saved = self.source, self._saved
         size = source.geometry.segment_bytes
         now, _ = newest_saved(source.env, source.layout)
-        if now is None or lsn // size >= now.item.restart_lsn // size:
+        if now is None or lsn // size >= now.restart_lsn // size:
             return False
-        if saved is None or now.item.restart_lsn > saved.item.restart_lsn:
+        if saved is None or now.restart_lsn > saved.restart_lsn:
             return True
         first_page = lsn - lsn % size + source.geometry.page_size
         try:
