@@ -31,17 +31,11 @@ from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
 from .history import History
-from .log import Log
+from .log import Log, Names
 from .messages import list_messages
-from .names import Names
 from .pages import list_files, list_pages
 from .queue_state import QueueState
-from .records import (
-    check_large_file,
-    find_directories,
-    list_sealed,
-    prepared_records,
-)
+from .records import check_large_file, find_directories, list_sealed, prepared_records
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
 from .told import Owner, list_in_order
@@ -137,10 +131,10 @@ class _Dump:
         if chosen.queue is not None:
             queue = history.queue(chosen.queue)
             yield from queue.items()
-            yield from self._limited(self._queue(queue, history))
+            yield from self._limited(self._as_it_was(self._queue(queue, history)))
             yield from self._open(queue.name)
         if chosen.pages:
-            yield from self._limited(self._pages(history))
+            yield from self._limited(self._as_it_was(self._pages(history)))
             yield from self._limited(list_files(self._source, history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
@@ -169,7 +163,7 @@ class _Dump:
             prepared_records(source, queue, history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
-                yield self._unless_moved(found)
+                yield found
                 continue
             record, ref = found
             yield record
@@ -178,14 +172,13 @@ class _Dump:
             if record.name == INDIRECT and record.released < record.messages:
                 finding = check_large_file(source, ref)
                 if finding is not None:
-                    yield self._unless_moved(finding)
+                    yield finding
                     continue
             if chosen.messages:
-                yield from list_messages(source, queue, ref, chosen.start, self._moved_on)
+                yield from list_messages(source, queue, ref, chosen.start)
 
     def _pages(self, history: History) -> Iterator[Item]:
-        for item in list_pages(self._source, self._saved, history, self._choices.owner):
-            yield self._unless_moved(item) if isinstance(item, Finding) else item
+        return list_pages(self._source, self._saved, history, self._choices.owner)
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
@@ -209,20 +202,19 @@ class _Dump:
         source = self._source
         store_id, segment_bytes, page_size = source.geometry
         sizes = {"page_size": page_size, "segment_bytes": segment_bytes}
-        yield Described(
-            "store", {"path": source.layout.path, "store_id": f"{store_id:016x}", **sizes}
-        )
+        own = {"path": source.layout.path, "store_id": f"{store_id:016x}"}
+        yield Described("store", own | sizes)
         if self._saved is not None:
             yield self._saved.item
         history = yield from self._fold()
         yield history.journal
         for queue in history.state.queues.values():
             yield from queue.items()
-            yield from _findings(self._queue(queue, history))
+            yield from _findings(self._as_it_was(self._queue(queue, history)))
         yield from (_prepared(record, history) for record in history.state.prepared.values())
         yield from self._open()
         yield from list_files(source, history)
-        yield from _findings(self._pages(history))
+        yield from _findings(self._as_it_was(self._pages(history)))
         yield from _ledger(history.state.ledger, self._choices.limit)
 
     # Reading
@@ -247,16 +239,20 @@ class _Dump:
         return history
 
     def _moved_on(self) -> bool:
-        """Whether the store has changed since it was read (DD4)."""
         saved, source = self._saved, self._source
         is_newer = saved is not None and newest_lsn(source.env, source.layout) != saved.lsn
         return is_newer or self._log.goes_on()
 
-    def _unless_moved(self, finding: Finding) -> Finding:
-        if not finding.damage or not self._moved_on():
-            return finding
-        text = f"{finding.lost}: not there any more; the store went on meanwhile, dump it again"
-        return Finding(finding.file, finding.offset, False, text)
+    def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
+        """What is damaged now may have been moved or released since the store was read (DD4)."""
+        text = (
+            "not at this place any more; the store went on meanwhile: dump it again, or verify"
+        )
+        for item in items:
+            if isinstance(item, Finding) and item.damage and self._moved_on():
+                yield Finding(item.file, item.offset, False, f"{item.lost}: {text}")
+            else:
+                yield item
 
     def _no_checkpoint(self, history: History | None = None) -> Finding:
         """Damage, unless the store is one whose creation was not finished."""

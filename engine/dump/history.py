@@ -27,9 +27,7 @@ _CONTRADICTIONS = (
 )  # fmt: skip
 
 
-_UNKNOWN: Final = (
-    "a record of a kind that this release does not know: what it changed is not shown"
-)
+_UNKNOWN: Final = "a record of a kind that this release does not know: what it changed is not shown"
 
 
 class History:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from quire.block import Block
@@ -26,7 +26,7 @@ _FIELDS: Final = tuple(name for name in MESSAGE_SCHEMA.names if name not in _NOT
 
 
 def list_messages(
-    source: Source, queue: QueueState, ref: BlockRef, start: int, moved_on: Callable[[], bool]
+    source: Source, queue: QueueState, ref: BlockRef, start: int
 ) -> Iterator[Described | Finding]:
     """The messages of the record from the position on."""
     if ref.kind == format.LTDS:
@@ -39,14 +39,7 @@ def list_messages(
     except UNREADABLE as error:
         place = source.place(ref)
         lost = f"the messages at positions {ref.position} to {ref.end - 1}"
-        finding = Finding.of(place.file, source.offset(place), error, lost)
-        if moved_on():
-            text = (
-                f"{lost}: not at this place any more; the store went on meanwhile: they were moved"
-                " or released, or they are damaged, which `verify` tells"
-            )
-            finding = Finding(place.file, finding.offset, False, text)
-        yield finding
+        yield Finding.of(place.file, source.offset(place), error, lost)
 
 
 def _large(
