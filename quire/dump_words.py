@@ -84,13 +84,8 @@ def _lines(item: Item) -> Iterator[str]:
     title = "" if kind in _UNTITLED else f"{_label(kind)}: "
     indent = _DETAIL if kind in _INDENTED else ""
     below = {name: members for name, members in values.items() if _has_fields(members)}
-    yield (
-        indent
-        + title
-        + ", ".join(
-            _phrases(kind, {name: value for name, value in values.items() if name not in below})
-        )
-    )
+    own = {name: value for name, value in values.items() if name not in below}
+    yield f"{indent}{title}{', '.join(_phrases(kind, own))}"
     for name, members in below.items():
         one = _singular(name)
         yield from (f"{_DETAIL}{_label(one)}: {', '.join(_phrases(one, each))}" for each in members)
@@ -136,7 +131,7 @@ def _number(kind: str, name: str, value: int, values: Mapping[str, Any]) -> str:
     if value == 0 and (name in _NONE_AT_0 or f"{kind}.{name}" in _NONE_AT_0):
         words = ""
     elif name.endswith("_id") and (noun == kind or noun in values):
-        title = values["name" if noun == kind else noun]
+        title = values.get("name" if noun == kind else noun)
         words = f"{noun} #{value} {title!r}" if title else f"{noun} #{value}"
     elif name.endswith("_us"):
         words = f"{_label(name[:-3])} {time(value)}"
