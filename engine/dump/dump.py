@@ -245,9 +245,7 @@ class _Dump:
 
     def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
         """What is damaged now may have been moved or released since the store was read (DD4)."""
-        text = (
-            "not at this place any more; the store went on meanwhile: dump it again, or verify"
-        )
+        text = "not at this place any more; the store went on meanwhile: dump it again, or verify"
         for item in items:
             if isinstance(item, Finding) and item.damage and self._moved_on():
                 yield Finding(item.file, item.offset, False, f"{item.lost}: {text}")
