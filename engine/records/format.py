@@ -178,6 +178,22 @@ SOUGHT: Final = 11
 COMMIT_ONCE: Final = 16
 PREPARE_ONCE: Final = 17
 DEFINITIONS: Final = (CREATE_QUEUE, DROP_QUEUE, SUBSCRIBE, UNSUBSCRIBE)
+KIND_NAMES: Final = {
+    0: "GENERATION",  # the journal's own
+    COMMIT: "COMMIT",
+    CREATE_QUEUE: "CREATE_QUEUE",
+    DROP_QUEUE: "DROP_QUEUE",
+    SUBSCRIBE: "SUBSCRIBE",
+    UNSUBSCRIBE: "UNSUBSCRIBE",
+    PREPARE: "PREPARE",
+    COMMIT_PREPARED: "COMMIT_PREPARED",
+    ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
+    CATALOG: "CATALOG",
+    HANDED_OUT: "HANDED_OUT",
+    SOUGHT: "SOUGHT",
+    COMMIT_ONCE: "COMMIT_ONCE",
+    PREPARE_ONCE: "PREPARE_ONCE",
+}
 
 NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
 NUMBER_DIGITS: Final = 20  # in which it is written, filled up with blanks

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import Finding, JournalRecord
+from quire.dump_items import Finding, as_json
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.value_changes import WithValues
 from quire.engine.records import format
@@ -195,9 +195,9 @@ def test_keys_do_not_rewrite_each_other() -> None:
         store.checkpoint()
         with store.transaction() as txn:
             txn.set_state("step", "key 7", bytes(90))
-        records = [i for i in dump(PATH, env=env, journal=True) if isinstance(i, JournalRecord)]
-        assert [record.name for record in records[-2:]] == ["COMMIT", "CATALOG"]
-        assert sum(record.bytes for record in records[-2:]) < 300
+        records = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
+        assert [record["name"] for record in records[-2:]] == ["COMMIT", "CATALOG"]
+        assert sum(record["bytes"] for record in records[-2:]) < 300
 
 
 def test_within_one_group() -> None:
@@ -244,8 +244,8 @@ def test_those_who_look_are_told() -> None:
     assert [item.body["xid"] for item in store.catalog(PREPARED_STATE)] == ["x1"]
     store._lock.release()
     items = list(dump(PATH, env=env.kill(), journal=True))
-    changes = [change for i in items if isinstance(i, JournalRecord) for change in i.changes]
-    assert [change.type for change in changes[2:]] == ["state", "state", "prepared_state"]
+    changes = [change for item in items for change in as_json(item).get("changes", ())]
+    assert [change["type"] for change in changes[2:]] == ["state", "state", "prepared_state"]
     summary = list(dump(PATH, env=env.kill()))
     assert not [item for item in summary if isinstance(item, Finding)]
 
