@@ -73,6 +73,7 @@ from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.purging import purge
+from quire.engine.upkeep.redriving import put_back
 from quire.engine.upkeep.room import Room, dropped
 from quire.engine.upkeep.schedules import Schedules
 from quire.engine.upkeep.started import StartedTypes, look_for_orders
@@ -107,6 +108,7 @@ from quire.message import Messages
 from quire.message_id import PutId
 from quire.payload_reader import Stream
 from quire.properties import QueueChanges
+from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
@@ -355,6 +357,19 @@ class EmbeddedStore(SingleCalls):
             return purge(self._context, self._definitions, found, None)
         reader = found.subscription(check_name(subscription, "subscription"))
         return purge(self._context, self._definitions, found, reader)
+
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step of a redrive, in one commit (see `quire.redriving`)."""
+        self._state()
+        return put_back(self._context, source, start, end, most, chosen, to)
 
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         """Give a queue one more name, durably. Raises QueueNotFound, QueueExists."""

@@ -1,28 +1,85 @@
-"""What a store calls on behalf of its users: checked when it is given, and kept from doing harm.
+"""What a store, or a loop of it, calls on behalf of its users: checked when it is given, and after.
 
-It is called in the midst of other threads' commits. What it raises is logged (`quire.callbacks`).
+- CB1: a function that only makes a coroutine or a generator does nothing when it is called, and
+  nobody would know. It is refused where it is given. One of which this shows only in what it
+  returns (a lambda, a wrapper) has not done its work: `check_done` says so, by whoever called it.
+- CB2: a callback is called in the midst of other threads' commits. What it raises is logged
+  (`quire.callbacks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
 
 from quire.errors import InvalidArgument
 from quire.loggers import logger
 
+F = TypeVar("F")
+
 _log: Final = logger("quire.callbacks")
+_KINDS: Final = (
+    (inspect.iscoroutinefunction, "a coroutine function (async def)"),
+    (inspect.isasyncgenfunction, "an asynchronous generator function (async def with yield)"),
+    (inspect.isgeneratorfunction, "a generator function (def with yield)"),
+)
+
+
+def check_function(what: str, function: F, instead: str) -> F:
+    """A function that does its work when it is called (CB1). Raises InvalidArgument.
+
+    `instead`: what to give, in words for a user.
+    """
+    if not callable(function):
+        raise InvalidArgument(f"{what} {function!r:.100}: {instead}")
+    kind = _kind_of(function)
+    if kind is not None:
+        raise InvalidArgument(
+            f"{what} {function!r:.100} is {kind}, whose calls do nothing by themselves: {instead}"
+        )
+    return function
+
+
+def check_done(what: str, function: object, result: object) -> None:
+    """Raises InvalidArgument for what a function returns that has its work still to do (CB1)."""
+    if not isinstance(result, (Awaitable, Generator, AsyncGenerator)):
+        return
+    if isinstance(result, (Coroutine, Generator)):
+        with suppress(Exception):  # of somebody else's code, if it has begun at all
+            result.close()
+    raise InvalidArgument(
+        f"{what} {function!r:.100} returned {result!r:.100}, whose work is not done: give a "
+        "function that has done its work when it returns"
+    )
 
 
 def check_callback(callback: Callable[[], None]) -> Callable[[], None]:
-    """The callback, of which nothing is raised. Raises InvalidArgument for what is no function."""
-    if not callable(callback):
-        raise InvalidArgument(f"callback {callback!r:.100}: give a function without arguments")
+    """The callback, of which nothing is raised (CB2).
+
+    Raises InvalidArgument for what is no function, or makes a coroutine or a generator.
+    """
+    check_function("callback", callback, "give a function without arguments")
 
     def call() -> None:
         try:
-            callback()
+            check_done("callback", callback, callback())  # type: ignore[func-returns-value]
         except Exception:  # noqa: BLE001 - of somebody else's code; it is logged
             _log.exception("a callback of when_ready failed: %.200r", callback)
 
     return call
+
+
+def _kind_of(function: object) -> str | None:
+    """What it makes, where it does nothing else; None: a function as others."""
+    while isinstance(function, partial):
+        function = function.func
+    method = inspect.getattr_static(
+        type(function), "__call__", None
+    )  # of an object that can be called
+    for is_kind, kind in _KINDS:
+        if is_kind(function) or is_kind(method):
+            return kind
+    return None

@@ -30,6 +30,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import pyarrow as pa
 
+from quire.callbacks import check_function
 from quire.errors import CodecNotFound, InvalidArgument, PayloadInvalid
 
 __all__ = ["Codec", "codec", "decode", "encode", "register"]
@@ -56,6 +57,11 @@ class Codec:
     dump: Callable[[Any], bytes]  # any exception that it raises: it cannot encode the value
     load: Callable[[bytes], Any]  # any exception that it raises: the payload is none of its
     takes: tuple[type, ...] = ()  # values that `encode` gives it where no content type is given
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgument for functions that would make coroutines or generators."""
+        check_function("dump", self.dump, "give a function of a value that returns bytes")
+        check_function("load", self.load, "give a function of bytes that returns the value")
 
     def encode(self, value: Any) -> bytes:
         """The payload. Raises InvalidArgument for a value that it cannot encode."""

@@ -56,15 +56,7 @@ def dump(
 
     path = checked_path(path)
     machine = OsEnv() if env is None else env
-    choices = Choices(
-        journal=journal,
-        queue=queue,
-        messages=messages,
-        pages=pages,
-        checkpoint=checkpoint,
-        limit=limit,
-        start=start,
-    )
+    choices = Choices(journal, queue, messages, pages, checkpoint, limit, start)
     if not offline and isinstance(machine, OsEnv):
         choices = replace(choices, owner=_ask_owner(machine, path, choices))
     return dump_files(machine, path, choices)
@@ -93,13 +85,12 @@ def _ask_for_records(store: RemoteStore, choices: Choices) -> dict[str, list[Que
     """Of the queue that is asked for, and of those in whose pages open transactions have some."""
     from quire.limits import MOST_TOLD_RECORDS
 
-    names: set[str] = set()
-    if choices.queue is not None:
-        every = choices.queue.startswith("#")  # the owner does not tell their numbers
-        names |= {queue.name for queue in store.queues()} if every else {choices.queue}
+    names = set() if choices.queue is None else {choices.queue}
+    if choices.queue is not None and choices.queue.startswith("#"):
+        names = {queue.name for queue in store.queues()}  # it does not tell their numbers
     if choices.pages:
-        for told in store.status()["transactions"]:
-            names |= set(told["queues"]) if told["spilled_bytes"] else set()
+        open_ones = store.status()["transactions"]
+        names |= {name for told in open_ones if told["spilled_bytes"] for name in told["queues"]}
     records: dict[str, list[QueueRecord]] = {}
     for name in names:
         with suppress(QueueNotFound, RemoteError):  # it may be of an older release

@@ -151,6 +151,7 @@ MAX_DELAY_SECONDS = 366 * 86400
 MAX_DOUBLINGS = 64  # of a retry's delay, which is above any cap then
 REASONS_KEPT = 10_000  # of one subscription, until their messages are in the dead-letter queue
 DEAD_LETTERS_AT_ONCE = 100  # that are moved by one commit
+REDRIVEN_AT_ONCE = 1000  # messages that are looked at for one commit which puts dead letters back
 STUCK_AT_ONCE = 8  # that never find room where they are to go: each time they are read in vain
 EXPIRED_AT_ONCE = 4096  # messages that one commit drops: each takes a microsecond of a lock
 # What one commit of a purge takes: more would hold up other commits while it is applied.

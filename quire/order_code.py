@@ -20,10 +20,11 @@ queue in the same way, until the order is altered or the store is opened again.
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import pyarrow as pa
 
+from quire.callbacks import check_function
 from quire.errors import InvalidArgument
 from quire.order import BUILT_IN
 from quire.properties import NAME
@@ -74,6 +75,5 @@ def order_named(name: str) -> OrderCode:
 
 
 def _checked(name: str, made: object) -> OrderCode:
-    if callable(made):
-        return made
-    raise InvalidArgument(f"order {name!r} is {made!r:.100}: it needs to be a function of headers")
+    given = check_function(f"order {name!r},", made, "it needs to be a function of headers")
+    return cast(OrderCode, given)

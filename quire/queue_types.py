@@ -18,6 +18,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Final, NamedTuple, Protocol
 
+from quire.callbacks import check_function
 from quire.errors import InvalidArgument
 from quire.info import QueueInfo
 from quire.properties import NAME, PERSISTENT, VOLATILE
@@ -96,13 +97,9 @@ def type_named(name: str) -> QueueType:
 
 
 def _checked(name: str, made: object) -> QueueType:
-    if (
-        isinstance(getattr(made, "is_volatile", None), bool)
-        and callable(getattr(made, "start", None))
-        and callable(getattr(made, "stop", None))
-    ):
-        return made  # type: ignore[return-value]
-    raise InvalidArgument(
-        f"queue type {name!r} is {made!r:.100}: it needs is_volatile (True or False), "
-        "start(queue) and stop(queue)"
-    )
+    needs = "it needs is_volatile (True or False), start(queue) and stop(queue)"
+    if not isinstance(getattr(made, "is_volatile", None), bool):
+        raise InvalidArgument(f"queue type {name!r} is {made!r:.100}: {needs}")
+    for method in ("start", "stop"):
+        check_function(f"queue type {name!r}, {method}", getattr(made, method, None), needs)
+    return made  # type: ignore[return-value]

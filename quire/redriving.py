@@ -1,67 +1,121 @@
-"""Putting dead letters back: see `Store.redrive`."""
+"""Putting dead letters back: see `Store.redrive`.
+
+- RDV1: the owner moves so many with a commit; here is said which, as `where` is a function of this
+  process. So a letter is in one of the two queues, whenever one of the processes ends.
+- RDV2: it goes through the queue once, up to where that ended when the call began: what comes
+  meanwhile stays, also what was put back and has died again.
+- RDV3: of messages no more than `REDRIVEN_AT_ONCE` are in memory at a time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
-from quire.errors import InvalidArgument
-from quire.message import GROUP_KEY, SETTABLE, Message
-from quire.moving import OWN_PREFIX, QUEUE, REASON, put_again
-from quire.row_schema import schema_of_words
-from quire.streamed import StreamedMessage
-from quire.typed_message import content_of, row_of_payload
+from quire.arguments import check_max_messages, check_name, check_source, split_source
+from quire.callbacks import check_done, check_function
+from quire.errors import QuireError
+from quire.limits import MAX_MESSAGE_ID, REDRIVEN_AT_ONCE
+from quire.message import Message, Messages
+from quire.moving import QUEUE
 
-if TYPE_CHECKING:
-    import pyarrow as pa
 
-    from .store import Store
+class Chosen(NamedTuple):
+    """Some of the messages that were looked at."""
+
+    ids: list[int]
+    last: int  # of all of them, the last one's
+
+
+class Redriven(NamedTuple):
+    """What came of a step: how many were put back, and where the next one begins."""
+
+    moved: int
+    position: int
+
+
+class Redrives(Protocol):
+    """A store, as far as it is needed here."""
+
+    def positions(self, name: str) -> tuple[int, int]:
+        """The first that a queue keeps, and its end."""
+
+    def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
+        """Messages, which are not taken."""
+
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step: at most so many of the first at [start, end), in one commit."""
 
 
 def redrive(
-    store: Store,
+    store: Redrives,
     queue: str,
     where: Callable[[Message], bool] | None,
-    max_messages: int,
+    max_messages: int | None,
     to: str | None,
 ) -> int:
-    """In one transaction; how many were put back."""
-    if where is not None and not callable(where):
-        raise InvalidArgument(f"where {where!r:.100}: give a function of a message, or None")
+    """All that match, or so many; how many were put back."""
+    if where is not None:
+        check_function("where", where, "give a function of a message, or None")
+    left = None if max_messages is None else check_max_messages(max_messages)
+    source, to = check_source(queue), None if to is None else check_name(to, "queue")
     count = 0
-    schemas: dict[str, str | None] = {}
-    with store.transaction() as txn:
-        for letter in list(txn.get_many(queue, max_messages)):
-            target = letter.attributes.get(QUEUE) if to is None else to
-            if target is None or (where is not None and not where(letter)):
-                txn.reject(letter, letter.attributes.get(REASON, ""), delay=0.0)
-                continue
-            fields = {name: getattr(letter, name) for name in SETTABLE}
-            fields["attributes"] = {
-                name: value
-                for name, value in letter.attributes.items()
-                if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
-            }
-            if isinstance(letter, StreamedMessage):
-                put_again(txn, target, letter, fields)
-                count += 1
-                continue
-            if target not in schemas:
-                schemas[target] = store.queue(target).schema
-            content: Any = content_of(letter)
-            words = schemas[target]
-            if words is not None and isinstance(content, bytes):
-                content = row_of_payload(content)
-                fields["content_type"] = None
-            if words is not None:
-                content = _without_more(content, words)
-            txn.put(target, content, **fields)
-            count += 1
-    return count
+    try:
+        position, end = store.positions(split_source(source)[0])
+        while True:
+            most = REDRIVEN_AT_ONCE if left is None else min(left - count, REDRIVEN_AT_ONCE)
+            chosen = None if where is None else _chosen(store, source, position, where, to)
+            step = store.put_back(source, position, end, most, chosen, to)
+            count += step.moved
+            position = step.position
+            if position >= end or count == left:
+                return count
+    except BaseException as error:
+        _tell(error, count)
+        raise
 
 
-def _without_more(row: pa.RecordBatch, words: str) -> pa.RecordBatch:
-    """Without columns that the queue of dead letters has more, and that say nothing."""
-    own = schema_of_words(words).names
-    kept = [name for name in row.schema.names if name in own or not row.column(name).null_count]
-    return row.select(kept)
+def target_of(message: Message, to: str | None) -> str | None:
+    """The queue that it goes to; None: it is no dead letter, and stays."""
+    return message.attributes.get(QUEUE) if to is None else to
+
+
+def _chosen(
+    store: Redrives,
+    source: str,
+    position: int,
+    where: Callable[[Message], bool],
+    to: str | None,
+) -> Chosen:
+    seen = store.browse(source, position, REDRIVEN_AT_ONCE)
+    ids = [
+        message.id
+        for message in seen
+        if target_of(message, to) is not None and _is_wanted(where, message)
+    ]
+    return Chosen(ids, seen[-1].id if seen else MAX_MESSAGE_ID)
+
+
+def _is_wanted(where: Callable[[Message], bool], message: Message) -> bool:
+    result: Any = where(message)
+    check_done("where", where, result)
+    return bool(result)
+
+
+def _tell(error: BaseException, count: int) -> None:
+    """How many were put back before."""
+    if not count:
+        return
+    told = f"{count} messages were put back before, and stay so"
+    if isinstance(error, QuireError) and len(error.args) == 1:
+        error.args = (f"{error}; {told}",)
+    else:
+        error.add_note(told)

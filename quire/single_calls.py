@@ -44,7 +44,7 @@ from quire.streamed import StreamedMessage
 
 from .consumer import Asked, Consumer
 from .moving import move, put_again
-from .redriving import redrive
+from .redriving import Redrives, redrive
 from .store import Store
 from .transaction import Payloads, Transaction
 
@@ -196,10 +196,10 @@ class SingleCalls:
         return int(made)
 
     def redrive(
-        self: Store,
+        self: Redrives,
         queue: str,
         where: Callable[[Message], bool] | None = None,
-        max_messages: int = 1000,
+        max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
         return redrive(self, queue, where, max_messages, to)

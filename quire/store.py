@@ -566,16 +566,23 @@ class Store(Protocol):
         self,
         queue: str,
         where: Callable[[Message], bool] | None = None,
-        max_messages: int = 1000,
+        max_messages: int | None = None,
         to: str | None = None,
     ) -> int:
         """Put dead letters back to the queues where they come from; how many they were.
 
-        In one transaction, with what they were put with; the attributes that tell of their death
-        are taken away. `where`: a function of a message that says which; the others stay, and so
-        does what is no dead letter. `max_messages`: how many to look at. `to`: the queue to put
-        them to instead, also what is no dead letter. What comes from one subscription of a topic
-        goes to all of it. Raises QueueNotFound, QueueFull, QueueDisabled, InvalidArgument.
+        All that are there when the call begins, in their commit order, with what they were put
+        with; the attributes that tell of their death are taken away. `where`: a function of a
+        message that says which; the others stay, and so does what is no dead letter: they are not
+        counted as delivered. What others have got, what is not due, and what waits for a retry
+        stays, too. `max_messages`: how many to put back; None: all. `to`: the queue to put them to
+        instead, also what is no dead letter. What comes from one subscription of a topic goes to
+        all of it.
+
+        In a transaction for each 1,000: if one fails, what those before it have put back stays put
+        back, and the error tells how many that are. No room is waited for: of what a queue cannot
+        take as many go as it takes, then QueueFull is raised. Raises QueueNotFound, QueueFull,
+        QueueDisabled, InvalidArgument, and what `where` raises.
         """
 
     def ledger(self, key: str) -> int | None:

@@ -2,11 +2,14 @@
 
 - WR1: a message is handled in a transaction, which commits when its handler returns. An exception
   rolls it back, and is logged; the message is there again, and the thread goes on after a pause
-  that grows from failure to failure, up to a bound, and begins anew after a success.
+  that grows from failure to failure, up to a bound, and begins anew after a success. A handler that
+  returns a coroutine or a generator has done nothing yet: that is such an exception.
 - WR2: a stop lets the threads take nothing more. What is in work has so many seconds to be
   finished; then its transaction is rolled back from outside, by the name that it was begun under.
 - WR3: `run` returns when the threads have ended. One whose handler goes on in spite of all is left
   behind, and logged: no thread can be ended from outside. It keeps no process from ending.
+- WR5: a handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and
+  `run` raises it: to whoever started the program it does not look like an end that was asked for.
 - WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
 """
 
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from quire.arguments import check_concurrency, check_max_messages, check_source, check_timeout
+from quire.callbacks import check_done, check_function
 from quire.consumer import Asked, Consumer
 from quire.env import OsEnv
 from quire.errors import (
@@ -38,6 +42,7 @@ from quire.limits import (
 )
 from quire.message import Message
 from quire.store import Store
+from quire.transaction import Transaction
 
 if TYPE_CHECKING:
     from quire.remote.signals import SignalFlag
@@ -47,6 +52,11 @@ H = TypeVar("H", bound=Handler)
 
 _log = logging.getLogger("quire.workers")
 _ENV: Final = OsEnv()
+_ENDS: Final = (SystemExit, KeyboardInterrupt)  # what a handler ends its thread by
+_GIVE: Final = (
+    "give a function of a message and its transaction that has done its work when it returns; for "
+    "coroutines there is quire.aio, with `async for message in store.consume(...)`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +102,15 @@ class Workers:
     """
 
     def __init__(self, store: Store, *, grace: float = WORKERS_GRACE_SECONDS) -> None:
+        check_function("store's method", store.queue, "give a store of quire.open")
         self._store = store
         self._grace = check_timeout(grace)
         self._tasks: list[_Task] = []
         self._threads: list[_Worker] = []
         self._end: SignalFlag | None = None
         self._stopped = False
+        # A thread that ends by itself is no second signal, which would end the grace of the others.
+        self._ending = threading.Lock()
 
     def __repr__(self) -> str:
         how = "not running" if self._end is None else f"{len(self._threads)} threads"
@@ -107,16 +120,16 @@ class Workers:
         """A decorator: the function is called as `handle(message, txn)` for each message.
 
         `source`: "queue", or "queue/subscription". `concurrency`: how many threads call it. With
-        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. Raises
-        InvalidArgument.
+        `max_messages` above 1 it is given `Messages`, up to so many, in one transaction. It has
+        done its work when it returns: what makes a coroutine or a generator is refused, and what
+        returns one has failed. Raises InvalidArgument.
         """
         check_source(source)
         check_concurrency(concurrency)
         check_max_messages(max_messages)
 
         def register(handler: H) -> H:
-            if not callable(handler):
-                raise InvalidArgument(f"handler {handler!r:.100}: give a function")
+            check_function("handler", handler, _GIVE)
             self._tasks.append(_Task(source, handler, concurrency, max_messages))
             return handler
 
@@ -127,7 +140,8 @@ class Workers:
 
         Called by the main thread, it takes the two signals as long as it runs; by another one, only
         `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound
-        and InvalidArgument before anything is handled, StoreClosed if the store was closed.
+        and InvalidArgument before anything is handled, StoreClosed if the store was closed, and the
+        SystemExit or KeyboardInterrupt of a handler.
         """
         from quire.remote import told_to_end
 
@@ -137,7 +151,7 @@ class Workers:
             _check_there(self._store, task.source)
         with told_to_end() as end:
             self._threads = [
-                _Worker(self._store, task, end)
+                _Worker(self._store, task, end, self._ending)
                 for task in self._tasks
                 for _ in range(task.concurrency)
             ]
@@ -151,8 +165,8 @@ class Workers:
                 self._finish(end)
                 self._end, self._stopped = None, False
         for worker in self._threads:
-            if worker.closed is not None:
-                raise worker.closed
+            if worker.ended_by is not None:
+                raise worker.ended_by
 
     def stop(self) -> None:
         """Let `run` finish what is in work, and return; before it, it returns at once.
@@ -177,9 +191,10 @@ class Workers:
     def _finish(self, end: SignalFlag) -> None:
         """WR2 and WR3."""
         started = [worker for worker in self._threads if worker.thread.ident is not None]
-        for worker in started:
-            worker.stop()
-        end.clear()
+        with self._ending:
+            for worker in started:
+                worker.stop()
+            end.clear()
         until = _ENV.monotonic() + self._grace
         while any(worker.thread.is_alive() for worker in started):
             left = until - _ENV.monotonic()
@@ -205,11 +220,11 @@ class Workers:
 class _Worker:
     """A thread of a handler."""
 
-    def __init__(self, store: Store, task: _Task, end: SignalFlag) -> None:
+    def __init__(self, store: Store, task: _Task, end: SignalFlag, ending: threading.Lock) -> None:
         self.handled = 0
         self.failures = 0
         self.last_error: str | None = None
-        self.closed: StoreClosed | None = None
+        self.ended_by: BaseException | None = None  # what `run` is to raise
         # By this its transaction is known from others, here and at an owner in another process.
         self.label = f"{task.name} of {task.source}, {os.getpid()}-{_ENV.random_u64():016x}"
         self.thread = threading.Thread(
@@ -218,6 +233,7 @@ class _Worker:
         self.task = task
         self._store = store
         self._end = end
+        self._ending = ending
         self._stopping = threading.Event()
         self._messages: Consumer[Any] | None = None
 
@@ -242,11 +258,12 @@ class _Worker:
                         pause = FIRST_PAUSE_SECONDS
                     self._stopping.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except StoreClosed as error:
-            self.closed = error
+        except (StoreClosed, *_ENDS) as error:
+            self.ended_by = error
         finally:
-            if not self._stopping.is_set():  # the others are not to go on without it
-                self._end.set()
+            with self._ending:
+                if not self._stopping.is_set():  # the others are not to go on without it
+                    self._end.set()
 
     def _handle_until_a_failure(self) -> bool:
         """Whether there was one."""
@@ -262,7 +279,7 @@ class _Worker:
                     return False
                 for message in messages:
                     shown = _shown(message)
-                    self.task.handler(message, messages.transaction)
+                    self._handle(message, messages.transaction)
                     messages.acknowledge()
                     self.handled += 1
                     shown = "no message"
@@ -270,14 +287,20 @@ class _Worker:
                         break
         except StoreClosed:
             raise
-        except Exception as error:  # noqa: BLE001 -- logged, and the message is there again
+        except BaseException as error:  # logged, and the message is there again
             self.failures += 1
             self.last_error = f"{type(error).__name__}: {error}"
             _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
+            if isinstance(error, _ENDS):
+                raise
             return True
         finally:
             self._messages = None
         return False
+
+    def _handle(self, message: Any, transaction: Transaction) -> None:
+        handler = self.task.handler
+        check_done("handler", handler, handler(message, transaction))
 
 
 def _shown(message: Any) -> str:

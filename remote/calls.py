@@ -6,7 +6,7 @@ Only what is in the table can be called, with exactly the arguments named there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from quire.arguments import (
     check_changes,
@@ -18,6 +18,7 @@ from quire.arguments import (
     check_lease_id,
     check_limit,
     check_max_messages,
+    check_message_id,
     check_name,
     check_names,
     check_passed,
@@ -35,6 +36,7 @@ from quire.arguments import (
 from quire.errors import InvalidArgument, RemoteError
 from quire.info import SubscriptionInfo
 from quire.message import Messages
+from quire.redriving import Chosen, Redriven
 from quire.schedules import read_schedule
 from quire.starts import Start, check_starts, check_time
 from quire.store import Store
@@ -45,6 +47,7 @@ from .results import info_json, infos_json, rows_json
 
 BROWSE: Final = "browse"  # whose answer is of several frames, as is that of
 SCHEDULED: Final = "scheduled"
+PUT_BACK: Final = "put_back"
 SUBSCRIBE: Final = "subscribe_many"
 CLAIM: Final = "claim"
 SUBSCRIBING: Final = (SUBSCRIBE, CLAIM)  # what a client may hold by that ends with it
@@ -78,6 +81,21 @@ class Holding(Protocol):
         """The client is gone."""
 
 
+class Moving(Protocol):
+    """A store that puts dead letters back, step by step."""
+
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step."""
+
+
 class Call(NamedTuple):
     """A method of the store: the names of its arguments, and its result as JSON."""
 
@@ -98,6 +116,24 @@ def _queue(arguments: Header, name: str = "queue") -> str:
 
 def _subscription(arguments: Header) -> str:
     return check_name(arguments["subscription"], "subscription")
+
+
+def _put_back(store: Moving, arguments: Header) -> list[int]:
+    chosen, to = arguments["chosen"], arguments["to"]
+    if chosen is not None:
+        if not isinstance(chosen, list) or len(chosen) != 2 or not isinstance(chosen[0], list):
+            raise InvalidArgument(f"chosen {chosen!r:.100}: give ids, and the last one")
+        ids = [check_message_id(each) for each in chosen[0]]
+        chosen = Chosen(ids, check_message_id(chosen[1]))
+    found = store.put_back(
+        check_source(arguments["source"]),
+        check_passed(arguments["start"]),
+        check_passed(arguments["end"]),
+        check_max_messages(arguments["most"]),
+        chosen,
+        None if to is None else check_name(to, "queue"),
+    )
+    return list(found)
 
 
 _NOTHING: Final = {"queue": None, "cron": None}  # which is refused
@@ -128,6 +164,11 @@ CALLS: Final[Mapping[str, Call]] = {
         lambda store, a: store.purge(
             _queue(a), None if a["subscription"] is None else _subscription(a)
         ),
+        changes=True,
+    ),
+    PUT_BACK: _call(
+        "source start end most chosen to",
+        lambda store, a: _put_back(cast(Moving, store), a),
         changes=True,
     ),
     "create_alias": _call(

@@ -63,6 +63,7 @@ from quire.message import Messages
 from quire.message_id import PutId
 from quire.payload_reader import Stream
 from quire.properties import QueueChanges
+from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
@@ -75,6 +76,7 @@ from .calls import (
     CALLS,
     CLAIM,
     GET_STATE,
+    PUT_BACK,
     SCHEDULED,
     STATE_ITEMS,
     SUBSCRIBE,
@@ -208,6 +210,24 @@ class RemoteStore(SingleCalls):
     def purge(self, queue: str, subscription: str | None = None) -> int:
         reader = None if subscription is None else check_name(subscription, "subscription")
         return read(int, self._call("purge", queue=check_name(queue, "queue"), subscription=reader))
+
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step of a redrive, by the owner (see `quire.redriving`)."""
+        answer = self._call(
+            PUT_BACK, source=source, start=start, end=end, most=most, chosen=chosen, to=to
+        )
+        found = read_list(int, answer)
+        if len(found) != 2:
+            raise RemoteError(f"the owner's answer {answer!r:.100} is no pair of numbers")
+        return Redriven(*found)
 
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         self._call(

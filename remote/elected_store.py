@@ -72,6 +72,7 @@ from quire.limits import (
 )
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
+from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
@@ -173,6 +174,18 @@ class ElectedStore(SingleCalls):
 
     def purge(self, queue: str, subscription: str | None = None) -> int:
         return self._call(lambda store: store.purge(queue, subscription))
+
+    def put_back(
+        self,
+        source: str,
+        start: int,
+        end: int,
+        most: int,
+        chosen: Chosen | None,
+        to: str | None,
+    ) -> Redriven:
+        """A step of a redrive, with one owner (see `quire.redriving`)."""
+        return self._call(lambda store: store.put_back(source, start, end, most, chosen, to))
 
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         self._call(lambda store: store.create_alias(name, queue, replace))

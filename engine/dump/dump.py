@@ -15,44 +15,32 @@ Everything is read from the files alone, with an owner beside or without one, wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, islice
+from typing import Final
 
 from quire.arguments import check_first, check_limit
-from quire.dump_items import (
-    INDIRECT,
-    Finding,
-    Item,
-    LedgerEntry,
-    OpenItem,
-    QueueItem,
-    StoreItem,
-    SubscriptionItem,
-)
+from quire.dump_items import INDIRECT, Described, Finding, Item
 from quire.engine.layout import Layout, no_store
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env
 from quire.errors import InvalidArgument, QuireError, StoreFailed
-from quire.journal import Geometry, geometry_of
+from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
 from .history import History
-from .journal_items import Names, journal_record
-from .log import Log
+from .log import Log, Names
 from .messages import list_messages
 from .pages import list_files, list_pages
 from .queue_state import QueueState
-from .records import (
-    Listed,
-    check_large_file,
-    find_directories,
-    list_sealed,
-    list_tail,
-    prepared_records,
-)
+from .records import check_large_file, find_directories, list_sealed, prepared_records
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
 from .told import Owner, list_in_order
+
+_OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +70,6 @@ def dump_files(env: Env, path: str, choices: Choices) -> Iterator[Item]:
     Raises StoreNotFound, StoreFailed, StoreVersion, InvalidArgument, QueueNotFound.
     """
     layout = Layout(path)
-    _check_store(env, layout)
-    return _unique(_dump(env, layout, choices))
-
-
-def _unique(items: Iterable[Item]) -> Iterator[Item]:
-    """Each finding once, though several lists come by its place."""
-    told: set[Finding] = set()
-    for item in items:
-        if isinstance(item, Finding):
-            if item in told:
-                continue
-            told.add(item)
-        yield item
-
-
-def _check_store(env: Env, layout: Layout) -> None:
     try:
         names = env.list_directory(layout.path)
     except (FileNotFoundError, NotADirectoryError):
@@ -108,24 +80,31 @@ def _check_store(env: Env, layout: Layout) -> None:
         ) from error
     if not {"checkpoint", "journal", "data"} & set(names):
         raise no_store(layout)
+    return _unique(_dump(env, layout, choices))
+
+
+def _unique(items: Iterator[Item]) -> Iterator[Item]:
+    """Each finding once, though several lists come by its place."""
+    told: set[Finding] = set()
+    for item in items:
+        if not isinstance(item, Finding):
+            yield item
+        elif item not in told:
+            told.add(item)
+            yield item
 
 
 def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
     saved, findings = newest_saved(env, layout)
-    geometry: Geometry | None = None if saved is None else saved.geometry
     yield from findings
-    if geometry is None:
-        try:
-            geometry = geometry_of(env, layout.journal)
-        except (QuireError, OSError) as error:
-            lost = "everything: neither a checkpoint nor the journal can be read"
-            yield Finding.of("journal", None, error, lost)
-            return
-    source = Source(env, layout, geometry)
     try:
+        geometry = geometry_of(env, layout.journal) if saved is None else saved.geometry
+    except (QuireError, OSError) as error:
+        lost = "everything: neither a checkpoint nor the journal can be read"
+        yield Finding.of("journal", None, error, lost)
+        return
+    with closing(Source(env, layout, geometry)) as source:
         yield from _Dump(source, saved, choices).items()
-    finally:
-        source.close()
 
 
 class _Dump:
@@ -151,17 +130,16 @@ class _Dump:
         history = yield from self._fold()
         if chosen.queue is not None:
             queue = history.queue(chosen.queue)
-            yield from _queue_items(queue)
-            yield from self._limited(self._queue(queue, history))
+            yield from queue.items()
+            yield from self._limited(self._as_it_was(self._queue(queue, history)))
             yield from self._open(queue.name)
         if chosen.pages:
-            yield from self._limited(self._pages(history))
+            yield from self._limited(self._as_it_was(self._pages(history)))
             yield from self._limited(list_files(self._source, history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
         """The first so many that are no findings."""
-        limit = self._choices.limit
-        count = 0
+        limit, count = self._choices.limit, 0
         for item in items:
             if not isinstance(item, Finding):
                 if count == limit:
@@ -173,56 +151,42 @@ class _Dump:
     # Lists
 
     def _journal(self) -> Iterator[Item]:
-        names = Names(self._saved)
+        names = Names(self._source, self._saved)
         for found in self._new_log().read(self._choices.start):
-            if isinstance(found, Finding):
-                yield found
-            else:
-                names.learn(found)
-                yield journal_record(self._source, names, found)
+            yield found if isinstance(found, Finding) else names.record(found)
 
     def _queue(self, queue: QueueState, history: History) -> Iterator[Item]:
-        chosen = self._choices
+        chosen, source = self._choices, self._source
         for found in chain(
-            list_sealed(self._source, queue, chosen.start),
-            self._unsealed(queue),
-            prepared_records(self._source, queue, history.state.prepared.values()),
+            list_sealed(source, queue, chosen.start),
+            list_in_order(source, queue, chosen.owner, chosen.start),
+            prepared_records(source, queue, history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
-                yield self._unless_moved(found)
+                yield found
                 continue
             record, ref = found
             yield record
             if ref is None:
                 continue
             if record.name == INDIRECT and record.released < record.messages:
-                finding = check_large_file(self._source, ref)
+                finding = check_large_file(source, ref)
                 if finding is not None:
-                    yield self._unless_moved(finding)
+                    yield finding
                     continue
             if chosen.messages:
-                yield from list_messages(self._source, queue, ref, chosen.start, self._moved_on)
-
-    def _unsealed(self, queue: QueueState) -> Iterator[Listed | Finding]:
-        """As the journal has it, or in the order that the owner tells."""
-        source, start, owner = self._source, self._choices.start, self._choices.owner
-        if owner is None:
-            return list_tail(source, queue, queue.tail_from(start))
-        return list_in_order(source, queue, owner, start)
+                yield from list_messages(source, queue, ref, chosen.start)
 
     def _pages(self, history: History) -> Iterator[Item]:
-        for item in list_pages(self._source, self._saved, history, self._choices.owner):
-            yield self._unless_moved(item) if isinstance(item, Finding) else item
+        return list_pages(self._source, self._saved, history, self._choices.owner)
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
         owner = self._choices.owner
         for told in () if owner is None else owner.transactions:
             if queue is None or queue in told["queues"]:
-                yield OpenItem(
-                    told["id"], told["opened_us"], tuple(told["queues"]), told["messages"],
-                    told["bytes"], told["in_flight"],
-                )  # fmt: skip
+                said = {"transaction": told["id"]} | {name: told[name] for name in _OF_OPEN}
+                yield Described("open", said)
 
     def _checkpoint(self) -> Iterator[Item]:
         saved = self._saved
@@ -231,28 +195,27 @@ class _Dump:
             return
         yield saved.item
         for queue in saved.state.queues.values():
-            yield from _queue_items(queue)
-        for key, version in saved.state.ledger.items():
-            yield LedgerEntry(key, version)
+            yield from queue.items()
+        yield from _ledger(saved.state.ledger, None)
 
     def _summary(self) -> Iterator[Item]:
         source = self._source
         store_id, segment_bytes, page_size = source.geometry
-        yield StoreItem(source.layout.path, f"{store_id:016x}", page_size, segment_bytes)
+        sizes = {"page_size": page_size, "segment_bytes": segment_bytes}
+        own = {"path": source.layout.path, "store_id": f"{store_id:016x}"}
+        yield Described("store", own | sizes)
         if self._saved is not None:
             yield self._saved.item
         history = yield from self._fold()
-        if history.journal is not None:
-            yield history.journal
+        yield history.journal
         for queue in history.state.queues.values():
-            yield from _queue_items(queue)
-            yield from _findings(self._queue(queue, history))
-        yield from (history.prepared_item(xid) for xid in history.state.prepared)
+            yield from queue.items()
+            yield from _findings(self._as_it_was(self._queue(queue, history)))
+        yield from (_prepared(record, history) for record in history.state.prepared.values())
         yield from self._open()
         yield from list_files(source, history)
-        yield from _findings(self._pages(history))
-        for key, version in islice(history.state.ledger.items(), self._choices.limit):
-            yield LedgerEntry(key, version)
+        yield from _findings(self._as_it_was(self._pages(history)))
+        yield from _ledger(history.state.ledger, self._choices.limit)
 
     # Reading
 
@@ -262,17 +225,13 @@ class _Dump:
 
     def _fold(self) -> Generator[Item, None, History]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
-        tries = DUMP_TRIES
-        while True:
-            self._log = self._new_log()
-            history = History(self._source, self._saved)
-            history.read(self._log)
+        history = History(self._source, self._saved, self._log)
+        for _ in range(DUMP_TRIES):
             now, _ = newest_saved(self._source.env, self._source.layout)
-            tries -= 1
-            same = self._saved is None or now is None or now.item.lsn == self._saved.item.lsn
-            if same or not tries:
+            if self._saved is None or now is None or now.lsn == self._saved.lsn:
                 break
-            self._saved = now
+            self._saved, self._log = now, self._new_log()
+            history = History(self._source, self._saved, self._log)
         yield from history.findings
         if self._saved is None:
             yield self._no_checkpoint(history)
@@ -280,51 +239,45 @@ class _Dump:
         return history
 
     def _moved_on(self) -> bool:
-        """Whether the store has changed since it was read (DD4)."""
-        saved = self._saved
-        if (
-            saved is not None
-            and newest_lsn(self._source.env, self._source.layout) != saved.item.lsn
-        ):
-            return True
-        return self._log.goes_on()
+        saved, source = self._saved, self._source
+        is_newer = saved is not None and newest_lsn(source.env, source.layout) != saved.lsn
+        return is_newer or self._log.goes_on()
 
-    def _unless_moved(self, finding: Finding) -> Finding:
-        if not finding.damage or not self._moved_on():
-            return finding
-        text = f"{finding.lost}: not there any more; the store went on meanwhile, dump it again"
-        return Finding(finding.file, finding.offset, False, text)
+    def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
+        """What is damaged now may have been moved or released since the store was read (DD4)."""
+        text = "not at this place any more; the store went on meanwhile: dump it again, or verify"
+        for item in items:
+            if isinstance(item, Finding) and item.damage and self._moved_on():
+                yield Finding(item.file, item.offset, False, f"{item.lost}: {text}")
+            else:
+                yield item
 
     def _no_checkpoint(self, history: History | None = None) -> Finding:
         """Damage, unless the store is one whose creation was not finished."""
-        is_new = history is not None and not history.state.queues and not history.findings
-        lost = "" if is_new else "what was read, and the order of what the journal does not tell"
         text = "there is no checkpoint that can be read"
-        if is_new:
+        if history is not None and not history.state.queues and not history.findings:
             text += ": the creation of the store was not finished"
-        return Finding("checkpoint", None, not is_new, text, lost)
+            return Finding("checkpoint", None, False, text)
+        lost = "what was read, and the order of what the journal does not tell"
+        return Finding("checkpoint", None, True, text, lost)
 
 
-def _findings(items: Iterable[Item]) -> Iterator[Item]:
+def _findings(items: Iterator[Item]) -> Iterator[Item]:
     return (item for item in items if isinstance(item, Finding))
 
 
-def _queue_items(queue: QueueState) -> Iterator[Item]:
-    config, end = queue.config, queue.end_position
-    item = QueueItem(
-        queue.queue_id, queue.name, None, None, None, None, end, queue.released.total,
-        len(queue.directory), queue.certain,
-    )  # fmt: skip
-    if config is not None:
-        item = replace(
-            item, kind=config.kind, capacity=config.capacity, max_messages=config.max_messages,
-            created_us=config.created_us, data_file=config.data_file,
-            request_ids=len(queue.durable.requests),
-        )  # fmt: skip
-    yield item
-    for subscription in queue.durable.subscriptions.values():
-        done = subscription.done
-        yield SubscriptionItem(
-            queue.queue_id, queue.name, subscription.subscription_id, subscription.name,
-            done.first_gap(0), done.total, max(end - done.total, 0),
-        )  # fmt: skip
+def _ledger(ledger: dict[str, int], limit: int | None) -> Iterator[Item]:
+    for key, version in islice(ledger.items(), limit):
+        yield Described("ledger", {"key": key, "version": version})
+
+
+def _prepared(record: PrepareRecord, history: History) -> Described:
+    """A transaction in doubt, as a summary has it."""
+    said = {
+        "xid": record.xid,
+        "prepared_us": record.prepared_us,
+        "messages": sum(part.count for part in record.parts),
+        "queues": [history.title(i) for i in sorted({part.queue_id for part in record.parts})],
+        "taken": sum(read.end - read.start for read in record.reads[: record.taken]),
+    }
+    return Described("prepared", said)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from typing import Final
 
-from quire.dump_items import Finding, JournalItem, PreparedItem
+from quire.dump_items import Described, Finding
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
 from quire.engine.records.prepared_record import DecisionRecord
@@ -26,21 +27,22 @@ _CONTRADICTIONS = (
 )  # fmt: skip
 
 
-class History:
-    """See the module."""
+_UNKNOWN: Final = "a record of a kind that this release does not know: what it changed is not shown"
 
-    def __init__(self, source: Source, saved: Saved | None) -> None:
+
+class History:
+    """See the module; `journal`: the whole of it in numbers, once it is read."""
+
+    def __init__(self, source: Source, saved: Saved | None, log: Log) -> None:
         self.state = DurableState[QueueState]() if saved is None else saved.state
         self.findings: list[Finding] = []
-        self.journal: JournalItem | None = None
         self._source = source
         self._fold = Fold(self.state, Beside(self._fault))
-        self._since_lsn = 0 if saved is None else saved.item.lsn
+        self._since_lsn = 0 if saved is None else saved.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
         self._damage: list[int] = []  # LSNs whose place in the order has not come yet
         self._lsn = 0  # of the record at hand
-
-    # Looking
+        self.journal = self._read(log)
 
     def queue(self, name: str) -> QueueState:
         """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
@@ -60,18 +62,7 @@ class History:
         queue = self.state.queues.get(queue_id)
         return f"#{queue_id}" if queue is None else queue.title
 
-    def prepared_item(self, xid: str) -> PreparedItem:
-        """A transaction in doubt, as a summary has it."""
-        record = self.state.prepared[xid]
-        ids = sorted({part.queue_id for part in record.parts})
-        titles = map(self.title, ids)
-        messages = sum(part.count for part in record.parts)
-        taken = sum(read.end - read.start for read in record.reads[: record.taken])
-        return PreparedItem(xid, record.prepared_us, messages, tuple(titles), taken)
-
-    # Reading
-
-    def read(self, log: Log) -> None:
+    def _read(self, log: Log) -> Described:
         """Take the whole journal."""
         kinds, size, groups, first_lsn, last_lsn = Counter[str](), 0, 0, 0, -1
         for found in log.read():
@@ -88,9 +79,11 @@ class History:
             self._take(found)
         if self._damage:
             self._doubt()
-        self.journal = JournalItem(
-            len(log.segments), first_lsn, log.end_lsn, groups, dict(kinds), size
-        )
+        said = {
+            "segments": len(log.segments), "first_lsn": first_lsn, "end_lsn": log.end_lsn,
+            "groups": groups, "records": dict(kinds), "record_bytes": size,
+        }  # fmt: skip
+        return Described("journal", said)
 
     def _take(self, found: Decoded) -> None:
         record, said = found.record, found.said
@@ -101,25 +94,16 @@ class History:
                 self._doubt()
         if address < self._since_lsn or record.kind == KIND_GENERATION:
             return
-        if said is None:
-            self._unknown()
-            return
         is_lost = isinstance(said, DecisionRecord) and said.xid not in self.state.prepared
         try:
             self._fold.take(record.kind, record.sequence, address, said, "")
-        except StoreVersion:  # an entry of the catalog of a type that only a newer release knows
-            self._unknown()
+        except StoreVersion:  # of a kind, or an entry of a type, that only a newer release knows
+            is_lost = True
+            self._find(False, _UNKNOWN)
         except _CONTRADICTIONS as error:
-            self._contradiction(f"contradictory ({error!r})")
+            self._find(True, f"contradictory ({error!r})", "what this record changed")
         if is_lost:
             self._doubt()
-
-    def _unknown(self) -> None:
-        """Whatever it does, this release cannot tell."""
-        file, offset = self._source.journal_place(self._lsn)
-        text = "a record of a kind that this release does not know: what it changed is not shown"
-        self.findings.append(Finding(file, offset, False, text, lsn=self._lsn))
-        self._doubt()
 
     def _doubt(self) -> None:
         """A part of the journal is lost: what came in it, nobody knows."""
@@ -127,11 +111,10 @@ class History:
         for queue in self.state.queues.values():
             queue.certain = False
 
-    def _contradiction(self, text: str) -> None:
+    def _find(self, damage: bool, text: str, lost: str = "") -> None:
         file, offset = self._source.journal_place(self._lsn)
-        lost = "what this record changed"
-        self.findings.append(Finding(file, offset, True, text, lost, self._lsn))
+        self.findings.append(Finding(file, offset, damage, text, lost, self._lsn))
 
     def _fault(self, where: str, text: str) -> None:
         if self._complete:  # else it is explained
-            self._contradiction(text)
+            self._find(True, text, "what this record changed")

@@ -1,4 +1,4 @@
-"""The journal as a dump reads it: every record decoded, every fault a finding.
+"""The journal as a dump reads and tells it: every record decoded, every fault a finding.
 
 - DL1: what is damaged is told with what is lost by it, and reading goes on behind it.
 - DL2: a segment that was given back since the dump began is no damage: what is read from there is
@@ -11,36 +11,30 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, NamedTuple
 
-from quire.dump_items import Finding
+from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange
+from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import PositionLost, QuireError, StoreCorrupt
-from quire.journal import GROUP_HEADER_BYTES, KIND_GENERATION, Chain, Group, Record, read_at, scan
+from quire.journal import (
+    GENERATION_BODY,
+    GROUP_HEADER_BYTES,
+    KIND_GENERATION,
+    RECORD_HEADER_BYTES,
+    Chain,
+    Group,
+    Record,
+    read_at,
+    scan,
+)  # fmt: skip
 from quire.journal import Finding as JournalFinding
 
 from .saved import Saved, newest_saved
 from .source import Source
-
-KIND_NAMES: Final = {
-    KIND_GENERATION: "GENERATION",
-    format.COMMIT: "COMMIT",
-    format.CREATE_QUEUE: "CREATE_QUEUE",
-    format.DROP_QUEUE: "DROP_QUEUE",
-    format.SUBSCRIBE: "SUBSCRIBE",
-    format.UNSUBSCRIBE: "UNSUBSCRIBE",
-    format.PREPARE: "PREPARE",
-    format.COMMIT_PREPARED: "COMMIT_PREPARED",
-    format.ROLLBACK_PREPARED: "ROLLBACK_PREPARED",
-    format.CATALOG: "CATALOG",
-    format.HANDED_OUT: "HANDED_OUT",
-    format.SOUGHT: "SOUGHT",
-    format.COMMIT_ONCE: "COMMIT_ONCE",
-    format.PREPARE_ONCE: "PREPARE_ONCE",
-    format.COMMIT_MORE: "COMMIT_MORE",
-    format.PREPARE_MORE: "PREPARE_MORE",
-}
 
 
 class Decoded(NamedTuple):
@@ -52,8 +46,7 @@ class Decoded(NamedTuple):
 
     @property
     def name(self) -> str:
-        kind = self.record.kind
-        return KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
+        return format.KIND_NAMES.get(self.record.kind, f"UNKNOWN KIND {self.record.kind}")
 
 
 class Log:
@@ -62,7 +55,7 @@ class Log:
     def __init__(self, source: Source, saved: Saved | None, until_lsn: int | None) -> None:
         self.source = source
         self._saved = saved
-        if until_lsn is not None and saved is not None and until_lsn < saved.item.lsn:
+        if until_lsn is not None and saved is not None and until_lsn < saved.lsn:
             until_lsn = None  # the owner has gone on since it was asked
         self._until_lsn = until_lsn
         self.segments = source.segments()
@@ -103,8 +96,8 @@ class Log:
             source.env,
             source.layout.journal,
             source.geometry,
-            restart_lsn=oldest if saved is None else saved.item.restart_lsn,
-            durable_lsn=0 if saved is None else saved.item.lsn,
+            restart_lsn=oldest if saved is None else saved.restart_lsn,
+            durable_lsn=0 if saved is None else saved.lsn,
             until_lsn=self._until_lsn,
         )
 
@@ -136,9 +129,9 @@ class Log:
         source, saved = self.source, self._saved
         size = source.geometry.segment_bytes
         now, _ = newest_saved(source.env, source.layout)
-        if now is None or lsn // size >= now.item.restart_lsn // size:
+        if now is None or lsn // size >= now.restart_lsn // size:
             return False
-        if saved is None or now.item.restart_lsn > saved.item.restart_lsn:
+        if saved is None or now.restart_lsn > saved.restart_lsn:
             return True
         first_page = lsn - lsn % size + source.geometry.page_size
         try:
@@ -146,3 +139,74 @@ class Log:
         except (QuireError, OSError) as error:
             return isinstance(error, PositionLost)
         return False
+
+
+class Names:
+    """What queues and subscriptions are called, as far as it was read."""
+
+    def __init__(self, source: Source, saved: Saved | None) -> None:
+        self._source = source
+        self._known: dict[str, dict[int, str | None]] = {QUEUE: {}, SUBSCRIPTION: {}}  # by id
+        for queue in () if saved is None else saved.state.queues.values():
+            self._known[QUEUE][queue.queue_id] = queue.name
+            of_it = queue.durable.subscriptions.values()
+            self._known[SUBSCRIPTION] |= {s.subscription_id: s.name for s in of_it}
+
+    def record(self, decoded: Decoded) -> Described:
+        """The next record of the journal, as a dump lists it."""
+        header, record = decoded.group.header, decoded.record
+        file, offset = self._source.journal_place(record.address)
+        own = {
+            "lsn": record.address,
+            "name": decoded.name,
+            "transaction": record.sequence,  # 0: none
+            "bytes": RECORD_HEADER_BYTES + len(record.body),
+            "group_lsn": header.lsn,
+            "generation": f"{header.generation:016x}",
+            "kind": record.kind,
+            "file": file,
+            "offset": offset,
+        }
+        return Described("record", own | self._said(decoded))
+
+    def _said(self, decoded: Decoded) -> dict[str, Any]:
+        said, body = decoded.said, decoded.record.body
+        if decoded.record.kind == KIND_GENERATION and len(body) == GENERATION_BODY.size:
+            generation, opened_us = GENERATION_BODY.unpack(body)
+            return {"opened_us": opened_us, "opened_as": f"{generation:016x}"}
+        if isinstance(said, list):
+            self._learn(said)
+            return {"changes": told(said)}
+        sums: dict[str, Any] = {}
+        if isinstance(said, (CommitRecord, PrepareRecord)):
+            sums["messages"] = sum(part.count for part in said.parts)
+        if said is None:
+            return sums
+        found: dict[str, Any] = sums | self._named(said, decoded.record.address)
+        for section in found.pop("sections", ()):  # their fields are the record's
+            found |= section
+        return found
+
+    def _learn(self, changes: list[CatalogChange]) -> None:
+        for change in changes:
+            name = (change.body or {}).get("name")
+            if isinstance(name, str) and change.type in self._known:
+                self._known[change.type][change.key] = name
+
+    def _named(self, value: Any, lsn: int) -> Any:
+        """A record's values by field; those of the COMMIT record at the LSN have places."""
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            return [self._named(each, lsn) for each in value]
+        if not hasattr(value, "_fields"):
+            return value
+        fields: dict[str, Any] = {}
+        for name, each in value._asdict().items():
+            fields[name] = self._named(each, lsn)
+            noun = name.removesuffix("_id")
+            if noun in self._known and each:
+                fields[noun] = self._known[noun].get(each)
+        if isinstance(value, Part):
+            place = self._source.place(value, lsn if value.kind == format.INLINE else 0)
+            kept = ("queue_id", "queue", "count", "charge", "checksum")
+            fields = {name: fields[name] for name in kept} | {"place": told(place)}
+        return fields

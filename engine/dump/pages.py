@@ -9,46 +9,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import NamedTuple
+from itertools import chain
+from typing import Any
 
-from quire.dump_items import FileItem, Finding, PagesItem
+from quire.dump_items import Described, Finding, PagesItem
 from quire.engine.pages.data_files import split_address, split_page
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.intervals import IntervalSet
-from quire.ltds import LtdsReader, list_ids, path_of
+from quire.ltds import list_ids, path_of
 
 from .history import History
 from .queue_state import QueueState
-from .records import list_records
+from .records import list_sealed, list_tail
 from .saved import Saved
 from .source import UNREADABLE, Source
 from .told import Owner
 
-
-class _Use(NamedTuple):
-    """Pages of a data file, and what they hold."""
-
-    first: int
-    end: int
-    use: str
-    queue: QueueState
-    position: int | None
-    messages: int
-    transaction: int | None = None
-    xid: str | None = None
-
-    @property
-    def lost(self) -> str:
-        """What is missing where its pages are."""
-        if self.position is None:
-            return f"{self.messages} messages of the prepared transaction {self.xid!r}"
-        end = self.position + self.messages - 1
-        return f"messages of queue {self.queue.title!r} at positions {self.position} to {end}"
-
-
-Uses = defaultdict[int, list[_Use]]  # by the number of the file
+Uses = defaultdict[int, list[PagesItem]]  # by the number of the file
 
 
 def list_pages(
@@ -66,22 +45,32 @@ def list_pages(
     if saved is not None:
         numbers |= set(range(len(saved.spaces)))
     for number in sorted(numbers):
-        yield from _of_file(source, saved, number, sorted(uses[number], key=lambda use: use[:2]))
+        known = sorted(uses[number], key=lambda item: (item.first, item.pages))
+        yield from _of_file(source, saved, number, known)
 
 
 def _add_committed(source: Source, queue: QueueState, uses: Uses) -> Iterator[Finding]:
     for entry in queue.directory:
         number, first = split_page(entry.page, source.geometry.page_size)
-        messages = entry.end - entry.position
-        uses[number].append(_Use(first, first + 1, "records", queue, entry.position, messages))
-    for found in list_records(source, queue, 0):
+        uses[number].append(
+            _pages(number, first, first + 1, "records", queue.queue_id, queue.name,
+                   entry.position, entry.end - entry.position)
+        )  # fmt: skip
+    for found in chain(list_sealed(source, queue, 0), list_tail(source, queue, queue.tail_from(0))):
         if isinstance(found, Finding):
             yield found
             continue
         record, ref = found
         if ref is not None and ref.kind == format.DATA and record.released < ref.count:
-            number, first, end = _extent(source, ref)
-            uses[number].append(_Use(first, end, "block", queue, ref.position, ref.count))
+            extent = _extent(source, ref)
+            uses[extent[0]].append(
+                _pages(*extent, "block", queue.queue_id, queue.name, ref.position, ref.count)
+            )
+
+
+def _pages(number: int, first: int, end: int, use: str, *held: Any) -> PagesItem:
+    """`held`: the other fields."""
+    return PagesItem(f"data/{number}.dat", first, end - first, use, *held)
 
 
 def _extent(source: Source, block: BlockRef | Part) -> tuple[int, int, int]:
@@ -98,20 +87,19 @@ def _add_uncommitted(source: Source, history: History, owner: Owner | None, uses
     Who came later may have got those of an open one meanwhile, and where damage may hide the
     decision, those of one in doubt.
     """
-    taken = defaultdict(
-        IntervalSet,
-        {
-            number: IntervalSet.from_list((use.first, use.end) for use in known)
-            for number, known in uses.items()
-        },
-    )
+    taken = defaultdict(IntervalSet)
+    for number, known in uses.items():
+        taken[number] = IntervalSet.from_list((u.first, u.first + u.pages) for u in known)
     for queue, part, transaction, xid in _uncommitted(history, owner):
         number, first, end = _extent(source, part)
         if taken[number].overlaps(first, end) and (xid is None or not queue.certain):
             continue
-        if xid is not None or _is_there(source, number, end):
+        with suppress(*UNREADABLE):
+            if xid is None and end > source.data_pages(number):
+                continue
             use = "open" if xid is None else "prepared"
-            uses[number].append(_Use(first, end, use, queue, None, part.count, transaction, xid))
+            held = queue.queue_id, queue.name, None, part.count, transaction, xid
+            uses[number].append(_pages(number, first, end, use, *held))
             taken[number].add(first, end)
 
 
@@ -123,65 +111,61 @@ def _uncommitted(
         for part in record.parts:
             if part.kind == format.DATA:
                 yield history.by_id(part.queue_id), part, None, record.xid
-    if owner is not None:
-        for queue in history.state.queues.values():
-            for transaction, part in owner.spilled(queue):
-                yield queue, part, transaction, None
-
-
-def _is_there(source: Source, number: int, end: int) -> bool:
-    try:
-        return end <= source.data_pages(number)
-    except UNREADABLE:
-        return False
+    for queue in history.state.queues.values():
+        for transaction, part in () if owner is None else owner.spilled(queue):
+            yield queue, part, transaction, None
 
 
 def _of_file(
-    source: Source, saved: Saved | None, number: int, uses: list[_Use]
+    source: Source, saved: Saved | None, number: int, uses: list[PagesItem]
 ) -> Iterator[PagesItem | Finding]:
-    file = f"data/{number}.dat"
-    page_size = source.geometry.page_size
+    file, page_size = f"data/{number}.dat", source.geometry.page_size
     try:
         total = source.data_pages(number)
     except UNREADABLE as error:
         yield Finding.of(file, 0, error, "all blocks and record pages in it")
         return
-    yield PagesItem(file, 0, 1, "header")
+    yield _pages(number, 0, 1, "header")
     page = 1
     for use in uses:
-        first, end = use.first, use.end
+        first, end = use.first, use.first + use.pages
         yield from _unused(saved, number, page, first)
         if first < page:
             text = f"page {first} has two owners"
             yield Finding(file, first * page_size, True, text, "one of the two")
         elif end > total:
             text = f"the file has {total} pages: pages {first} to {end - 1} are not in it"
-            yield Finding(file, total * page_size, True, text, use.lost)
-        yield PagesItem(
-            file, first, end - first, use.use, use.queue.queue_id, use.queue.name,
-            use.position, use.messages, use.transaction, use.xid,
-        )  # fmt: skip
+            yield Finding(file, total * page_size, True, text, _lost(use))
+        yield use
         page = max(page, end)
     yield from _unused(saved, number, page, total)
 
 
+def _lost(use: PagesItem) -> str:
+    """What is missing where its pages are."""
+    if use.position is None:
+        return f"{use.messages} messages of the prepared transaction {use.xid!r}"
+    end = use.position + (use.messages or 0) - 1
+    title = f"#{use.queue_id}" if use.queue is None else use.queue
+    return f"messages of queue {title!r} at positions {use.position} to {end}"
+
+
 def _unused(saved: Saved | None, number: int, page: int, end: int) -> Iterator[PagesItem]:
     """Free, as the checkpoint says, or released or taken by somebody since."""
-    file = f"data/{number}.dat"
     free: list[tuple[int, int]] = []
     if saved is not None and number < len(saved.spaces) and page < end:
         total, known = saved.spaces[number]
         free = [*known.intersection(page, end), (max(total, page), end)]
     for lo, hi in IntervalSet.from_list(run for run in free if run[0] < run[1]):
         if page < lo:
-            yield PagesItem(file, page, lo - page, "other")
-        yield PagesItem(file, lo, hi - lo, "free")
+            yield _pages(number, page, lo, "other")
+        yield _pages(number, lo, hi, "free")
         page = hi
     if page < end:
-        yield PagesItem(file, page, end - page, "other")
+        yield _pages(number, page, end, "other")
 
 
-def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]:
+def list_files(source: Source, history: History) -> Iterator[Described | Finding]:
     """The files of large transactions: those that commits and prepares name, and others."""
     env, directory, held = source.env, source.layout.ltds, history.state.ltds
     try:
@@ -203,6 +187,10 @@ def list_files(source: Source, history: History) -> Iterator[FileItem | Finding]
             # Not finished, or gone, or damaged: where a record needs it, that one tells.
             with closing(env.open_file(path_of(directory, ltds_id), read_only=True)) as file:
                 size = file.size()
-            with LtdsReader(env, directory, ltds_id, source.geometry.store_id) as reader:
+            with source.large(ltds_id) as reader:
                 messages = reader.count
-        yield FileItem(f"ltds/{ltds_id:016x}.ltds", size, messages, queue, xid)
+        said = {
+            "file": f"ltds/{ltds_id:016x}.ltds", "bytes": size, "messages": messages,
+            "queue": queue, "xid": xid,
+        }  # fmt: skip
+        yield Described("file", said)

@@ -6,18 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from quire.dump_items import Described, told
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import PartRow, ReadRow
-from quire.engine.records.durable_state import (
-    LOST,
-    DurableQueue,
-    PartsByQueue,
-    QueueConfig,
-    SubscriptionForm,
-)
-from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.records.commit_record import PartRow
+from quire.engine.records.durable_state import LOST, DurableQueue
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
 
@@ -32,7 +26,7 @@ class TailRecord(NamedTuple):
 
 
 class QueueState:
-    """See the module."""
+    """See the module. To the fold (`FoldedQueue`) it is the durable queue, with nothing beside."""
 
     def __init__(self, durable: DurableQueue) -> None:
         self.durable = durable
@@ -42,17 +36,14 @@ class QueueState:
         self.certain = durable.config.kind != LOST
         # Of each record: transaction, LSN, certain.
         self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
-
-    @property
-    def config(self) -> QueueConfig | None:
-        """None: its definition is lost."""
-        config = self.durable.config
-        return None if config.kind == LOST else config
+        self.acknowledge, self.hand_out = durable.acknowledge, durable.hand_out
+        self.subscribe, self.unsubscribe = durable.subscribe, durable.unsubscribe
+        self.seek, self.alter = durable.seek, durable.alter
 
     @property
     def name(self) -> str | None:
         """None: its definition is lost."""
-        return None if self.config is None else self.config.name
+        return None if self.durable.config.kind == LOST else self.durable.config.name
 
     @property
     def title(self) -> str:
@@ -69,48 +60,46 @@ class QueueState:
 
     def tail_from(self, position: int) -> Iterator[TailRecord]:
         records = self.durable.tail.between(0, len(self._told))
-        for ref, told in zip(records, self._told, strict=True):
+        for ref, known in zip(records, self._told, strict=True):
             if ref.end > position:
-                yield TailRecord(ref, *told)
+                yield TailRecord(ref, *known)
 
-    # As the fold's queue (see `FoldedQueue`)
+    def items(self) -> Iterator[Described]:
+        """What is listed of it, and of its subscriptions."""
+        durable = self.durable
+        own: dict[str, Any] = {"queue_id": self.queue_id}
+        made: dict[str, Any] = {"name": None, "kind": None}
+        if self.name is not None:
+            made = told(durable.config) | durable.config.properties.to_body()
+            del made["properties"]
+        stands = {
+            "end_position": self.end_position,
+            "released": self.released.total,
+            "record_pages": len(self.directory),
+            "request_ids": len(durable.requests),
+            "certain": self.certain,
+        }
+        yield Described("queue", own | made | stands)
+        own["queue"] = self.name
+        for each in durable.subscriptions.values():
+            read = {
+                "position": each.done.first_gap(0),  # everything below is read
+                "read": each.done.total,
+                "pending": max(self.end_position - each.done.total, 0),
+            }
+            of_it = {"subscription_id": each.subscription_id, "name": each.name}
+            yield Described("subscription", own | of_it | read)
 
     def commit(
-        self,
-        parts: Sequence[PartRow],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int,
-        prepared: bool,
-    ) -> int:
+        self, parts: Sequence[PartRow], first_id: int, time_us: int, address: int, live: bool,
+        transaction_id: int, prepared: bool,
+    ) -> int:  # fmt: skip
         start = self.end_position
         for part in parts:  # one by one: where one contradicts itself, those before it stay
             self.durable.append([part], first_id, time_us, address)
             self._told.append((transaction_id, address, self.certain))
             first_id += part[5]
         return self.end_position - start
-
-    def acknowledge(self, read: ReadRow) -> None:
-        self.durable.acknowledge(read)
-
-    def hand_out(self, read: ReadRow) -> None:
-        self.durable.hand_out(read)
-
-    def seek(self, subscription_id: int, position: int) -> None:
-        self.durable.seek(subscription_id, position)
-
-    def subscribe(
-        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
-    ) -> None:
-        self.durable.subscribe(subscription_id, name, start, form)
-
-    def unsubscribe(self, subscription_id: int) -> None:
-        self.durable.unsubscribe(subscription_id)
-
-    def alter(self, config: QueueConfig) -> None:
-        self.durable.alter(config)
 
     def drop(self) -> None:
         """It is in no list any more."""
@@ -125,12 +114,8 @@ class Beside:
     def made(self, queue: DurableQueue, used: int) -> QueueState:
         return QueueState(queue)
 
-    def held(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], *, counted: bool
-    ) -> None:
+    def held(self, record: object, groups: object, *, counted: bool) -> None:
         """Nothing more is to be done."""
 
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[QueueState], first_id: int | None
-    ) -> None:
+    def ended(self, record: object, groups: object, first_id: int | None) -> None:
         """Nothing more is to be done."""

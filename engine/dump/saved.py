@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.dump_items import CheckpointItem, Finding
+from quire.dump_items import Described, Finding
 from quire.engine.checkpoints.snapshot import load
 from quire.engine.checkpoints.space_maps import read_spaces
 from quire.engine.layout import Layout
@@ -30,7 +30,9 @@ _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeErro
 class Saved:
     """What the checkpoint says."""
 
-    item: CheckpointItem
+    lsn: int
+    restart_lsn: int
+    item: Described
     geometry: Geometry
     state: DurableState[QueueState]
     spaces: list[tuple[int, IntervalSet]]  # of each data file: pages, and those that are free
@@ -39,10 +41,9 @@ class Saved:
 def newest_lsn(env: Env, layout: Layout) -> int | None:
     """Of the checkpoint that is the newest now."""
     try:
-        lsns = list_checkpoints(env, layout.checkpoints)
+        return max(list_checkpoints(env, layout.checkpoints), default=None)
     except OSError:
         return None
-    return lsns[-1] if lsns else None
 
 
 def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]:
@@ -54,8 +55,7 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
     try:
         lsns = list_checkpoints(env, layout.checkpoints)
     except OSError as error:
-        findings.append(Finding("checkpoint", None, True, str(error), "all checkpoints"))
-        return None, findings
+        return None, [Finding("checkpoint", None, True, str(error), "all checkpoints")]
     for lsn in reversed(lsns):
         try:
             return _saved(read_checkpoint(env, layout.checkpoints, lsn)), findings
@@ -71,10 +71,9 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
 
 
 def _saved(checkpoint: Checkpoint) -> Saved:
-    document = checkpoint.document
-    geometry = Geometry(
-        checkpoint.store_id, int(document["segment_bytes"]), int(document["page_size"])
-    )
+    document, state = checkpoint.document, DurableState[QueueState]()
+    sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
+    geometry = Geometry(checkpoint.store_id, *sizes)
     if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
         raise StoreCorrupt(f"{checkpoint.path}: impossible sizes {geometry}")
     spaces = [
@@ -84,24 +83,24 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         )
         for space in read_spaces(checkpoint)
     ]
-    state = DurableState[QueueState]()
     effects = Beside(_refuse)
     load(checkpoint, Fold(state, effects), effects)
-    item = CheckpointItem(
-        file=path_of("checkpoint", checkpoint.lsn),
-        lsn=checkpoint.lsn,
-        restart_lsn=int(document["restart_lsn"]),
-        created_us=int(document["created_us"]),
-        next_id=state.next_id,
-        last_time_us=state.last_time_us,
-        queues=len(state.queues),
-        ledger_entries=len(state.ledger),
-        large_files=len(state.ltds),
-        data_files=len(spaces),
-        data_pages=sum(total for total, _ in spaces),
-        free_pages=sum(free.total for _, free in spaces),
-    )
-    return Saved(item, geometry, state, spaces)
+    lsn, restart_lsn = checkpoint.lsn, int(document["restart_lsn"])
+    said = {
+        "file": path_of("checkpoint", lsn),
+        "lsn": lsn,
+        "restart_lsn": restart_lsn,
+        "created_us": int(document["created_us"]),
+        "last_time_us": state.last_time_us,
+        "next_id": state.next_id,
+        "queues": len(state.queues),
+        "ledger_entries": len(state.ledger),
+        "large_files": len(state.ltds),
+        "data_files": len(spaces),
+        "data_pages": sum(total for total, _ in spaces),
+        "free_pages": sum(free.total for _, free in spaces),
+    }
+    return Saved(lsn, restart_lsn, Described("checkpoint", said), geometry, state, spaces)
 
 
 def _refuse(where: str, text: str) -> None:

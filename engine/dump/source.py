@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from quire.env import Env, File
 from quire.errors import PositionLost, QuireError
 from quire.journal import Geometry, list_segments, read_at, segment_path
 from quire.limits import DUMP_SEARCH_BYTES, MAX_DATA_FILE_BYTES
+from quire.ltds import LtdsReader
 
 UNREADABLE: Final = (QuireError, OSError, MemoryError, ValueError, OverflowError)
 _DATA_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,4})\.dat")
@@ -43,8 +44,6 @@ class Source:
         self._closing = ExitStack()
         self.close = self._closing.close
 
-    # Names
-
     def relative(self, path: str) -> str:
         """As items name the file."""
         return path.removeprefix(self.layout.path.rstrip("/") + "/")
@@ -53,14 +52,17 @@ class Source:
         """Of a queue's record, or of a part of the COMMIT record at `record_lsn`."""
         where = KIND_NAMES.get(ref.kind, f"kind {ref.kind}")
         if ref.kind == format.LTDS:
-            return Place(where, f"ltds/{ref.address:016x}.ltds", None, None, 0)
+            return Place(where, f"ltds/{ref.address:016x}.ltds")
         if ref.kind == format.DATA:
             number, offset = split_address(ref.address)
             page = offset // self.geometry.page_size
-            return Place(where, f"data/{number}.dat", offset, page, ref.length)
+            return Place(where, f"data/{number}.dat", None, offset, page, ref.length)
         lsn = ref.address + record_lsn
-        path = segment_path(self.layout.journal, lsn // self.geometry.segment_bytes)
-        return Place(where, self.relative(path), lsn, None, ref.length)
+        return Place(where, self.journal_place(lsn)[0], lsn, bytes=ref.length)
+
+    def offset(self, place: Place) -> int:
+        """In its file."""
+        return (place.offset or 0) if place.lsn is None else self.journal_place(place.lsn)[1]
 
     def journal_place(self, lsn: int) -> tuple[str, int]:
         """File and offset."""
@@ -69,28 +71,27 @@ class Source:
 
     def segments(self) -> list[int]:
         """The numbers of the journal's segment files."""
-        try:
+        with suppress(OSError):
             return list_segments(self.env, self.layout.journal)
-        except OSError:
-            return []
-
-    # Reading
+        return []
 
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or a data file, verified to be the one that the record names."""
         place = self.place(ref)
-        assert place.address is not None
-        if ref.kind == format.INLINE:
+        if place.lsn is not None:
             journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
-            data = read_at(self.env, journal, segment_bytes, ref.address, ref.length)
+            data = read_at(self.env, journal, segment_bytes, place.lsn, ref.length)
         else:
-            data = self._data(split_address(ref.address)[0]).read(place.address, ref.length)
-        block = Block.parse(data, f"{place.file}, offset {place.address}")
+            data = self._data(split_address(ref.address)[0]).read(self.offset(place), ref.length)
+        where = f"{place.file}, offset {self.offset(place)}"
+        block = Block.parse(data, where)
         if block.checksum != ref.checksum or block.count != ref.count:
-            raise PositionLost(
-                f"{place.file}, offset {place.address}: another block is at this place"
-            )
+            raise PositionLost(f"{where}: another block is at this place")
         return block
+
+    def large(self, ltds_id: int) -> LtdsReader:
+        """A large transaction's file; the caller closes it."""
+        return LtdsReader(self.env, self.layout.ltds, ltds_id, self.geometry.store_id)
 
     def page_place(self, page: int) -> tuple[str, int]:
         """The file of a page as directories number it, and its number there."""
@@ -106,10 +107,9 @@ class Source:
 
     def data_files(self) -> list[int]:
         """The numbers of the data files that there are."""
-        try:
+        names: Sequence[str] = ()
+        with suppress(OSError):
             names = self.env.list_directory(self.layout.data)
-        except OSError:
-            return []
         return sorted(int(m[1]) for name in names if (m := _DATA_NAME.fullmatch(name)))
 
     def data_pages(self, number: int) -> int:

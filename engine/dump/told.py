@@ -12,8 +12,8 @@ knows the commits alone, each as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire.dump_items import COMMIT, OPEN, ROLLBACK, Finding, QueueRecord
@@ -36,7 +36,7 @@ class Owner:
     records: Mapping[str, list[Told]] = field(default_factory=dict)  # of the queues it was asked of
 
     @property
-    def open(self) -> set[int]:
+    def open(self) -> set[int | None]:
         """The numbers of the open transactions."""
         return {told["id"] for told in self.transactions}
 
@@ -50,98 +50,74 @@ class Owner:
 
 def part_of(queue: QueueState, told: Told) -> Part:
     """Where spilled messages are."""
-    return Part(
-        address=told.address, charge=0, checksum=0, queue_id=queue.queue_id, length=told.length,
-        count=told.messages, kind=format.DATA,
-    )  # fmt: skip
+    return Part(told.address, 0, 0, queue.queue_id, told.length, told.messages, format.DATA)
 
 
 def list_in_order(
-    source: Source, queue: QueueState, owner: Owner, start: int
+    source: Source, queue: QueueState, owner: Owner | None, start: int
 ) -> Iterator[Listed | Finding]:
     """The queue's records since the checkpoint, messages from the position on."""
+    if owner is None:  # as the journal has it
+        yield from list_tail(source, queue, queue.tail_from(start))
+        return
     told = owner.records.get(queue.name or "", [])
     known = list(queue.tail_from(start))
     first = min((t.position for t in told if t.position is not None), default=0)
     # Behind damage the files' positions are not the owner's: its commits cannot be found there.
     committed = {r.ref.position: r for r in known if r.ref.position >= first and queue.certain}
     yield from list_tail(source, queue, (r for r in known if r.ref.position not in committed))
-    yield from _Merge(source, queue, owner.open, told, committed).listed()
+    yield from _merged(source, queue, owner.open, told, committed)
     yield from list_tail(source, queue, committed.values())
     if len(told) >= MOST_TOLD_RECORDS:
         text = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open transactions"
         yield Finding("", None, False, f"{text} that came later are not listed")
 
 
-class _Merge:
+def _merged(
+    source: Source,
+    queue: QueueState,
+    is_open: set[int | None],
+    told: list[Told],
+    committed: dict[int, TailRecord],
+) -> Iterator[Listed]:
     """The owner's list, each record as the files have it; takes those out of `committed`."""
-
-    def __init__(
-        self,
-        source: Source,
-        queue: QueueState,
-        is_open: set[int],
-        told: Iterable[Told],
-        committed: dict[int, TailRecord],
-    ) -> None:
-        self._source = source
-        self._queue = queue
-        since = {(r.transaction, r.ref.address) for r in committed.values()}  # DT2
-        self._told = [
-            t for t in told if t.position is not None or (t.transaction_id, t.address) not in since
-        ]
-        self._committed = committed
-        self._open = is_open
-        self._rolled_back = self._transactions(ROLLBACK)
-        whole = self._transactions(OPEN) & self._transactions(COMMIT)
-        self._commits = {  # by transaction, those whose own OPEN and COMMIT are told
-            t.transaction_id: committed[t.position]
-            for t in self._told
-            if t.transaction_id in whole and t.position in committed
-        }
-
-    def listed(self) -> Iterator[Listed]:
-        whole: list[TailRecord] = []  # consecutive ones that stand in the order as in the journal
-        for told in self._told:
-            record = None if told.position is None else self._committed.pop(told.position, None)
-            if record is not None and told.transaction_id not in self._commits:
+    since = {(r.transaction, r.ref.address) for r in committed.values()}  # DT2
+    told = [t for t in told if t.position is not None or (t.transaction_id, t.address) not in since]
+    by_kind = {k: {t.transaction_id for t in told if t.kind == k} for k in (OPEN, COMMIT, ROLLBACK)}
+    commits = {  # by transaction, those whose own OPEN and COMMIT are told
+        t.transaction_id: committed[t.position]
+        for t in told
+        if t.transaction_id in by_kind[OPEN] & by_kind[COMMIT] and t.position in committed
+    }
+    whole: list[TailRecord] = []  # consecutive ones that stand in the order as in the journal
+    for each in told:
+        number = each.transaction_id
+        listed: Listed | None = None
+        if each.position is not None:
+            record = committed.pop(each.position, None)
+            if record is None:
+                continue  # sealed by now, or before where the list begins
+            if number not in commits:
                 whole.append(record)
                 continue
-            listed = self._uncommitted(told) if record is None else self._message(told, record)
-            if listed is not None:
-                yield from list_tail(self._source, self._queue, whole)
-                whole = []
-                yield listed
-        yield from list_tail(self._source, self._queue, whole)
-
-    def _transactions(self, kind: str) -> set[int | None]:
-        return {t.transaction_id for t in self._told if t.kind == kind}
-
-    def _message(self, told: Told, record: TailRecord) -> Listed:
-        record = _numbered(record, told)
-        return message_record(self._source, self._queue, record.ref, record), record.ref
-
-    def _uncommitted(self, told: Told) -> Listed | None:
-        """A control record, or messages without a position."""
-        if told.position is not None:
-            return None  # sealed by now, or before where the list begins
-        queue, transaction = self._queue, told.transaction_id
-        is_open = transaction in self._open
-        if not is_open and transaction not in self._rolled_back:
-            commit = self._commits.get(transaction)
-            if commit is None:
-                return None
-            return control(queue, told.kind, _numbered(commit, told)), None
-        place = None
-        if told.messages and is_open:  # what was rolled back has given its pages back
-            place = self._source.place(part_of(queue, told))
-        record = QueueRecord(
-            queue.queue_id, queue.name, told.kind, transaction, messages=told.messages,
-            place=place, open=is_open,
-        )  # fmt: skip
-        return record, None
+            record = _numbered(record, number)
+            listed = message_record(source, queue, record.ref, record), record.ref
+        elif number in is_open | by_kind[ROLLBACK]:
+            place = None
+            if each.messages and number in is_open:  # what was rolled back has given its pages back
+                place = source.place(part_of(queue, each))
+            row = QueueRecord(queue.queue_id, queue.name, each.kind, None, number)
+            row = replace(row, messages=each.messages, place=place, open=number in is_open)
+            listed = row, None
+        elif number in commits:
+            listed = control(queue, each.kind, _numbered(commits[number], number)), None
+        if listed is not None:
+            yield from list_tail(source, queue, whole)
+            whole = []
+            yield listed
+    yield from list_tail(source, queue, whole)
 
 
-def _numbered(record: TailRecord, told: Told) -> TailRecord:
+def _numbered(record: TailRecord, transaction: int | None) -> TailRecord:
     """With its transaction, which the journal does not tell of one that was prepared."""
-    return record._replace(transaction=told.transaction_id or 0)
+    return record._replace(transaction=transaction or 0)

@@ -12,6 +12,10 @@ takes and never journaled: a restart makes it anew.
 - SL4: of a queue whose times count, what is not due yet is `scheduled`, and what has expired is set
   aside (`expired`) until the maintenance has moved or dropped it; in flight it may be read still.
   It may stand ready meanwhile: what is in flight is never taken once more.
+- SL9: moments (`deliver_at`, `expires_at`) come by the wall clock. What lasts so many seconds from
+  the commit on (the queue's `ttl` and `max_ttl`, the wait of a sequence) is counted by the
+  monotonic clock from when it is learned, less what its commit's time then says has passed: a
+  clock that is set, back or forward, neither prolongs nor shortens what is known.
 - SL5: of a queue whose messages are grouped, there stands what is of no group, and what `groups`
   shows: what it has shown before may stand there, too, and is passed over.
 - SL6: what is taken before it is due is in flight, and still stands where it is scheduled, until it
@@ -29,6 +33,7 @@ takes and never journaled: a restart makes it anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from heapq import heapify, heappop, nsmallest
 from typing import NamedTuple
@@ -56,14 +61,17 @@ class Headers(NamedTuple):
     expires: _Column = None
     groups: _Column = None  # the number of the group; 0: none
     times: _Column = None  # of the commit
+    lives: _Column = None  # microseconds from then on, at most; `NEVER_US`: as `expires` says
 
 
 class Selection:
     """See the module. The queue's lock covers it."""
 
     __slots__ = (
+        "_aging",
         "_early",
         "_expiring",
+        "_is_back",
         "_late",
         "_most",
         "_now_us",
@@ -107,12 +115,14 @@ class Selection:
         # A heap: when, position, rank, group.
         self._scheduled: list[tuple[int, int, int, int]] = []
         self._expiring: list[tuple[int, int]] = []  # a heap: when, position
+        self._aging: list[tuple[int, int]] = []  # the same, by the monotonic clock (SL9)
         self._late: set[int] = set()  # what expired in flight
         self.over: list[int] = []  # of that, what nobody has looked at: it may come later
         # What was taken before it was due: None, as long as it still stands in `_scheduled`, or
         # its rank and group.
         self._early: dict[int, tuple[int, int] | None] = {}
         self._now_us = 0  # the latest time at which it was looked what is due
+        self._is_back = False  # the clock was set back behind that
         self._passed = 0  # messages that were read, which may stand in any of these still
         self._most = LANE_SLACK  # of them, or of what expires, until those that are read go
         self.expired = IntervalSet()
@@ -138,9 +148,14 @@ class Selection:
         self.known = start
         return start, min(start + most, end)
 
-    def learn(self, start: int, found: Headers, done: IntervalSet, now_us: int) -> None:
-        """What the messages from a position on say, as `next_unknown` gave it."""
-        ranks, due, _, numbers, times = found
+    def learn(
+        self, start: int, found: Headers, done: IntervalSet, now_us: int, clock_us: int
+    ) -> None:
+        """What the messages from a position on say, as `next_unknown` gave it.
+
+        `clock_us`: the monotonic clock's (SL9).
+        """
+        ranks, due, _, numbers, times, _ = found
         end = start + len(ranks)
         positions = np.arange(start, end, dtype=np.int64)
         left = np.ones(len(ranks), bool)
@@ -150,15 +165,17 @@ class Selection:
         if numbers is not None:
             self._find_away(start, end, numbers, left)
         groups = np.zeros(len(ranks), np.int64) if numbers is None else numbers
-        self._learn_ends(positions, found, left, now_us)
+        ages = np.zeros(len(ranks), np.int64) if times is None else np.maximum(now_us - times, 0)
+        self._learn_ends(positions, found, ages, left, now_us, clock_us)
         if due is not None:
-            self._now_us = max(self._now_us, now_us)
+            self._look_at(now_us)
             some = left & (due > now_us)
             rows = zip(*(a[some].tolist() for a in (due, positions, ranks, groups)), strict=True)
             push(self._scheduled, list(rows))
             left &= ~some
-        if times is not None:
-            columns = (positions, ranks, groups, times)
+        if self.sequences is not None:
+            since = clock_us - np.minimum(ages, self.sequences.wait_us)
+            columns = (positions, ranks, groups, since)
             for row in zip(*(a[left].tolist() for a in columns), strict=True):
                 self._sequence(*row)
             left[:] = False
@@ -167,23 +184,35 @@ class Selection:
         self._standing.learn(positions[left], ranks[left])
         self.unknown.remove(start, end)
         self.known = max(self.known, end)
-        if self._passed > self._most or len(self._expiring) > self._most:
+        if self._passed > self._most or len(self._expiring) + len(self._aging) > self._most:
             self._drop_read(done)
 
     def _learn_ends(
-        self, positions: NDArray[np.int64], found: Headers, left: NDArray[np.bool_], now_us: int
+        self,
+        positions: NDArray[np.int64],
+        found: Headers,
+        ages: NDArray[np.int64],
+        left: NDArray[np.bool_],
+        now_us: int,
+        clock_us: int,
     ) -> None:
         """What of it expires, and when; what has expired is not left."""
-        expires = found.expires
+        expires, lives = found.expires, found.lives
         if expires is None:
             return
         over = left & (expires <= now_us)
+        if lives is not None:
+            over |= left & (lives <= ages)
         for position in positions[over].tolist():
             self.expired.add(position, position + 1)
         some = left & ~over & (expires != NEVER_US)
         push(
             self._expiring, list(zip(expires[some].tolist(), positions[some].tolist(), strict=True))
         )
+        if lives is not None:
+            some = left & ~over & (lives != NEVER_US)
+            ends = clock_us + lives[some] - ages[some]
+            push(self._aging, list(zip(ends.tolist(), positions[some].tolist(), strict=True)))
         if self.sequences is None:  # else it has its place in its sequence, where it is passed over
             left &= ~over
 
@@ -232,7 +261,7 @@ class Selection:
                 self._let_through(self.sequences.see(link))
 
     def _sequence(self, position: int, link: int, group: int, time_us: int) -> None:
-        """One of a sequence is there since then."""
+        """One of a sequence is there since then, by the monotonic clock."""
         assert self.sequences is not None
         self._let_through(self.sequences.arrive(position, link, group, time_us))
 
@@ -254,22 +283,24 @@ class Selection:
         self._standing.drop(done)
         self._scheduled = [row for row in self._scheduled if not done.contains(row[1])]
         self._expiring = [pair for pair in self._expiring if not done.contains(pair[1])]
+        self._aging = [pair for pair in self._aging if not done.contains(pair[1])]
         heapify(self._scheduled)
         heapify(self._expiring)
+        heapify(self._aging)
         self._passed = 0
-        held = len(self._scheduled) + len(self._expiring) + len(self._standing)
+        held = len(self._scheduled) + len(self._expiring) + len(self._aging) + len(self._standing)
         held += 0 if self.groups is None else self.groups.waiting
         self._most = LANE_SLACK + 2 * held
 
     # Time
 
-    def advance(self, now_us: int, done: IntervalSet, end: int) -> bool:
+    def advance(self, now_us: int, clock_us: int, done: IntervalSet, end: int) -> bool:
         """What is due is available, what has expired is not; whether anything became available.
 
-        `end`: of the queue.
+        `clock_us`: the monotonic clock's (SL9). `end`: of the queue.
         """
         is_any = False
-        self._now_us = max(self._now_us, now_us)
+        self._look_at(now_us)
         while self._scheduled and self._scheduled[0][0] <= now_us:
             _, position, rank, number = heappop(self._scheduled)
             if done.contains(position):
@@ -278,22 +309,30 @@ class Selection:
                 self._early[position] = rank, number
                 continue
             is_any = True
-            self._arrive(position, rank, number, now_us)
+            self._arrive(position, rank, number, clock_us)
         if self.sequences is not None and not self.is_behind(end):  # else it may be there
-            is_any |= self._let_through(self.sequences.overdue(now_us))
-        while self._expiring and self._expiring[0][0] <= now_us:
-            _, position = heappop(self._expiring)
-            if position in self._out:
-                self._late.add(position)
-                self.over.append(position)
-            elif not self._is_gone(position, done):
-                self.expired.add(position, position + 1)
+            is_any |= self._let_through(self.sequences.overdue(clock_us))
+        for heap, now in ((self._expiring, now_us), (self._aging, clock_us)):
+            while heap and heap[0][0] <= now:
+                self._expire(heappop(heap)[1], done)
         return is_any
 
-    def _arrive(self, position: int, rank: int, number: int, now_us: int) -> None:
-        """It is due."""
+    def _expire(self, position: int, done: IntervalSet) -> None:
+        if position in self._out:
+            if position not in self._late:
+                self._late.add(position)
+                self.over.append(position)
+        elif not self._is_gone(position, done):
+            self.expired.add(position, position + 1)
+
+    def _look_at(self, now_us: int) -> None:
+        self._is_back = now_us < self._now_us
+        self._now_us = max(self._now_us, now_us)
+
+    def _arrive(self, position: int, rank: int, number: int, clock_us: int) -> None:
+        """It is due, since then."""
         if self.sequences is not None:
-            self._sequence(position, rank, number, now_us)
+            self._sequence(position, rank, number, clock_us)
         else:
             self._stand(position, rank, number)
 
@@ -320,14 +359,17 @@ class Selection:
         is_known = position < self.known and not self.unknown.contains(position)
         if not self._scheduled or not is_known or self._is_gone(position, done):
             return False
-        if due_us <= self._now_us:  # by then it was looked at, or became available
-            return False
+        if due_us <= self._now_us and not (self._is_back and self._is_scheduled(position)):
+            return False  # by then it was looked at, or became available
         groups = None if not number or taker is None else self.groups
         if groups is not None and not groups.hold(position, number, taker):
             return False
         self._early[position] = None
         self._out[position] = 0
         return True
+
+    def _is_scheduled(self, position: int) -> bool:
+        return any(row[1] == position for row in self._scheduled)
 
     def _give_back_early(self, position: int) -> None:
         """What was taken before it was due is scheduled again, or due by now, or over."""
@@ -339,7 +381,7 @@ class Selection:
             self._late.remove(position)
             self.expired.add(position, position + 1)
         elif popped is not None:
-            self._arrive(position, *popped, 0)
+            self._arrive(position, *popped, -self.sequences.wait_us if self.sequences else 0)
 
     def take_expired(self, start: int, end: int) -> None:
         """[start, end) has expired, and is in flight now."""
@@ -347,12 +389,11 @@ class Selection:
             self._out[position] = 0
             self._late.add(position)
 
-    @property
-    def next_due_us(self) -> int:
-        """When the next message that comes later is due; `NEVER_US`: there is none."""
-        due_us = self._scheduled[0][0] if self._scheduled else NEVER_US
+    def due_in(self, now_us: int, clock_us: int) -> float:
+        """Seconds until the next message that comes later is due; infinite: there is none."""
+        due_us = self._scheduled[0][0] - now_us if self._scheduled else math.inf
         waits_until = None if self.sequences is None else self.sequences.next_due_us
-        return due_us if waits_until is None else min(due_us, waits_until)
+        return min(due_us, math.inf if waits_until is None else waits_until - clock_us) / 1e6
 
     def scheduled(self, done: IntervalSet) -> int:
         """How many messages are not due yet, or wait for others before them."""
@@ -546,6 +587,11 @@ class Selection:
         held = (self._outside, self.expired)
         return out + [part for some in held for part in some.intersection(start, end)]
 
+    @property
+    def coming(self) -> set[int]:
+        """What is not due yet, and perhaps some that is read."""
+        return {position for _, position, _, _ in self._scheduled}
+
     def take_part(self, start: int, end: int) -> None:
         """[start, end), none of which is held or read, is in flight now."""
         if self.known < end:
@@ -584,7 +630,7 @@ class Selection:
     @property
     def memory_bytes(self) -> int:
         """What it takes (SL3)."""
-        timed = len(self._scheduled) + len(self._expiring)
+        timed = len(self._scheduled) + len(self._expiring) + len(self._aging)
         return (
             TIMED_BYTES * timed
             + self._standing.memory_bytes

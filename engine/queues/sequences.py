@@ -11,6 +11,7 @@ clients give, and a buffer of messages that follow others which have not come ye
   at its own position. Others wait. A sender of which nothing is known begins with 0 or 1.
 - SQ2: a message waits no longer than until it is due, and no more than so many of a sender wait.
   What is let through then, in the order of the numbers, is a gap: `gaps` tells what is missing.
+  Times are the monotonic clock's (SL9).
 - SQ3: which number is next is known as long as the selection, of the senders that were heard last.
   Of others it is not known whether anything is missing before their first number: it waits.
 - SQ4: a sender is known by 60 bits of its name's checksum. Two that share them are one, of whose
@@ -55,10 +56,10 @@ def link_of(number: int, sender: int) -> int:
 class Sequences:
     """See the module. The queue's lock covers it."""
 
-    __slots__ = ("_due", "_known", "_most", "_older", "_wait_us", "_waiting", "gaps", "missed")
+    __slots__ = ("_due", "_known", "_most", "_older", "_waiting", "gaps", "missed", "wait_us")
 
     def __init__(self, wait_seconds: float, most: int) -> None:
-        self._wait_us = int(wait_seconds * 1e6)
+        self.wait_us = int(wait_seconds * 1e6)
         self._most = most
         # By sender: the next number, and in the lowest bits the rank of the one before it.
         self._known: dict[int, int] = {}
@@ -87,7 +88,7 @@ class Sequences:
             self._follow(sender, shown)
             return shown
         waiting = self._waiting.get(sender)
-        due = time_us + self._wait_us
+        due = time_us + self.wait_us
         if waiting is None:
             waiting = self._waiting[sender] = []
             self._call_at(due, sender)

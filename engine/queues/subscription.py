@@ -373,6 +373,11 @@ class Subscription:
         unread = self.done.gaps(start, end)
         return [part for lo, hi in unread for part in self.returned.gaps(lo, hi)]
 
+    @property
+    def coming(self) -> set[int]:
+        """What is not due yet."""
+        return set() if self.selection is None else self.selection.coming
+
     def take_part(self, start: int, end: int) -> list[tuple[int, int]]:
         """Take what is not read of [start, end), of which nobody holds anything; in flight now."""
         if self.selection is not None:

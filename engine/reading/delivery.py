@@ -12,7 +12,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.env import Env
 from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, TransactionError
-from quire.limits import HANDOUT_RUNS, NEVER_US, REASONS_KEPT
+from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
 from quire.retry import Retry
 
@@ -101,11 +101,11 @@ class Delivery:
                     self._delayed.add((queue, subscription))
             selection = subscription.selection
             if selection is not None and queue.config.properties.is_clocked:
-                now_us = self._env.now_us()
-                is_any |= selection.advance(now_us, subscription.done, queue.end_position)
+                now_us, clock_us = self._env.now_us(), int(self._env.monotonic() * 1e6)
+                end = queue.end_position
+                is_any |= selection.advance(now_us, clock_us, subscription.done, end)
                 is_any |= subscription.end_delays()
-                if selection.next_due_us < NEVER_US:
-                    seconds = min(seconds, (selection.next_due_us - now_us) / 1e6)
+                seconds = min(seconds, selection.due_in(now_us, clock_us))
             if is_any:
                 queue.wake()
         return seconds

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,33 +69,47 @@ def position_at(delivery: Delivery, queue: Queue, time_us: int) -> int:
 
 def position_of(delivery: Delivery, queue: Queue, message_id: int) -> int:
     """The position of a message that is kept. Raises PositionLost, StoreCorrupt."""
-    while True:
-        position = -1
+    [(position, is_there)] = places_of(delivery, queue, [message_id])
+    with queue.lock:
+        if is_there and not queue.released.contains(position):
+            return position
+        first = queue.released.first_gap(0)
+    raise PositionLost(
+        f"queue {queue.name!r} keeps no message with the id {message_id}: the first position "
+        f"that it keeps is {first}"
+    )
+
+
+def places_of(delivery: Delivery, queue: Queue, ids: Sequence[int]) -> list[tuple[int, bool]]:
+    """For each of ascending ids, a position before which are all lower ones, and whether its
+    message is there: perhaps released, and else that of no message with a lower id.
+
+    Raises StoreCorrupt.
+    """
+    places: list[tuple[int, bool]] = []
+    latest: tuple[BlockRef, NDArray[np.int64]] | None = None
+    while len(places) < len(ids):
+        message_id = ids[len(places)]
         with queue.lock:
             record = queue.records.last_up_to(_FIRST_ID, message_id)
             is_kept = record is not None and queue.unreleased(record)
-        if record is not None and is_kept:
-            if record.kind == DATA:
-                ids = _column(
+        if record is None or not is_kept:
+            places.append((0 if record is None else record.end, False))
+        elif record.kind == DATA:
+            if latest is None or latest[0] != record:
+                column = _column(
                     delivery, queue, record, lambda p: p.block.ids(p.first_id, p.start, p.stop)
                 )
-                if ids is None:
+                if column is None:
                     continue  # it was moved meanwhile
-                row = int(np.searchsorted(ids, message_id))
-                is_there = row < len(ids) and ids[row] == message_id
-            else:
-                row = message_id - record.first_id
-                is_there = row < record.count
-            if is_there:
-                position = record.position + row
-        with queue.lock:
-            if position >= 0 and not queue.released.contains(position):
-                return position
-            first = queue.released.first_gap(0)
-        raise PositionLost(
-            f"queue {queue.name!r} keeps no message with the id {message_id}: the first position "
-            f"that it keeps is {first}"
-        )
+                latest = record, column
+            row = int(np.searchsorted(latest[1], message_id))
+            is_there = row < record.count and int(latest[1][row]) == message_id
+            places.append((record.position + row, is_there))
+        else:
+            row = min(message_id - record.first_id, record.count)
+            places.append((record.position + row, row < record.count))
+    return places
 
 
 def _column(

@@ -70,7 +70,8 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
             with queue.lock:
                 if subscription.selection is selection:
                     found_there = columns.headers()
-                    selection.learn(start, found_there, subscription.done, env.now_us())
+                    now_us, clock_us = env.now_us(), int(env.monotonic() * 1e6)
+                    selection.learn(start, found_there, subscription.done, now_us, clock_us)
 
 
 def group_of(part: Delivered) -> int:
@@ -80,6 +81,11 @@ def group_of(part: Delivered) -> int:
         for _, key in attributes.find(GROUP_KEY.encode(), part.start, part.start + 1):
             return group_number(key)
     return 0
+
+
+def _span_us(seconds: float | None) -> int:
+    """In microseconds; `NEVER_US`: as long as there is time."""
+    return NEVER_US if seconds is None else int(seconds * 1e6)
 
 
 class Misordered(Exception):
@@ -98,13 +104,17 @@ class Columns:
             self._ranks = np.zeros(count, np.int64)
         else:
             self._ranks = np.full(count, NO_SEQUENCE if by_sequence(order) else LAST_RANK, object)
-        self._times = np.zeros(count, np.int64) if by_sequence(order) else None
-        self._due = self._expires = self._groups = None
+        self._due = self._expires = self._groups = self._lives = self._times = None
+        if by_sequence(order):
+            self._times = np.zeros(count, np.int64)
         if properties.grouped:
             self._groups = np.zeros(count, np.int64)
         if properties.timed:
             self._due = np.zeros(count, np.int64)
             self._expires = np.full(count, NEVER_US, np.int64)
+            if properties.default_ttl is not None:
+                self._times = np.zeros(count, np.int64)
+                self._lives = np.full(count, NEVER_US, np.int64)
 
     def headers(self) -> Headers:
         """For the selection."""
@@ -112,7 +122,7 @@ class Columns:
         if self._properties.priority:
             ranks[ranks == 0] = self._properties.default_priority
             ranks = MAX_PRIORITY - ranks
-        return Headers(ranks, self._due, self._expires, self._groups, self._times)
+        return Headers(ranks, self._due, self._expires, self._groups, self._times, self._lives)
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
         """Of the messages that a pointer names (IX2). Raises Misordered."""
@@ -143,16 +153,16 @@ class Columns:
             return
         if Column.DELIVER_AT in fixed:  # absent: far below zero
             self._due[at] = fixed[Column.DELIVER_AT][rows]
-        ttl, max_ttl = self._properties.default_ttl, self._properties.max_ttl
-        if ttl is not None:
-            times = block.times(part.time_us, part.start, part.stop)
-            self._expires[at] = times + int(ttl * 1e6)
-        if Column.EXPIRES_AT in fixed:
-            expires = fixed[Column.EXPIRES_AT][rows]
-            if max_ttl is not None:  # put before there was one, or in a file that was adopted
-                times = block.times(part.time_us, part.start, part.stop)
-                expires = np.minimum(expires, times + int(max_ttl * 1e6))
-            self._expires[at] = np.where(expires == ABSENT_TIME, self._expires[at], expires)
+        unsaid = _span_us(self._properties.default_ttl)
+        if Column.EXPIRES_AT not in fixed:
+            if self._lives is not None:
+                self._lives[at] = unsaid
+            return
+        expires = fixed[Column.EXPIRES_AT][rows]
+        is_said = expires != ABSENT_TIME
+        self._expires[at] = np.where(is_said, expires, NEVER_US)
+        if self._lives is not None:  # also of one in a file that was adopted, or put before
+            self._lives[at] = np.where(is_said, _span_us(self._properties.max_ttl), unsaid)
 
     def _rank(self, part: Delivered, at: slice) -> None:
         block, order = part.block, self._properties.order

@@ -312,6 +312,30 @@ class Gets:
             raise
         return found
 
+    def chosen(self, queue: Queue, subscription: Subscription, positions: list[int]) -> list[int]:
+        """Take these ascending positions, wherever they stand in the order; those it has taken.
+
+        Not what others hold, what comes later, and what is gone.
+        """
+        self._is_counted = False
+        runs: list[tuple[int, int]] = []
+        try:
+            with queue.lock:
+                queue.check_there(subscription)
+                if subscription.is_guarded and not subscription.admits(self):
+                    return []
+                coming = subscription.coming
+                for position in positions:
+                    if position in coming or subscription.held_in(position, position + 1):
+                        continue
+                    runs += subscription.take_part(position, position + 1)
+            for lo, hi in runs:
+                self._note(queue, subscription, lo, hi, None, 0)
+        except BaseException:
+            self.take_back(queue, subscription, runs)
+            raise
+        return [lo for lo, _ in runs]
+
     def reject(
         self, message: Message, reason: str, delay: float | Retry | None
     ) -> tuple[Queue, Subscription]:

@@ -428,6 +428,14 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().oldest(queue, subscriptions, runs)
 
+    def take_chosen(
+        self, queue: Queue, subscription: Subscription, positions: list[int]
+    ) -> list[int]:
+        """Take these, as far as they are there to get, and deliver nothing (see `Gets.chosen`)."""
+        with self._lock:
+            self._check_open()
+            return self._reading().chosen(queue, subscription, positions)
+
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """The same for many sources; with an error, for none. Returns when each queue was made."""
         checked = check_ends(positions)

@@ -137,8 +137,8 @@ def test_the_summary_names_everything(env: SimEnv) -> None:
         "store", "checkpoint", "journal", "queue", "subscription", "queue", "subscription", "file",
         "ledger",
     ]  # fmt: skip
-    assert lines(env)[-1] == "ledger 'key' = 8"
-    assert lines(env, checkpoint=True)[-1] == "ledger 'key' = 7"
+    assert lines(env)[-1] == "ledger: key 'key', version 8"
+    assert lines(env, checkpoint=True)[-1] == "ledger: key 'key', version 7"
 
 
 def test_transactions_in_doubt(env: SimEnv) -> None:
@@ -156,7 +156,7 @@ def test_transactions_in_doubt(env: SimEnv) -> None:
         ("ROLLBACK_PREPARED", "two"),
         ("COMMIT_PREPARED", "three"),
     ):
-        (line,) = [line for line in shown if f"  {kind}, " in line and f"xid {xid!r}" in line]
+        (line,) = [line for line in shown if f", {kind}, " in line and f"xid {xid!r}" in line]
         assert "1 message" in line
     for _ in range(2):
         rows = [as_json(item) for item in dump(PATH, env=env, queue="topic")]
@@ -170,8 +170,8 @@ def test_transactions_in_doubt(env: SimEnv) -> None:
         ]  # fmt: skip
         assert ("MESSAGES", 14, None) in records or ("MESSAGES", 13, None) in records
         (doubt,) = [item for item in dump(PATH, env=env) if item.item == "prepared"]
-        assert in_words(doubt)[0].startswith("in doubt: xid 'one', prepared 2023-")
-        assert in_words(doubt)[0].endswith("1 message for 'topic', 0 messages taken")
+        assert in_words(doubt)[0].startswith("prepared: xid 'one', prepared 2023-")
+        assert in_words(doubt)[0].endswith("1 message, queues 'topic', taken 0")
         with open_store(env) as store:
             store.checkpoint()
 
@@ -212,8 +212,13 @@ def test_pages_of_transactions_in_doubt(env: SimEnv) -> None:
             ]
             places = [r["place"] for r in records if r["xid"] == xid and r["place"]]
             assert [place["page"] for place in places] == [page["first"] for page in held]
-            line = f"page {held[0]['first']}: messages of the prepared transaction {xid!r} of queue"
-            assert any(line in shown for shown in lines(env, pages=True))
+            (line,) = [
+                line
+                for line in lines(env, pages=True)
+                if line.startswith(f"data/0.dat, page {held[0]['first']}, ")
+            ]
+            assert ", use prepared, queue #1 'topic', no position, 5 messages, " in line
+            assert line.endswith(f"xid {xid!r}")
         with open_store(env) as store:
             store.checkpoint()
     with open_store(env) as store:
@@ -232,7 +237,8 @@ def test_large_files_of_transactions_in_doubt(env: SimEnv) -> None:
         (5, "topic", "one"), (5, "work", "one"),
     ]  # fmt: skip
     shown = [line for line in lines(env, pages=True) if line.startswith("ltds/")]
-    assert sum(", of the prepared transaction 'one' for queue '" in line for line in shown) == 2
+    of_it = [line for line in shown if line.endswith(", xid 'one'")]
+    assert sum(", queue '" in line for line in of_it) == len(of_it) == 2
     with open_store(env) as store:
         store.commit_prepared("one")
     files = [as_json(item) for item in dump(PATH, env=env, pages=True) if item.item == "file"]
@@ -298,7 +304,8 @@ def test_a_dump_says_what_the_store_says(seed: int, rounds: int) -> None:
         told: dict[tuple[str, str], Any] = {}
         for item in dump(PATH, env=crashed):
             assert not isinstance(item, Finding) or not item.damage, in_words(item)
-            told[item.item, getattr(item, "name", "")] = as_json(item)
+            value = as_json(item)
+            told[item.item, value.get("name", "")] = value
         payloads: dict[str, list[tuple[int, int]]] = {}
         names = [name for kind, name in told if kind == "queue"]
         for name in names:
@@ -363,8 +370,10 @@ def test_positions_behind_damage_are_told_as_uncertain() -> None:
     env.corrupt(f"{PATH}/{victim['file']}", victim["offset"])
     shown = lines(env, queue="topic")
     assert any(line.startswith("DAMAGE: journal/") for line in shown)
-    assert any(" or later, MESSAGES" in line for line in shown)
-    assert "at least" in next(line for line in shown if line.startswith("queue #1"))
+    assert any(
+        line.startswith("MESSAGES, position ") and line.endswith("not certain") for line in shown
+    )
+    assert "not certain" in next(line for line in shown if line.startswith("queue #1"))
 
 
 def test_a_damaged_record_page(env: SimEnv) -> None:
@@ -510,7 +519,9 @@ def test_a_record_of_a_later_release(env: SimEnv) -> None:
     env = env.kill()
     shown = lines(env, journal=True)
     assert "note: journal/" in str(lines(env, queue="topic"))
-    assert "at least 14 messages" in str(lines(env, queue="topic"))
+    (queue,) = [line for line in lines(env, queue="topic") if line.startswith("queue #1 'topic'")]
+    assert "end position 14" in queue
+    assert "not certain" in queue
     assert shown[-1].endswith("UNKNOWN KIND 99, transaction 5, 21 bytes")
 
 

@@ -247,7 +247,7 @@ def test_memory_of_groups(kind: str) -> None:
     before = tracemalloc.get_traced_memory()[0]
     done, attempts = IntervalSet(), Attempts()
     selection = Selection(IntervalSet(), 0, is_grouped=True)
-    selection.learn(0, Headers(zeros, groups=numbers), done, 0)
+    selection.learn(0, Headers(zeros, groups=numbers), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert selection.memory_bytes < count * 200

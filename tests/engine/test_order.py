@@ -136,13 +136,13 @@ def test_memory_of_orders(kind: str) -> None:
     before = tracemalloc.get_traced_memory()[0]
     done, attempts = IntervalSet(), Attempts()
     selection = Selection(IntervalSet(), 0, order=full)
-    selection.learn(0, Headers(ranks, times=times), done, 0)
+    selection.learn(0, Headers(ranks, times=times), done, 0, 0)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     # Made before it began to count: an int that a code is built of, but not in it.
     assert used < count * 200
     assert 0.8 * used < selection.memory_bytes < 1.3 * used
-    selection.advance(10**12, done, count)
+    selection.advance(10**12, 10**12, done, count)
     runs = [selection.take(1, done, attempts) for _ in range(count)]
     assert sorted(run[0] for run in runs if run) == list(range(count))
     for run in runs:

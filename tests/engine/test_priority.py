@@ -226,7 +226,7 @@ def test_memory_of_waiting_messages() -> None:
     selection = Selection(IntervalSet(), 0)
     ranks = np.random.default_rng(1).integers(0, 10, count)
     done, attempts = IntervalSet(), Attempts()
-    selection.learn(0, Headers(ranks), done, 0)
+    selection.learn(0, Headers(ranks), done, 0, 0)
     assert count * 8 <= selection.memory_bytes < count * 9
     taken = [selection.take(1, done, attempts) for _ in range(count)]
     assert selection.take(1, done, attempts) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quire import dump
+from quire.dump_items import as_json
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records.catalog import ALIAS, STORE, TYPES
 from quire.engine.upkeep import purging
@@ -164,12 +165,12 @@ def test_a_dump_shows_them() -> None:
     store.create_alias("a", "q")
     store.rename_queue("q", "r")
     env = env.kill()
-    names = {getattr(item, "name", None) for item in dump(PATH, env=env)}
+    names = {as_json(item).get("name") for item in dump(PATH, env=env)}
     assert "r" in names
     assert "q" not in names
     with open_store(env) as store:
         store.checkpoint()
-    names = {getattr(item, "name", None) for item in dump(PATH, env=env)}
+    names = {as_json(item).get("name") for item in dump(PATH, env=env)}
     assert "r" in names
 
 

@@ -274,9 +274,9 @@ def test_dump_tells_it(env: SimEnv, once: Store) -> None:
     assert once.queue("once").request_ids == 2
     items = [*dump(PATH, env=env), *dump(PATH, journal=True, env=env)]
     text = "\n".join(line for item in items for line in in_words(item))
-    assert "keeps 2 request ids" in text
+    assert ", 2 request ids" in text
     assert "COMMIT_ONCE" in text
-    assert "queue #1 'once': message 1 has request id 'a'" in text
+    assert "entry: key 'a', version 1, queue #1 'once'" in text
     once.close()
 
 

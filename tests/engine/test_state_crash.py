@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from quire import dump
-from quire.dump_items import Finding, JournalRecord
+from quire.dump_items import Finding, as_json
+from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.catalog import PREPARED_STATE, STATE
@@ -188,9 +190,9 @@ def test_keys_do_not_rewrite_each_other() -> None:
         store.checkpoint()
         with store.transaction() as txn:
             txn.set_state("step", "key 7", bytes(90))
-        records = [i for i in dump(PATH, env=env, journal=True) if isinstance(i, JournalRecord)]
-        assert records[-1].name == "COMMIT_MORE"
-        assert records[-1].bytes < 300
+        records = [as_json(i) for i in dump(PATH, env=env, journal=True) if i.item == "record"]
+        assert records[-1]["name"] == "COMMIT_MORE"
+        assert records[-1]["bytes"] < 300
 
 
 def test_within_one_group() -> None:
@@ -237,8 +239,13 @@ def test_those_who_look_are_told() -> None:
     assert [item.body["xid"] for item in store.catalog(PREPARED_STATE)] == ["x1"]
     store._lock.release()
     items = list(dump(PATH, env=env.kill(), journal=True))
-    changes = [change for i in items if isinstance(i, JournalRecord) for change in i.changes]
-    assert [change.type for change in changes[2:]] == ["state", "state", "prepared_state"]
+    records = [record for item in items if "sets" in (record := as_json(item))]
+    sets = [[(one["key"], one["value"]) for one in record["sets"]] for record in records]
+    assert sets == [[("n", "1"), ("a", "seen")], [("x1", "held"), ("a", None)]]
+    assert [record.get("xid") for record in records] == [None, "x1"]
+    assert json.dumps(records)
+    words = [line for item in items for line in in_words(item)]
+    assert "    set: number 2, name 'step', key 'a', deleted" in words
     summary = list(dump(PATH, env=env.kill()))
     assert not [item for item in summary if isinstance(item, Finding)]
 

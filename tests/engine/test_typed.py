@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from quire.block import RowBuilder, one_row, rows_of
-from quire.dump_items import MessageItem
+from quire.dump_items import told
 from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueFull, StoreCorrupt
@@ -130,7 +130,7 @@ def test_a_dump_shows_rows(store_path: str) -> None:
         store.checkpoint()
         store.put("work", {"id": 2})
     found = dump(store_path, queue="work", messages=True)
-    assert [item.payload_start for item in found if isinstance(item, MessageItem)] == [
+    assert [told(item)["payload_start"] for item in found if item.item == "message"] == [
         b'{"id": 1, "name": "one"}',
         b'{"id": 2, "name": null}',
     ]

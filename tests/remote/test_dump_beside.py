@@ -87,14 +87,15 @@ def test_open_transactions_in_queue_order(told: list[tuple[Any, ...]], store_pat
 def test_the_words(told: list[tuple[Any, ...]], store_path: str) -> None:
     """What each line says; and with the messages of what is committed."""
     lines = [line for item in dump(store_path, queue="q") for line in in_words(item)]
-    assert "in data file 0" in lines[0]
-    opened = next(line for line in lines if line.endswith("still open"))
+    assert "data file 0" in lines[0]
+    opened = next(line for line in lines if line.startswith("OPEN, ") and line.endswith(", open"))
     number = opened.split()[2].rstrip(",")
-    spilled = next(line for line in lines if line.startswith("no position yet"))
-    assert f"MESSAGES, transaction {number}, " in spilled
-    assert "external: data/0.dat page " in spilled
+    spilled = next(line for line in lines if line.endswith(", open") and "no position" in line)
+    assert f"MESSAGES, no position, transaction {number}, " in spilled
+    assert ", data/0.dat, offset " in spilled
     assert [line for line in lines if line.startswith("ROLLBACK, transaction ")]
-    assert [line for line in lines if line.startswith("no position, MESSAGES, ")]
+    gone = [line for line in lines if line.startswith("MESSAGES, no position, ")]
+    assert [line for line in gone if not line.endswith(", open")]
     shown = list(dump(store_path, queue="q", messages=True))
     messages = [row for row in map(as_json, shown) if row["item"] == "message"]
     assert [m["payload_start"] for m in sorted(messages, key=lambda m: m["position"])] == [
@@ -122,7 +123,7 @@ def test_pages_of_open_transactions(told: list[tuple[Any, ...]], store_path: str
     assert {p["first"] for p in held if p["queue"] == "q"} == {r["place"]["page"] for r in rows}
     assert {p["transaction"] for p in held} == {r["transaction"] for r in rows}
     lines = [line for item in dump(store_path, pages=True) for line in in_words(item)]
-    assert [line for line in lines if "messages of the open transaction " in line]
+    assert [line for line in lines if "use open, " in line and "transaction " in line]
 
 
 # At any moment ------------------------------------------------------------------------------------

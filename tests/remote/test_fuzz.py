@@ -63,6 +63,8 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "kind": ["work", "topic"],
     "source": ["w", "t/a", "t/b"],
     "start": [0, 1, "latest", "earliest"],
+    "most": [1, 5],
+    "chosen": [None, [[], 1], [[1, 2], 2]],
     "end": [1, 2],
     "capacity": [1 << 20],
     "data_file": [None, 0],

@@ -545,7 +545,7 @@ def test_leased_pieces_and_dumps_show_it(owner: Store, monkeypatch: pytest.Monke
     lines = [
         line for item in dump(owner.path, queue="videos", messages=True) for line in in_words(item)
     ]
-    assert any(f"{number(SIZE)} bytes: b" in line for line in lines), lines
+    assert any(f"payload {number(SIZE)} bytes, payload start b" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("store", ["embedded", "joined"], indirect=True)

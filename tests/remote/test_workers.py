@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, Subscripti
 from quire.limits import MAX_CONCURRENCY
 from tests.remote.children import SECONDS, child, until
 from tests.remote.conftest import FORMS, WITH_CALLBACKS, AnyStore
+from tests.test_callbacks import HIDDEN, LAZY
 
 
 @pytest.fixture(params=WITH_CALLBACKS)
@@ -131,6 +133,41 @@ def test_a_failure_is_rolled_back_logged_and_counted(
     assert len(told) == 2
     assert "delivery 1" in told[0].getMessage()
     assert told[0].exc_info is not None
+
+
+@pytest.mark.parametrize("handler", LAZY)
+def test_a_handler_that_would_do_nothing_is_refused(
+    store: AnyStore, work: str, handler: Callable[..., Any]
+) -> None:
+    """Its messages would be gone; the error says what there is for coroutines."""
+    with pytest.raises(InvalidArgument, match=r"quire\.aio"):
+        Workers(store).on(work)(handler)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_handler_that_returns_its_work_has_failed(
+    store: AnyStore, work: str, hidden: Callable[..., Any]
+) -> None:
+    """The message is there again, and the error is told: nothing is handled by not being done."""
+    workers = Workers(store)
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> Any:
+        txn.put("done", message.payload)
+        if message.delivery_count == 2:
+            workers.stop()
+        return hidden()
+
+    store.put(work, b"1")
+    workers.run()
+    [info] = workers.status()
+    assert (info.handled, info.failures) == (0, 2)
+    assert info.last_error is not None
+    assert "whose work is not done" in info.last_error
+    assert store.get("done") is None
+    message = store.get(work)
+    assert message is not None
+    assert (message.payload, message.delivery_count) == (b"1", 3)
 
 
 def test_a_commit_that_fails_is_a_failure(store: AnyStore, work: str) -> None:
@@ -284,18 +321,61 @@ def test_a_store_that_is_closed_ends_them(store: AnyStore, work: str) -> None:
         workers.run()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_handler_that_ends_its_thread_ends_them_all(store: AnyStore, work: str) -> None:
-    """No thread is missing without a word; the message is there again."""
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt("by design")])
+def test_a_handler_that_ends_its_thread_ends_them_all(
+    store: AnyStore, work: str, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`run` raises what it raised, as if it were its own thread; the message is there again."""
     workers = Workers(store)
 
     @workers.on(work, concurrency=2)
     def handle(message: quire.Message, txn: quire.Transaction) -> None:
-        raise SystemExit
+        raise error
+
+    message_id = store.put(work, b"1")
+    with pytest.raises(type(error)) as caught:
+        workers.run()
+    assert caught.value is error
+    [info] = workers.status()
+    assert (info.handled, info.running) == (0, 0)
+    assert info.failures >= 1  # the other thread may have taken it once more
+    assert info.last_error == f"{type(error).__name__}: {error}"
+    assert f"failed with message {message_id}, delivery 1" in caplog.text
+    assert store.get_many(work).payloads() == [b"1"]
+
+
+def test_a_program_whose_handler_exits_has_its_status(store_path: str) -> None:
+    """It does not look as if it had been told to end."""
+    code = """
+import sys, quire
+with quire.open(sys.argv[1]) as store:
+    store.create_queue("work", kind="work")
+    store.put("work", b"1")
+    workers = quire.Workers(store)
+    workers.on("work")(lambda message, txn: sys.exit(3))
+    workers.run()
+"""
+    with child(code, store_path) as process:
+        assert process.wait() == 3
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, GeneratorExit])
+def test_what_is_no_exception_is_a_failure(
+    store: AnyStore, work: str, error: type[BaseException]
+) -> None:
+    """As when a task that a handler has run was cancelled: the thread goes on."""
+    workers = Workers(store)
+
+    @workers.on(work)
+    def handle(message: quire.Message, txn: quire.Transaction) -> None:
+        if message.delivery_count == 1:
+            raise error
+        workers.stop()
 
     store.put(work, b"1")
     workers.run()
-    assert store.get_many(work).payloads() == [b"1"]
+    [info] = workers.status()
+    assert (info.handled, info.failures) == (1, 1)
 
 
 def test_they_can_be_stopped_before_they_run_and_run_again(store: AnyStore, work: str) -> None:

@@ -55,6 +55,6 @@ def read_sections(data: memoryview, where: str) -> tuple[Section, ...]:
             at += (length + 7) & -8
     except (struct.error, ValueError) as error:
         raise StoreCorrupt(f"{where}: unreadable sections ({error})") from error
-    if not sections or len({section.KIND for section in sections}) != len(sections):
+    if not sections or len({section.kind for section in sections}) != len(sections):
         raise StoreCorrupt(f"{where}: contradictory sections")
     return tuple(sections)

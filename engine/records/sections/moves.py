@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from quire.engine.records import format
@@ -23,13 +22,14 @@ class Seek(NamedTuple):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
+class Moves(NamedTuple):
     """What the section says."""
 
-    KIND: ClassVar[int] = format.MOVES
-
     seeks: Sequence[Seek]
+
+    @property
+    def kind(self) -> int:
+        return format.MOVES
 
     def fold(self, fold: Folding, where: str) -> None:
         fold.seek(self.seeks)

@@ -26,7 +26,9 @@ class Folding(Protocol):
 class Section(Protocol):
     """What a record says. The same object is folded when it is committed, and in recovery."""
 
-    KIND: ClassVar[int]
+    @property
+    def kind(self) -> int:
+        """Its number in the record."""
 
     def fold(self, fold: Folding, where: str) -> None:
         """Its transaction is committed."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from quire.engine.records import format
@@ -28,51 +27,51 @@ class Setting(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """What the section says: what is set, with the numbers of the entries.
+class ValueSet(NamedTuple):
+    """The same with the number of its entry in the catalog, as the section says it."""
 
-    `held_as`: the number of the entry that holds them while their transaction is prepared.
+    number: int
+    name: str
+    key: str
+    value: bytes | None
+
+
+class Values(NamedTuple):
+    """What the section says.
+
+    `held_number`: the number of the entry that holds them while their transaction is prepared.
     """
 
-    KIND: ClassVar[int] = format.VALUES
+    held_number: int
+    sets: Sequence[ValueSet]
 
-    held_as: int
-    numbers: Sequence[int]
-    settings: Sequence[Setting]
+    @property
+    def kind(self) -> int:
+        return format.VALUES
 
-    def changes(self) -> list[CatalogChange]:
-        """Of the catalog, when their transaction is committed."""
+    def fold(self, fold: Folding, where: str) -> None:
         changes = []
-        for number, (name, key, value) in zip(self.numbers, self.settings, strict=True):
+        for number, name, key, value in self.sets:
             body = None
             if value is not None:
                 body = {"name": name, "key": key, "value": to_text(value)}
             changes.append(CatalogChange(STATE, number, body))
-        return changes
-
-    def held(self, xid: str) -> CatalogChange:
-        """The same while it is prepared."""
-        rows = [
-            [number, name, key, None if value is None else to_text(value)]
-            for number, (name, key, value) in zip(self.numbers, self.settings, strict=True)
-        ]
-        body: dict[str, Any] = {"xid": xid, "sets": rows}
-        return CatalogChange(PREPARED_STATE, self.held_as, body)
-
-    def fold(self, fold: Folding, where: str) -> None:
-        fold.define(self.changes(), where)
+        fold.define(changes, where)
 
     def hold(self, fold: Folding, xid: str, where: str) -> None:
-        fold.define([self.held(xid)], where)
+        rows = [
+            [number, name, key, None if value is None else to_text(value)]
+            for number, name, key, value in self.sets
+        ]
+        body: dict[str, Any] = {"xid": xid, "sets": rows}
+        fold.define([CatalogChange(PREPARED_STATE, self.held_number, body)], where)
 
 
 def unpack_values(body: memoryview, where: str) -> Values:
     """Read the section; `StoreCorrupt` for contradictions."""
-    numbers: list[int] = []
-    settings: list[Setting] = []
+    sets: list[ValueSet] = []
     try:
-        (held_as,) = format.VALUES_HEADER.unpack_from(body)
+        (held_number,) = format.VALUES_HEADER.unpack_from(body)
         at = format.VALUES_HEADER.size
         while at < len(body):
             number, name_bytes, key_bytes, value_bytes = format.VALUE.unpack_from(body, at)
@@ -83,13 +82,12 @@ def unpack_values(body: memoryview, where: str) -> Values:
             if value_bytes:  # one more than it has
                 at += value_bytes - 1
                 value = bytes(body[ends[1] : at])
-            numbers.append(number)
-            settings.append(Setting(name, key, value))
+            sets.append(ValueSet(number, name, key, value))
     except (ValueError, struct.error) as error:
         raise StoreCorrupt(f"{where}: unreadable values of states ({error})") from error
-    if at != len(body) or not settings:
+    if at != len(body) or not sets:
         raise StoreCorrupt(f"{where}: contradictory values of states")
-    return Values(held_as, numbers, settings)
+    return Values(held_number, sets)
 
 
 class StateOrder(Protocol):
@@ -142,7 +140,7 @@ class ValuesSection:
         self._xid = xid
         self._marks = [(one.name, one.key, one.value is not None) for one in settings]
         self._numbered: list[int] = []  # where in the body
-        self.said = Values(0, (), ())  # once it has its place
+        self.said = Values(0, ())  # once it has its place
         self.relieves = not settings
         self.comes_first = False  # what others of the group set is known (see `state_values`)
         self.body = self._pack()
@@ -168,11 +166,12 @@ class ValuesSection:
         if not self._settings:
             return
         numbers = self._order.place(self, self._marks, self._xid)
-        held_as = 0 if self._xid is None else self._order.number()
-        format.VALUES_HEADER.pack_into(self.body, 0, held_as)
+        held_number = 0 if self._xid is None else self._order.number()
+        format.VALUES_HEADER.pack_into(self.body, 0, held_number)
         for at, number in zip(self._numbered, numbers, strict=True):
             format.NUMBER.pack_into(self.body, at, number)
-        self.said = Values(held_as, numbers, self._settings)
+        sets = [ValueSet(number, *one) for number, one in zip(numbers, self._settings, strict=True)]
+        self.said = Values(held_number, sets)
 
     def withdraw(self) -> None:
         self._order.unplace(self, self._marks)

@@ -1,0 +1,135 @@
+"""Putting dead letters back to where they come from, some at a time (see `quire.redriving`).
+
+- RDP1: a letter is in one of the two queues: one commit takes it here and puts it there.
+- RDP2: only what goes back is taken, by its position, and it is not delivered: what stays is not
+  counted, hidden or held for a moment, whatever order its queue is read in. What others hold, what
+  waits for its time or for a retry, and what no reader gets any more stays.
+- RDP3: where the other queue has no room for all of them, as many go as it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from quire.engine.queues.queue import Queue
+from quire.engine.queues.subscription import Subscription
+from quire.engine.reading.finding import places_of
+from quire.engine.transactions.context import Context
+from quire.engine.transactions.transaction import EmbeddedTransaction
+from quire.errors import QueueFull
+from quire.limits import REDRIVEN_AT_ONCE
+from quire.message import GROUP_KEY, SETTABLE, Message, Messages
+from quire.moving import OWN_PREFIX, put_again
+from quire.redriving import Chosen, Redriven, target_of
+from quire.row_schema import schema_of_words
+from quire.streamed import StreamedMessage
+from quire.typed_message import content_of, row_of_payload
+
+
+def put_back(
+    context: Context,
+    source: str,
+    start: int,
+    end: int,
+    most: int,
+    chosen: Chosen | None,
+    to: str | None,
+) -> Redriven:
+    """At most so many letters of the first messages at [start, end), in one commit.
+
+    `chosen`: which of them; None: all. `to`: as for `Store.redrive`.
+    """
+    queue, subscription = context.state.source(source)
+    with queue.lock:
+        queue.check_there(subscription)
+    context.delivery.look(queue, subscription)
+    parts = context.delivery.browse(queue, subscription, start, REDRIVEN_AT_ONCE, end)
+    seen = list(Messages(queue.name, parts, queue.schema))
+    letters = [message for message in seen if target_of(message, to) is not None]
+    if chosen is not None:
+        wanted = set(chosen.ids)
+        letters = [message for message in letters if message.id in wanted]
+    count, moved = _move_what_fits(context, queue, subscription, letters[:most], to)
+    if not seen and chosen is None:
+        return Redriven(moved, end)
+    if count < len(letters):
+        last = letters[count - 1].id
+    else:
+        last = seen[-1].id if chosen is None else chosen.last
+    [(position, is_there)] = places_of(context.delivery, queue, [last])
+    return Redriven(moved, max(position + is_there, start + 1))
+
+
+def _move_what_fits(
+    context: Context,
+    queue: Queue,
+    subscription: Subscription,
+    letters: list[Message],
+    to: str | None,
+) -> tuple[int, int]:
+    """As many of the first as there is room for (RDP3): how many, and how many of them have moved.
+
+    Raises QueueFull where that is none.
+    """
+    most = len(letters)
+    while most:
+        try:
+            return most, _move(context, queue, subscription, letters[:most], to)
+        except QueueFull:
+            if most == 1:
+                raise
+            most //= 2
+    return 0, 0
+
+
+def _move(
+    context: Context,
+    queue: Queue,
+    subscription: Subscription,
+    letters: list[Message],
+    to: str | None,
+) -> int:
+    places = places_of(context.delivery, queue, [letter.id for letter in letters])
+    there = {
+        position: letter
+        for letter, (position, is_there) in zip(letters, places, strict=True)
+        if is_there
+    }
+    with EmbeddedTransaction(context, None, False, "redrive") as txn:
+        txn.put_timeout = 0.0
+        taken = txn.take_chosen(queue, subscription, list(there))
+        for position in taken:
+            letter = there[position]
+            _put(txn, str(target_of(letter, to)), letter)
+        txn.commit(timeout=0.0)
+    return len(taken)
+
+
+def _put(txn: EmbeddedTransaction, target: str, letter: Message) -> None:
+    """As it was put first: without the attributes that tell of its death."""
+    fields = {name: getattr(letter, name) for name in SETTABLE}
+    fields["attributes"] = {
+        name: value
+        for name, value in letter.attributes.items()
+        if name == GROUP_KEY or not name.startswith(OWN_PREFIX)
+    }
+    if isinstance(letter, StreamedMessage):
+        put_again(txn, target, letter, fields)
+        return
+    content: Any = content_of(letter)
+    words = txn.schema_of(target)
+    if words is not None and isinstance(content, bytes):
+        content = row_of_payload(content)
+        fields["content_type"] = None
+    if words is not None:
+        content = _without_more(content, words)
+    txn.put(target, content, **fields)
+
+
+def _without_more(row: pa.RecordBatch, words: str) -> pa.RecordBatch:
+    """Without columns that the queue of dead letters has more, and that say nothing."""
+    own = schema_of_words(words).names
+    kept = [name for name in row.schema.names if name in own or not row.column(name).null_count]
+    return row.select(kept)
