@@ -38,7 +38,7 @@ from .protocol import (
     greeting,
     state_of,
 )
-from .sockets import connect, has_ended, send_all, shut
+from .sockets import close, connect, has_ended, send_all, shut
 from .urls import Place, TcpPlace
 
 
@@ -70,10 +70,10 @@ class Channel:
             self.hello = self._greet(hello)
             self._connection.settimeout(None)
         except (OSError, EOFError) as error:
-            self._connection.close()
+            close(self._connection)
             raise StreamEnded(_reason(error), sent=False) from None
         except BaseException:
-            self._connection.close()
+            close(self._connection)
             raise
         self._incoming.trust()
         self.broken = False
@@ -217,7 +217,7 @@ class Channel:
     def close(self) -> None:
         """Let go of the connection, whose user this is."""
         self.broken = True
-        self._connection.close()
+        close(self._connection)
 
 
 def _reason(error: BaseException) -> str:

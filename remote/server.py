@@ -55,7 +55,7 @@ from .protocol import Header, Role
 from .served_connection import Gone, Rest, ServedConnection
 from .session import MustWait, ServedStore, Session
 from .signals import SignalFlag
-from .sockets import accepted, file_limit, listen
+from .sockets import accept, file_limit, listen
 from .undecided import Undecided
 from .urls import TcpPlace, place_of, tcp_url, unix_url
 
@@ -91,6 +91,9 @@ class StoreServer:
         self._listener: socket.socket | None = None
         self._waiters: set[ServedConnection] = set()
         self._socket_path: str | None = None
+        self._events = select.epoll()
+        self._stop = -1
+        _servers.add(self)
 
     # Starting and closing
 
@@ -106,11 +109,9 @@ class StoreServer:
             raise RemoteError(f"cannot listen at {url or place}: {error}") from None
         listener.setblocking(False)
         self._max_connections = min(MAX_CONNECTIONS, file_limit())
-        self._events = select.epoll()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
         self._events.register(listener.fileno(), select.EPOLLIN)
         self._events.register(self._stop, select.EPOLLIN)
-        _servers.add(self)
         atexit.register(self.close)
         if isinstance(place, TcpPlace):
             url = tcp_url(place.host, listener.getsockname()[1])
@@ -169,9 +170,8 @@ class StoreServer:
         for _ in range(self._workers):
             self._jobs.put(None)
         self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
-        _servers.discard(self)  # a child that is forked later must not close these numbers
-        self._events.close()
-        os.close(self._stop)
+        _servers.discard(self)
+        self._close_events()
         if has_place:
             remove_socket(self._env, str(self._socket_path))
 
@@ -185,14 +185,20 @@ class StoreServer:
             self._changed.wait_for(condition, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
-        """In the child of a fork (SV4)."""
-        if self._listener is None:
-            return
+        """In the child of a fork (SV4), whose own children have nothing of it any more."""
+        _servers.discard(self)
         for connection in self._connections.values():
             connection.abandon()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._close_events()
+
+    def _close_events(self) -> None:
+        """Once: their numbers may be somebody else's files then."""
         self._events.close()
-        os.close(self._stop)
+        stop, self._stop = self._stop, -1
+        if stop >= 0:
+            os.close(stop)
 
     def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
@@ -264,7 +270,7 @@ class StoreServer:
     def _accept(self, listener: socket.socket) -> None:
         try:
             while True:
-                connection = ServedConnection(accepted(listener.accept()[0]), self)
+                connection = ServedConnection(accept(listener), self)
                 self._connections[connection.fd] = connection
                 self._events.register(connection.fd, _READ)
         except BlockingIOError:
