@@ -12,6 +12,8 @@ SV3. `close` returns within bounded time, whatever the clients do: requests unde
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
+SV5. Where the store has failed and a client is there, nothing more is taken, and the store is let
+    go of, so that a client may recover it.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from .limits import (
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
     IDLE_WORKERS,
+    LOOK_SECONDS,
     MAX_CONNECTIONS,
     MAX_WAITING,
     MAX_WORKERS,
@@ -69,10 +72,18 @@ _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 class StoreServer:
     """Serves a store to other processes until `close`."""
 
-    def __init__(self, store: ServedStore, env: Env, path: str) -> None:
+    def __init__(
+        self,
+        store: ServedStore,
+        env: Env,
+        path: str,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`give_way`: the store has failed, and is to be let go of for others (SV5)."""
         self._store = store
         self._env = env
         self._path = os.path.abspath(path)
+        self._let_go = give_way
         self.epoch: Final = f"{env.random_u64():016x}"
         self.url: str | None = None
         self.failure: Exception | None = None  # why it could not start in the background
@@ -203,10 +214,11 @@ class StoreServer:
     def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
 
-        With `linger` also when the store has failed: who comes then opens it anew, and recovers.
+        Also when the store has failed: who comes then opens it anew, and recovers.
         """
         if linger is None:
-            stop.wait()
+            while not (stop.wait(LOOK_SECONDS) or self._store.failed):
+                pass
             return
         left = linger
         while not stop.wait(min(max(left, 0.02), 1.0)):
@@ -241,6 +253,8 @@ class StoreServer:
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         with self._changed:
+            if self._store.failed:
+                self._give_way()
             if self.is_closing:
                 raise ConnectionLost("the owner is closing the store: open it again")
             if len(self._connections) > self._max_connections:
@@ -257,6 +271,7 @@ class StoreServer:
             lambda: self.is_closing,
             lambda: self._waiting_on(connection),
             lambda source: self._tell_ready(connection, source),
+            self.when_failed,
         )
         answer = {
             "op": "hello",
@@ -266,6 +281,15 @@ class StoreServer:
             "process_id": os.getpid(),
         }
         return answer, session
+
+    def when_failed(self) -> None:
+        """It may be that the store has failed (SV5); called by any thread."""
+        if self._clients and self._store.failed:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self.is_closing = True
+        self._let_go()
 
     def _accept(self, listener: socket.socket) -> None:
         try:
