@@ -125,6 +125,7 @@ class EmbeddedStore(SingleCalls):
 
     role = "owner"
     _closed: str | None = "the store was not opened"
+    _refused_by: type[StoreClosed | StoreFailed] = StoreClosed
 
     def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
         self.path = opened.layout.path
@@ -240,6 +241,25 @@ class EmbeddedStore(SingleCalls):
         if self._closed is not None:
             return
         self._closed = "the store was closed: open it again"
+        self._let_go()
+
+    def let_go_failed(self) -> None:
+        """Let go of the store, which has failed, for another process to recover it.
+
+        As by `close`; after a failure that writes nothing. This object stays failed: whatever it is
+        asked from now on raises StoreFailed, reads too, as what they would read is the other's.
+        """
+        if self._closed is not None or not self.failed:
+            return
+        self._refused_by = StoreFailed
+        self._closed = (
+            "the store has failed, and was let go of for another process to recover it: close it "
+            "and open it again"
+        )
+        with contextlib.suppress(QuireError, OSError):  # it has failed, and says so
+            self._let_go()
+
+    def _let_go(self) -> None:
         with contextlib.ExitStack() as steps:  # from the last to the first, whatever one raises
             for step in (
                 self._lock.release,
@@ -261,7 +281,7 @@ class EmbeddedStore(SingleCalls):
         context = self._context
         context.registry.reap()
         for transaction in context.registry:
-            transaction.close(str(self._closed))
+            transaction.close(str(self._closed), self._refused_by)
         context.state.prepared.abandon(str(self._closed))
         for queue in list(context.state.queues.values()):
             with queue.lock:
@@ -312,6 +332,8 @@ class EmbeddedStore(SingleCalls):
     @property
     def failed(self) -> bool:
         """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
+        if self._refused_by is StoreFailed:  # it was let go of
+            return True
         opened = self._opened
         failure = self._context.sequencer.failure
         return opened.journal.failed or opened.places.data.failed or failure is not None
@@ -827,8 +849,8 @@ class EmbeddedStore(SingleCalls):
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
 
-    def _refusal(self) -> StoreClosed:
-        return StoreClosed(str(self._closed))
+    def _refusal(self) -> StoreClosed | StoreFailed:
+        return self._refused_by(str(self._closed))
 
 
 def _nothing() -> None:

@@ -225,9 +225,11 @@ class DiskFull(StoreError, OSError):
 class RemoteError(QuireError):
     """The store is in another process, and the way to it failed."""
 
+    late = False  # the owner is there, and has not answered in time: it may be stopped
+
 
 class ConnectionLost(RemoteError, ConnectionError):
-    """The owner is gone; nothing of this operation took effect.
+    """The owner is gone, or does not answer (`late`); nothing of this operation took effect.
 
     A transaction is to be begun again: the store object finds the next owner.
     """

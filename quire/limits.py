@@ -472,6 +472,13 @@ JOIN_POLL_SECONDS = 0.02
 HAND_OVER_SECONDS = 60.0
 CANDIDATE_PAUSE_SECONDS = 0.5
 
+# How long a joined process waits for an owner that does not answer, as it is stopped: for calls
+# that have no time-out of their own; beside the time-out of those that have one; and for an answer
+# that is on its way when the task that waits for it is cancelled. In seconds.
+DEFAULT_CALL_TIMEOUT = 60.0
+ANSWER_SECONDS = 10.0
+CANCEL_SECONDS = 0.5
+
 # How long a subscription with `durable=False` waits for its clients after the store's opening: so
 # long they have to find the next owner. In seconds.
 CLAIM_SECONDS = HAND_OVER_SECONDS

@@ -16,9 +16,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from quire.arguments import check_seconds
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
-from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
+from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
 
 if TYPE_CHECKING:
@@ -79,18 +80,22 @@ def open(
         if joined is not None:
             return ElectedStore(election, joined)
         if machine.monotonic() > deadline:
-            raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
+            raise StoreLocked(
+                f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
+                "begin or end)"
+            ) from None
         machine.sleep(JOIN_POLL_SECONDS)
 
 
-def connect(url: str) -> RemoteStore:
+def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
     """The store whose owner listens at `url`: quire+unix:///path, or quire://127.0.0.1:port.
 
-    Raises ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
+    `call_timeout`: seconds that an owner which does not answer is waited for. Raises
+    ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
     """
     from quire.remote import RemoteStore
 
-    return RemoteStore(url)
+    return RemoteStore(url, call_timeout=check_seconds(call_timeout))
 
 
 def _open_in_memory(env: Env | None, **options: Any) -> Store:
@@ -134,6 +139,11 @@ def serve(
             notify(READY)
             server.wait_until_idle(linger, end)
         notify(STOPPING)
+        if linger is None and store.failed:
+            raise StoreFailed(
+                f"a write or sync of {path} failed: the store is let go of; who opens it next "
+                "recovers it"
+            )
 
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:

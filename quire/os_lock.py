@@ -107,7 +107,12 @@ def _let_go_in_child() -> None:
             os.close(fd)
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+# No fork in the midst of a lock's taking or release, whose file the child would keep (OL2).
+os.register_at_fork(
+    before=lambda: _registry_lock.acquire(),  # noqa: PLW0108 - that of the moment
+    after_in_parent=lambda: _registry_lock.release(),  # noqa: PLW0108
+    after_in_child=_let_go_in_child,
+)
 
 
 def lock_file(path: str, owner: str) -> OsFileLock:

@@ -58,7 +58,7 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
+from quire.limits import DEFAULT_CALL_TIMEOUT, DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.payload_reader import Stream
@@ -100,9 +100,18 @@ class RemoteStore(SingleCalls):
 
     role: Final = "joined"
 
-    def __init__(self, url: str, *, epoch: str | None = None) -> None:
-        """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does."""
-        self.connection: Final = Connection(url, epoch=epoch)
+    def __init__(
+        self,
+        url: str,
+        *,
+        epoch: str | None = None,
+        call_timeout: float = DEFAULT_CALL_TIMEOUT,
+    ) -> None:
+        """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does.
+
+        `call_timeout`: seconds that an owner which does not answer is waited for.
+        """
+        self.connection: Final = Connection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
         self.path: Final = self.connection.path
         self.store_id: Final = self.connection.store_id
@@ -556,7 +565,7 @@ class RemoteStore(SingleCalls):
         except StreamEnded as error:
             if op in SUBSCRIBING or (op in CALLS and CALLS[op].changes):
                 raise self.connection.lose_request(error, op, "whether it took effect") from None
-            raise self.connection.lose(str(error)) from None
+            raise self.connection.lose(error) from None
         except QueueNotFound:
             self.forget_queues()
             raise

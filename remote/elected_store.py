@@ -19,6 +19,8 @@ than without this class.
 - ES6: in a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
+- ES8: an owner that is there and does not answer is waited for in its channels (CH4), and no
+  longer: it has the lock, so nobody takes over, and the call raises.
 
 Transactions are `elected_transaction`'s.
 """
@@ -46,6 +48,7 @@ from quire.arguments import (
     count_of,
 )
 from quire.documented import documented_by
+from quire.errand import current
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
@@ -65,10 +68,12 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.limits import (
+    CANCEL_SECONDS,
     CANDIDATE_PAUSE_SECONDS,
     DEFAULT_LEASE_SECONDS,
     HAND_OVER_SECONDS,
     JOIN_POLL_SECONDS,
+    LONGEST_PAUSE_SECONDS,
 )
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
@@ -80,7 +85,7 @@ from quire.store import Status, Store
 from quire.transaction import Payload, Payloads, Transaction
 
 from .client import RemoteStore
-from .connection import Connection
+from .connection import Connection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
 from .shared_store import SharedStore
@@ -308,12 +313,15 @@ class ElectedStore(SingleCalls):
             payloads = list(payloads)
         known = check_request_ids(request_ids, count_of(payloads))
         while True:
-            with suppress(OutcomeUnknown):  # twice is as once
+            try:
                 return self._call(
                     lambda store: store.put_many(
                         queue, payloads, timeout=timeout, request_ids=known
                     )
                 )
+            except OutcomeUnknown as error:  # twice is as once
+                if error.late:
+                    raise
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)
@@ -475,14 +483,18 @@ class ElectedStore(SingleCalls):
 
         Raises the error if there is none within time, or this store object is of no use any more.
         """
-        if self._process_id != os.getpid() or isinstance(lost, SharedStore):
+        if self._process_id != os.getpid() or isinstance(lost, SharedStore) or is_late(error):
             raise error
         self.ask_no_more(lost, error)
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        until, errand = time.monotonic() + left, current()
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or self._trouble is not None or self._inner is not lost, left
-            )
+            while not (self._closed or self._trouble is not None or self._inner is not lost):
+                left = until - time.monotonic()
+                if left <= 0 or (errand is not None and errand.given_up):
+                    break
+                # Who may give it up does not know this lock.
+                self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
             if self._closed:
                 raise StoreClosed("this store object was closed: open the store again")
             if self._inner is lost:
@@ -515,6 +527,7 @@ class ElectedStore(SingleCalls):
 
     def _elect(self) -> Inner | None:
         """The next owner's store; None if this store object was closed meanwhile."""
+        candidate_pause = CANDIDATE_PAUSE_SECONDS
         while not self._closed:
             pause = JOIN_POLL_SECONDS
             try:
@@ -522,7 +535,8 @@ class ElectedStore(SingleCalls):
                 if found is not None:
                     return found
             except (QuireError, OSError, RuntimeError) as error:  # no thread starts at the very end
-                pause = CANDIDATE_PAUSE_SECONDS
+                pause = candidate_pause  # longer each time, as every process may see the same
+                candidate_pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                 with self._changed:
                     self._trouble = error
                     self._changed.notify_all()

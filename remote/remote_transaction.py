@@ -66,6 +66,7 @@ from quire.arguments import (
 from quire.block import Rows, is_row, one_row, rows_of
 from quire.documented import documented_by
 from quire.errors import (
+    ConnectionLost,
     InvalidArgument,
     QuireError,
     TransactionAborted,
@@ -87,7 +88,7 @@ from quire.typed_message import row_payload
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_messages, read_short_message, read_value
-from .limits import TELL_BYTES
+from .limits import ROLLBACK_SECONDS, TELL_BYTES
 from .protocol import (
     CALL,
     COMMIT,
@@ -244,16 +245,16 @@ class RemoteTransaction(TransactionCalls):
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
-        words = self._store.schema_of(queue)
+        words = self._at_store(lambda: self._store.schema_of(queue))
         try:
             if words is not None:
                 return rows_of(words)
         except InvalidArgument:
-            before, words = words, self._store.queue(queue).schema
+            before, words = words, self._at_store(lambda: self._store.queue(queue).schema)
             if words == before:
                 raise
         else:
-            words = self._store.queue(queue).schema
+            words = self._at_store(lambda: self._store.queue(queue).schema)
         if words is None:
             raise InvalidArgument(
                 f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
@@ -293,7 +294,7 @@ class RemoteTransaction(TransactionCalls):
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
         """The same of many, all by one request, or none (RT3)."""
-        if self._store.schema_of(queue) is not None:
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         bodies = self._puts.encoded(payloads)
         with self._lock:
@@ -342,7 +343,7 @@ class RemoteTransaction(TransactionCalls):
             return self._put_many_once(queue, payloads, known, wait)
         with self._lock:
             queue = self._check_put(queue)
-            if self._store.schema_of(queue) is None:
+            if self._at_store(lambda: self._store.schema_of(queue)) is None:
                 ids = self._puts.put_many(queue, payloads)
             else:
                 rows = list(payloads) if isinstance(payloads, Iterator) else payloads
@@ -420,12 +421,12 @@ class RemoteTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             try:
-                channel = self._channel or self._enter()
+                channel = self._channel or self._enter(wait)
             except QuireError as error:
                 self._take_state(error)
                 raise
             request = GET_HEAD.pack(length, GET, self._number, wait) + name
-            answer = self._at_owner(Channel.exchange, [request])
+            answer = self._at_owner(Channel.exchange, [request], wait)
             kind = answer[4]
             if kind == MESSAGE:
                 return self._delivered(read_short_message, answer, source.partition("/")[0])
@@ -598,7 +599,7 @@ class RemoteTransaction(TransactionCalls):
         """What the answer tells beside the first ids."""
         if self._records or self._values:
             return self._last_call({"op": "commit", "wait": wait})
-        channel = self._enter()
+        channel = self._enter(wait)
         parts = self._rest()
         parts.append(
             COMMIT_FRAME.pack(
@@ -609,7 +610,7 @@ class RemoteTransaction(TransactionCalls):
                 encode_wait(wait),
             )
         )
-        answer = channel.exchange(parts)
+        answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] == RESULT:
             return decode_call(answer).header
         if answer[4] != COMMITTED:
@@ -626,7 +627,9 @@ class RemoteTransaction(TransactionCalls):
         if values:
             call["values"] = [[n, k, None if v is None else len(v)] for (n, k), v in values.items()]
             bodies = [b"".join(v for v in values.values() if v)]
-        answer = channel.exchange([*parts, *encode_call(CALL, call, bodies)])
+        wait = _seconds(call.get("wait"))
+        parts = [*parts, *encode_call(CALL, call, bodies)]
+        answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
         return decode_call(answer).header
@@ -640,8 +643,11 @@ class RemoteTransaction(TransactionCalls):
 
     def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
+        seconds = _seconds(arguments.get("wait"))
         return self._at_owner(
-            lambda channel: channel.request({"op": op, "txn": self._number, **arguments}, bodies)
+            lambda channel: channel.request(
+                {"op": op, "txn": self._number, **arguments}, bodies, seconds
+            )
         )
 
     def _at_owner(
@@ -658,10 +664,18 @@ class RemoteTransaction(TransactionCalls):
             self._end()
             raise
 
+    def _at_store(self, ask: Callable[[], R]) -> R:
+        """Ask the owner for something beside the transaction, which ends if that is lost."""
+        try:
+            return ask()
+        except ConnectionLost:
+            self._end()
+            raise
+
     def _fail(self, error: StreamEnded) -> QuireError:
         """The owner is gone, and so is the transaction."""
         self._end()
-        return self._connection.lose(str(error))
+        return self._connection.lose(error)
 
     def _delivered(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an answer brings. If it cannot be read, no commit may count it as delivered."""
@@ -681,7 +695,11 @@ class RemoteTransaction(TransactionCalls):
         aliases = self._aliases
         name = aliases.get(queue) if aliases and isinstance(queue, str) else None
         if name is None:
-            name = self._store.own_name(queue)
+            try:
+                name = self._store.own_name(queue)
+            except ConnectionLost:
+                self._end()
+                raise
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
         if self._streams:
@@ -704,7 +722,8 @@ class RemoteTransaction(TransactionCalls):
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
         """The same for many queues."""
         known = self._aliases or {}
-        found = self._store.own_names(n for n in check_names(names) if n not in known)
+        unknown = [name for name in check_names(names) if name not in known]
+        found = self._at_store(lambda: self._store.own_names(unknown))
         aliases = {name: own for name, own in found.items() if own != name}
         if aliases:
             self._aliases = {**known, **aliases}
@@ -730,16 +749,17 @@ class RemoteTransaction(TransactionCalls):
         def send(channel: Channel) -> None:
             puts = self._puts
             channel.tell(self._rest())
-            channel.request({"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait})
+            request = {"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait}
+            channel.request(request, wait=wait)
             puts.taken(puts.count)
             self._refused = False
 
         self._at_owner(send)
 
-    def _enter(self) -> Channel:
+    def _enter(self, wait: float | None = None) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
         if self._channel is None:
-            self._channel = channel = self._connection.borrow()
+            self._channel = channel = self._connection.borrow(wait)
             channel.transaction_state = _OPEN
             self._number = channel.next_transaction()
             if self._deadline is not None or self._large or self._owner or not self._durable:
@@ -788,12 +808,14 @@ class RemoteTransaction(TransactionCalls):
         channel = self._channel
         try:
             if channel is not None and not channel.broken:
+                # Should no answer come for long, the channel's end rolls it back.
                 channel.exchange(
-                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)]
+                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)],
+                    ROLLBACK_SECONDS,
                 )
                 channel.transaction_state = None
         except StreamEnded as error:
-            self._connection.lose(str(error))
+            self._connection.lose(error)
         finally:
             self._end()
 
@@ -825,6 +847,11 @@ class RemoteTransaction(TransactionCalls):
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )
+
+
+def _seconds(wait: object) -> float | None:
+    """The time-out of a request, if it has one."""
+    return wait if isinstance(wait, int | float) else None
 
 
 def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:

@@ -52,6 +52,7 @@ from quire.errors import (
     QuireError,
     RemoteError,
     StoreClosed,
+    StoreFailed,
     TransactionClosed,
 )
 from quire.info import TransactionState
@@ -170,8 +171,13 @@ class Session:
         is_closing: Callable[[], bool],
         waiting: Callable[[], AbstractContextManager[None]],
         ready: Callable[[str], None],
+        when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`."""
+        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`.
+
+        `when_failed` is called after an answer that the store has failed.
+        """
+        self._when_failed = when_failed
         self._store = store
         self._undecided = undecided
         self._client = client
@@ -684,6 +690,8 @@ class Session:
 
     def _failed(self, error: Exception) -> bytes:
         """The answer that reports an error."""
+        if isinstance(error, StoreFailed):
+            self._when_failed()
         if isinstance(error, struct.error | UnicodeDecodeError):
             error = RemoteError(f"a message cannot be read: {error}")
         if self._delivering or not isinstance(error, QuireError):

@@ -557,9 +557,9 @@ class EmbeddedTransaction(TransactionCalls):
             if self._state is _OPEN:
                 self._undo()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, kind: type[QuireError] = StoreClosed) -> None:
         """Roll back because the store is closed; a commit that waits for space gives up."""
-        self._end_by(StoreClosed, reason, wait=True)
+        self._end_by(kind, reason, wait=True)
 
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make everything durable and leave it undecided, under a name: two-phase commit.

@@ -69,6 +69,7 @@ class Maintenance:
         self._swept = 0.0
         self._trim_at = context.env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
+        self.when_failed: Callable[[], None] = lambda: None  # called now and then
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
@@ -249,6 +250,8 @@ class Maintenance:
         while not self._stopping:
             failed = self._journal.failed or self._context.sequencer.failure is not None
             done = False
+            if failed:
+                self.when_failed()
             try:
                 done = not failed and self._try()
                 if done and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
