@@ -161,6 +161,12 @@ NO_WAY = frozenset({
 or are no matter of a store's transactions."""
 
 
+_OF_LIGHT = (
+    "write_buffer", "write_buffer_bytes", "write_buffer_messages", "large_limit_bytes",
+    "large_limit_messages",
+)  # fmt: skip
+
+
 def drawn_options(rng: Random) -> dict[str, Any]:
     """Options, some of them small."""
     share = rng.choice((0.15, 0.4, 0.8))
@@ -168,6 +174,8 @@ def drawn_options(rng: Random) -> dict[str, Any]:
     for name in ("inline_limit_bytes", "data_files"):  # where blocks go
         if rng.random() < 0.6:
             found[name] = rng.choice(OPTIONS[name])
+    if rng.random() < 0.4:  # small transactions may be light
+        found = {name: value for name, value in found.items() if name not in _OF_LIGHT}
     return found
 
 

@@ -31,6 +31,7 @@ VOLATILE = [("memory",), ("news",), ("news/n",)]
 NOT_PUT_TO_ALONE = ("typed", "once")
 PLAIN = [name for name in QUEUES if name not in NOT_PUT_TO_ALONE]
 KEPT = [name for name in PLAIN if name not in ("memory", "news")]
+FOR_ALL = [name for name in QUEUES if name.startswith("many")]
 SIZES = [0, 1, 20, 100, 100, 100, 300, 1000, 5000, 20_000, 60_000]
 SLOTS = 3
 TAILS = ("", "x" * 60, "x" * 900)  # of keys
@@ -77,15 +78,24 @@ class Script:
             self._apart.discard(slot)
             self.transactions += 1
             self.steps.append(("begin", slot, rng.random() < 0.08, rng.random() < 0.85))
-            if rng.random() < 0.1:  # one message in each of many queues
-                for name in rng.sample(PLAIN, rng.randint(4, len(PLAIN))):
-                    self.steps.append(("put", slot, name, self._payload(), {}))
-                self._apart.add(slot)
+            self._begin(slot, rng.random())
         for _ in range(rng.choice((1, 1, 1, 2, 3, 5))):
             step = self._within(slot)
             self.steps.append(step)
             if step[0] == "seek" or step[2:3] in VOLATILE:
                 self._apart.add(slot)
+
+    def _begin(self, slot: int, roll: float) -> None:
+        """Some begin with a message for each of many queues, or with few and many keys."""
+        rng = self._rng
+        if roll < 0.1:
+            for name in rng.sample(PLAIN, rng.randint(4, len(PLAIN))):
+                self.steps.append(("put", slot, name, self._payload(), {}))
+            self._apart.add(slot)
+        elif roll < 0.2:
+            for name in rng.sample(FOR_ALL, rng.randint(1, 3)):
+                self.steps.append(("put", slot, name, b"%06d" % self.transactions, {}))
+            self.steps.append(self._record(slot, rng.choice((12, 40))))
 
     def _payload(self) -> bytes:
         self._payloads += 1
@@ -164,13 +174,13 @@ class Script:
     def _get_many(self, slot: int) -> Step:
         return ("get_many", slot, self._rng.choice(SOURCES), self._rng.choice((1, 3, 20, 500)))
 
-    def _record(self, slot: int) -> Step:
+    def _record(self, slot: int, many: int = 1) -> Step:
         rng = self._rng
         self._versions += 1
         repeated = rng.random() < 0.1
         keys = [
             f"k{rng.randint(0, 400)}" + "x" * rng.choice((0, 0, 60, 900))
-            for _ in range(rng.choice((1, 1, 3, 12, 40)))
+            for _ in range(many * rng.choice((1, 1, 3, 12)))
         ]
         return ("record", slot, keys, self._versions - 5 if repeated else self._versions)
 

@@ -64,10 +64,9 @@ class Watch:
 
     def encode(self, own: Committer, written: Any) -> None:
         self.count["light, and too large for its record"] += self._is_light and bool(written)
-        self._is_light = False
 
     def commit(self, own: Committer, *_: Any, **__: Any) -> None:
-        self._is_light = False  # of one before, which was refused
+        self._is_light = False  # one before may have been refused
 
     def place(self, own: Committer, groups: Any, inline_limit: int) -> None:
         self.count["blocks that were spilled"] += format.DATA in _kinds(groups)
@@ -106,6 +105,7 @@ class Watch:
         count["blocks in its own files"] += format.LTDS in kinds
 
     def committed(self, _: None, own: Committer, transaction: Any, *__: Any) -> None:
+        self._is_light = False
         change, words = transaction.change, []
         while change is not None:
             words.append(type(change).__name__)
