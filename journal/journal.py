@@ -355,11 +355,11 @@ class Journal:
     def _sync_unsynced(self) -> None:
         try:
             self._file.sync()
+            self.unsynced_bytes = 0
+            self.after_sync()
         except BaseException as error:
-            self._fail(error, f"sync of {self.unsynced_bytes} bytes of groups")
+            self._fail(error, "sync of groups that were written before")
             raise
-        self.unsynced_bytes = 0
-        self.after_sync()
 
     def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int, int]:
         """A buffer with the records behind the place of the group's header.

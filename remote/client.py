@@ -72,13 +72,12 @@ from quire.transaction import Payload
 from .awaiting import Awaiting
 from .calls import (
     BROWSE,
-    CALLS,
     CLAIM,
     GET_STATE,
     SCHEDULED,
     STATE_ITEMS,
     SUBSCRIBE,
-    SUBSCRIBING,
+    changes,
 )
 from .channel import Channel, StreamEnded
 from .connection import Connection
@@ -534,7 +533,7 @@ class RemoteStore(SingleCalls):
         try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
-            if op in SUBSCRIBING or (op in CALLS and CALLS[op].changes):
+            if changes(op):
                 raise self.connection.lose_request(error, op, "whether it took effect") from None
             raise self.connection.lose(str(error)) from None
         except QueueNotFound:

@@ -295,12 +295,15 @@ class ElectedStore(SingleCalls):
             payloads = list(payloads)
         known = check_request_ids(request_ids, count_of(payloads))
         while True:
-            with suppress(OutcomeUnknown):  # twice is as once
+            store = self._inner
+            try:
                 return self._call(
                     lambda store: store.put_many(
                         queue, payloads, timeout=timeout, request_ids=known
                     )
                 )
+            except OutcomeUnknown as error:  # twice is as once
+                self.next_owner(store, error)
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)
@@ -465,6 +468,8 @@ class ElectedStore(SingleCalls):
         if self._process_id != os.getpid() or isinstance(lost, SharedStore):
             raise error
         self.ask_no_more(lost, error)
+        if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
+            raise error  # something failed inside the owner, which goes on
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
         with self._changed:
             self._changed.wait_for(
