@@ -335,12 +335,13 @@ class Journal:
             self.before_unsynced()
         try:
             self._file.write_cached(lsn - self._base, group)
-        except BaseException as error:
-            self._fail(error, f"write of the group at LSN {lsn:#x}")
+            self.unsynced_bytes += len(group)
+            if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
+                self._sync_unsynced()
+        except BaseException as error:  # whatever it is: the group may be there
+            if self._refusal is None:
+                self._fail(error, f"write of the group at LSN {lsn:#x}")
             raise
-        self.unsynced_bytes += len(group)
-        if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
-            self._sync_unsynced()
 
     def sync(self) -> None:
         """Make durable what was written without (J10). Serialised with `write_group`.
@@ -355,11 +356,11 @@ class Journal:
     def _sync_unsynced(self) -> None:
         try:
             self._file.sync()
+            self.unsynced_bytes = 0
+            self.after_sync()
         except BaseException as error:
-            self._fail(error, f"sync of {self.unsynced_bytes} bytes of groups")
+            self._fail(error, "sync of groups that were written before")
             raise
-        self.unsynced_bytes = 0
-        self.after_sync()
 
     def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int, int]:
         """A buffer with the records behind the place of the group's header.

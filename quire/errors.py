@@ -236,7 +236,7 @@ class ConnectionLost(RemoteError, ConnectionError):
 
 
 class OutcomeUnknown(RemoteError):
-    """The owner was lost after it was asked for a change, and before it answered.
+    """The owner was lost, or failed inside, after it was asked for a change and before it answered.
 
     A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
     """

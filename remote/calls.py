@@ -42,7 +42,7 @@ from quire.starts import Start, check_starts, check_time
 from quire.store import Store
 
 from .delivery import Answer, messages_answers, value_answer
-from .protocol import Header
+from .protocol import Decision, Header
 from .results import info_json, infos_json, rows_json
 
 BROWSE: Final = "browse"  # whose answer is of several frames, as is that of
@@ -136,6 +136,7 @@ def _put_back(store: Moving, arguments: Header) -> list[int]:
     return list(found)
 
 
+_ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})
 _NOTHING: Final = {"queue": None, "cron": None}  # which is refused
 
 CALLS: Final[Mapping[str, Call]] = {
@@ -284,6 +285,11 @@ CALLS: Final[Mapping[str, Call]] = {
     "checkpoint": _call("", lambda store, a: store.checkpoint(), changes=True),
     "verify": _call("", lambda store, a: info_json(store.verify())),
 }
+
+
+def changes(op: str) -> bool:
+    """Whether an operation changes something, so that it matters whether it took effect."""
+    return op in _ENDING or op in SUBSCRIBING or (op in CALLS and CALLS[op].changes)
 
 
 def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:

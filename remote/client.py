@@ -73,14 +73,13 @@ from quire.transaction import Payload
 from .awaiting import Awaiting
 from .calls import (
     BROWSE,
-    CALLS,
     CLAIM,
     GET_STATE,
     PUT_BACK,
     SCHEDULED,
     STATE_ITEMS,
     SUBSCRIBE,
-    SUBSCRIBING,
+    changes,
 )
 from .channel import Channel, StreamEnded
 from .connection import Connection
@@ -563,7 +562,7 @@ class RemoteStore(SingleCalls):
         try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
-            if op in SUBSCRIBING or (op in CALLS and CALLS[op].changes):
+            if changes(op):
                 raise self.connection.lose_request(error, op, "whether it took effect") from None
             raise self.connection.lose(error) from None
         except QueueNotFound:

@@ -313,6 +313,7 @@ class ElectedStore(SingleCalls):
             payloads = list(payloads)
         known = check_request_ids(request_ids, count_of(payloads))
         while True:
+            store = self._inner
             try:
                 return self._call(
                     lambda store: store.put_many(
@@ -322,6 +323,7 @@ class ElectedStore(SingleCalls):
             except OutcomeUnknown as error:  # twice is as once
                 if error.late:
                     raise
+                self.next_owner(store, error)
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)
@@ -486,6 +488,8 @@ class ElectedStore(SingleCalls):
         if self._process_id != os.getpid() or isinstance(lost, SharedStore) or is_late(error):
             raise error
         self.ask_no_more(lost, error)
+        if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
+            raise error  # something failed inside the owner, which goes on
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
         until, errand = time.monotonic() + left, current()
         with self._changed:

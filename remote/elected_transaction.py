@@ -261,8 +261,8 @@ class ElectedTransaction(TransactionCalls):
         except _ENDED as error:
             self._end(error)
         except (OutcomeUnknown, StoreFailed) as error:
-            if not self._entries:
-                raise
+            if not self._entries or self._inner.state != TransactionState.IN_DOUBT.value:
+                raise  # the owner has told
             self._find_out(error, before)
 
     def rollback(self) -> None:

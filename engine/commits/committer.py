@@ -113,7 +113,10 @@ class Committer:
         light: bool,
         more: More | None = None,
     ) -> None:
-        """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
+        """All steps. The transaction knows its change from step 4 on.
+
+        `light`: all that is written is so (see `Puts`), whatever its record takes.
+        """
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         moves = None if more is None else more.moves
@@ -159,9 +162,10 @@ class Committer:
         packed: Packed[Queue] | None = None
         if light:
             packed = pack_light(transaction_id, written, reads, entries)
-            light = len(packed[0]) <= self.inline_limit
+            if len(packed[0]) > self.inline_limit:
+                packed = None  # its blocks may have to go to pages
         try:
-            if light and packed is not None:
+            if packed is not None:
                 if written:
                     self.reserve(packed[2], reserved)
             else:

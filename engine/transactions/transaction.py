@@ -530,13 +530,10 @@ class EmbeddedTransaction(TransactionCalls):
             except (AlreadyCommitted, StateConflict):
                 self._undo()
                 raise
-            except StoreFailed:
-                self._end(TransactionState.IN_DOUBT)
-                raise
-            except BaseException:
+            except BaseException as error:
                 if self.stands:
                     self._settle()
-                elif self._context.committer.failed:  # an interrupt, in the journal's write
+                elif isinstance(error, StoreFailed) or self._context.committer.failed:
                     self._end(TransactionState.IN_DOUBT)
                 elif self._puts is not None and self._puts.broken:
                     self._lose()
@@ -598,6 +595,8 @@ class EmbeddedTransaction(TransactionCalls):
                 raise
             finally:
                 if self.is_prepared:
+                    if self._state is _OPEN:  # it failed before it was told
+                        self._state = TransactionState.PREPARED
                     self._let_go()  # and it may be decided already: nothing of it is here any more
 
     def expire(self) -> bool:
