@@ -65,7 +65,7 @@ from quire.payload_reader import Stream
 from quire.properties import QueueChanges
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time
+from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
 
@@ -259,14 +259,14 @@ class RemoteStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        given = check_starts(starts)
+        given = starts_given(subscription, starts)
         arguments: Header = {
-            "subscription": check_name(subscription, "subscription"),
+            "subscription": subscription,
             "starts": given,
             "exclusive": check_flag("exclusive", exclusive),
             "durable": check_flag("durable", durable),

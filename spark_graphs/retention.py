@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from quire.env import Env, FileLock
     from quire.store import Store
 
-_WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
+WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class Retention:
@@ -60,7 +60,7 @@ class Retention:
         starts = {name: position_range.start_of(store, q, starting) for name, q in found.items()}
         kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
-            {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
+            {name: kept[name] if start in WORDS else start for name, start in starts.items()},
             {name: queue.created_us for name, queue in found.items()},
         )
 
@@ -208,5 +208,5 @@ class Retention:
     def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
         assert self._options.subscription is not None  # checked by _subscription
-        words = {queue: _WORDS.get(start, start) for queue, start in starts.items()}
+        words = {queue: WORDS.get(start, start) for queue, start in starts.items()}
         return store.subscribe_many(self._options.subscription, words)

@@ -1,7 +1,13 @@
 """Graphs of steps as their store knows them: looked at, drawn and told, without Spark."""
 
 from .command import add_commands
-from .definition import GraphDefinition, QueueDefinition, StepDefinition
+from .definition import (
+    GraphDefinition,
+    QueueDefinition,
+    StepDefinition,
+    sources_of,
+    subscription_of,
+)
 from .drawing import draw, write_drawing
 from .kept import (
     ask_replay,
@@ -15,7 +21,6 @@ from .kept import (
     save_graph,
     set_paused,
     step_state_name,
-    subscription_of,
     take_replay,
     tell_awaited,
 )
@@ -44,6 +49,7 @@ __all__ = [
     "save_graph",
     "see",
     "set_paused",
+    "sources_of",
     "step_state_name",
     "subscription_of",
     "take_replay",

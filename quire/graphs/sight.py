@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.errors import QueueNotFound
 
 from .definition import GraphDefinition
-from .kept import awaited_markers, paused_steps, step_state_name, subscription_of
+from .kept import awaited_markers, paused_steps, step_state_name
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -94,8 +94,8 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
         steps[step.name] = StepSight(
             step.name,
             tuple(
-                _input(store, definition.name, step.name, queues[queue], ends[queue])
-                for queue in step.inputs
+                _input(store, queues[queue], names, ends[queue])
+                for queue, names in step.sources_by_queue(definition.name).items()
                 if queue in queues
             ),
             numbers.get(key),
@@ -107,10 +107,10 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
     return GraphSight(steps, queues)
 
 
-def _input(store: Store, graph: str, step: str, queue: QueueSight, end: int) -> InputSight:
-    name = subscription_of(graph, step)
-    found = [each for each in store.subscriptions(queue.name) if each.name == name]
-    position = min(found[0].position, end) if found else end
+def _input(store: Store, queue: QueueSight, names: Collection[str], end: int) -> InputSight:
+    found = {each.name: each.position for each in store.subscriptions(queue.name)}
+    position = min((found.get(name, end) for name in names), default=end)
     mean = queue.used_bytes / queue.messages if queue.messages else 0.0
-    lag = end - position
-    return InputSight(queue.name, position, lag, int(lag * mean), is_subscribed=bool(found))
+    lag = max(0, end - position)
+    is_subscribed = found.keys() >= set(names)
+    return InputSight(queue.name, end - lag, lag, int(lag * mean), is_subscribed=is_subscribed)

@@ -229,6 +229,8 @@ class Graph:
     def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
         """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
+        All subscriptions of the graph are made, with one commit, before any step reads.
+
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
         `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
@@ -241,14 +243,15 @@ class Graph:
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
-        named = [*self.queues, *(queue for step in steps for queue in step.queues)]
+        all_steps = self.steps.values()
+        named = [*self.queues, *(queue for step in all_steps for queue in step.queues)]
         connection.call(self.path, lambda store: check_no_aliases(store, named))
         schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
         works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
         found = connection.call(
-            self.path, lambda store: prepare(store, self.name, steps, self.queues)
+            self.path, lambda store: prepare(store, self.name, all_steps, self.queues)
         )
         definition = described_as(self.name, self.queues, self.steps)
         connection.call(self.path, lambda store: save_graph(store, definition))

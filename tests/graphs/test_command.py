@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from xml.etree import ElementTree as ET
@@ -14,7 +16,7 @@ import pytest
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, QueueInUse
+from quire.errors import InvalidArgument, QueueInUse, StepTimeout
 from quire.graphs import (
     GraphDefinition,
     QueueDefinition,
@@ -181,24 +183,37 @@ def test_a_step_is_reset(quire: Command, path: str) -> None:
     assert "from position 10 on" in quire("reset", "shop", "check", "--to", "latest", "--yes")
 
 
+class Status:
+    """As much of a status."""
+
+    steps: Mapping[str, object] = {}
+
+    def __str__(self) -> str:
+        return "how it is"
+
+
 class Graph:
     """As much of a graph as the command needs."""
 
     name = "shop"
     steps = GRAPH.steps
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, signals_first: bool = False) -> None:
         self.path = path
         self.drained = False
+        self.signals_first = signals_first
 
     def start(self) -> Graph:
         return self
 
-    def drain(self) -> None:
+    def drain(self, timeout: float) -> None:
+        if self.signals_first:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise StepTimeout("there is more to read")
         self.drained = True
 
-    def status(self) -> str:
-        return "all is done"
+    def status(self) -> Status:
+        return Status()
 
     def __enter__(self) -> Graph:
         return self
@@ -209,7 +224,12 @@ class Graph:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self.drained
+        assert self.drained != self.signals_first
+
+
+def endless(path: str) -> Graph:
+    """One that never has read all; a signal comes meanwhile."""
+    return Graph(path, signals_first=True)
 
 
 elsewhere = Graph("/elsewhere")
@@ -222,7 +242,8 @@ def of_two(spark: object, path: str) -> Graph:
 
 def test_a_graph_is_run_by_its_name(quire: Command) -> None:
     """A graph, or what makes one of the path; anything else is refused with the reason."""
-    assert "all is done" in quire("run", f"{__name__}:Graph", "--drain")
+    assert "how it is" in quire("run", f"{__name__}:Graph", "--drain")
+    assert "how it is" in quire("run", f"{__name__}:endless", "--drain")
     for name, words in {
         "shop": "MODULE:ATTRIBUTE", f"{__name__}:none": "cannot be had", "no_such:g": "cannot be",
         f"{__name__}:GRAPH": "is no Graph", f"{__name__}:elsewhere": "not of",
