@@ -365,7 +365,7 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            changes: list[CatalogChange] = []
+            new: list[tuple[int, Queue, str]] = []
             for (queue, subscription), start in starts.items():
                 found = state.queue(queue)
                 _check_topic(found)
@@ -376,6 +376,10 @@ class Definitions:
                     raise InvalidArgument(
                         f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
                     )
+                new.append((position, found, subscription))
+            changes: list[CatalogChange] = []
+            # The first of a queue lets go of what is before it: so who begins earlier comes first.
+            for position, found, subscription in sorted(new, key=lambda each: each[0]):
                 body = {"queue_id": found.queue_id, "name": subscription, "start": position}
                 body |= options
                 number = numbers[not found.is_temporary].subscription()
