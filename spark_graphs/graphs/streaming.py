@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
     from .runner import Restart
 
+_STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 _log: Final = logging.getLogger("quire.spark_graphs")
 
-# What Spark says of a query that has looked for messages once, and found none.
+# What Spark says of a query whose sources are not there yet, and of one that has looked for
+# messages and found none.
+_INITIALIZING: Final = "Initializing"
 _WAITING: Final = "Waiting for"
 # And of a micro-batch without messages, which does what the last one has made due.
 _CLEANING: Final = "No new data but cleaning up"
@@ -75,6 +78,7 @@ class StreamRunner:
         self._paused = False
         self._query: StreamingQuery | None = None
         self._has_begun = False  # the query, with its first look for messages
+        self._has_positions = any(str(name).lower() in _STARTS for name in self.step.options)
         self._told_batch = -1
         self._thread: threading.Thread | None = None
 
@@ -173,6 +177,8 @@ class StreamRunner:
                 self._told()
         message = status["message"]
         self._has_begun |= progress is not None or message.startswith(_WAITING)
+        if not self._has_positions:  # else it may have to read what its subscription is past
+            self._has_begun |= not message.startswith(_INITIALIZING)
         is_busy = status["isTriggerActive"] and status["isDataAvailable"]
         if not self._has_begun:
             self._set(Phase.STARTING)
