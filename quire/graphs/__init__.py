@@ -24,13 +24,22 @@ from .kept import (
     take_replay,
     tell_awaited,
 )
-from .sight import GraphSight, InputSight, QueueSight, StepSight, see
+from .sight import (
+    GraphSight,
+    InputSight,
+    LeftSubscription,
+    QueueSight,
+    StepSight,
+    left_subscriptions,
+    see,
+)
 from .words import explain
 
 __all__ = [
     "GraphDefinition",
     "GraphSight",
     "InputSight",
+    "LeftSubscription",
     "QueueDefinition",
     "QueueSight",
     "StepDefinition",
@@ -43,6 +52,7 @@ __all__ = [
     "explain",
     "graph_names",
     "graph_state_name",
+    "left_subscriptions",
     "load_graph",
     "paused_steps",
     "reset_step",

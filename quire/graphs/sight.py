@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.errors import QueueNotFound
 
-from .definition import GraphDefinition
+from .definition import GraphDefinition, subscription_of
 from .kept import awaited_markers, paused_steps, step_state_name
 
 if TYPE_CHECKING:
@@ -63,11 +64,31 @@ class QueueSight:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftSubscription:
+    """A subscription that has a graph's name and is of none of its steps: of one that it had.
+
+    Nobody reads by it, and it keeps its queue's messages, until a queue with a capacity is full.
+    """
+
+    queue: str
+    subscription: str
+    messages: int  # that it keeps
+    command: str  # that ends it
+
+    def __str__(self) -> str:
+        return (
+            f"subscription {self.subscription} of queue {self.queue} is of no step of the graph, "
+            f"and keeps {self.messages} messages; it ends with: {self.command}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GraphSight:
     """All of a graph."""
 
     steps: Mapping[str, StepSight]
     queues: Mapping[str, QueueSight]  # those that are there
+    left: tuple[LeftSubscription, ...] = ()
 
 
 def see(store: Store, definition: GraphDefinition) -> GraphSight:
@@ -104,7 +125,25 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             0 if dead is None else dead.messages,
             awaited.get(step.name, {}),
         )
-    return GraphSight(steps, queues)
+    return GraphSight(steps, queues, left_subscriptions(store, definition))
+
+
+def left_subscriptions(store: Store, definition: GraphDefinition) -> tuple[LeftSubscription, ...]:
+    """Those of steps that the graph has no more, or that have another name or read other queues."""
+    own = {source for step in definition.steps for source in step.sources(definition.name)}
+    prefix = subscription_of(definition.name, "")
+    return tuple(
+        LeftSubscription(
+            info.name,
+            each.name,
+            each.pending,
+            shlex.join(["quire", "unsubscribe", store.path, info.name, each.name]),
+        )
+        for info in store.queues()
+        if any(name.startswith(prefix) for name in info.subscriptions)
+        for each in store.subscriptions(info.name)
+        if each.name.startswith(prefix) and (info.name, each.name) not in own
+    )
 
 
 def _input(store: Store, queue: QueueSight, names: Collection[str], end: int) -> InputSight:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -140,6 +143,35 @@ def test_a_step_without_its_subscription_is_shown(quire: Command, path: str) -> 
     with Store.open(path, background=False) as store:
         store.unsubscribe("in", "shop.check")
     assert "batch 1 is committed, no subscription to in, " in quire("show", "shop")
+
+
+def test_what_a_step_has_left_behind_is_shown(quire: Command, path: str) -> None:
+    """By steps that are no more, or read another queue; with a command that ends it as it stands.
+
+    Those of other graphs, of steps that are there, and of consumers are not meant.
+    """
+    with Store.open(path, background=False) as store:
+        left = [("in", "shop.old"), ("out", "shop.check"), ("out", "shop.windows.2")]
+        for queue, name in [*left, ("in", "shop"), ("in", "shopping.old"), ("in", "reader")]:
+            store.subscribe(queue, name)
+        put = store.subscriptions("in")[0].pending
+    told = [line for line in quire("show", "shop").splitlines() if "is of no step" in line]
+    assert len(told) == len(left)
+    assert told[0].startswith(
+        f"subscription shop.old of queue in is of no step of the graph, and keeps {put} messages"
+    )
+    shown = json.loads(quire("show", "shop", "--json"))["now"]["left"]
+    assert [(each["queue"], each["subscription"]) for each in shown] == left
+    for line in told:
+        command = shlex.split(line.partition("it ends with: ")[2])
+        assert command[0] == "quire"
+        program = Path(sys.executable).with_name("quire")
+        subprocess.run([program, *command[1:]], check=True, timeout=60)
+    assert "is of no step" not in quire("show", "shop")
+    with Store.open(path, background=False) as store:
+        assert {each.name for each in store.subscriptions("in")} == {
+            "shop.check", "shop", "shopping.old", "reader"
+        }  # fmt: skip
 
 
 def test_steps_are_told_to_pause_and_to_go_on(quire: Command, path: str) -> None:

@@ -1,14 +1,17 @@
-"""Streaming steps in a run: where they begin, that they are waited for, and that they go on."""
+"""Steps in a run: where they begin, that they are waited for, and that they go on."""
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quire.errors import InvalidArgument, StepFailed
+from quire.cli import main
+from quire.errors import InvalidArgument, QueueFull, StepFailed
 from quire.graphs import set_paused
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase
@@ -31,6 +34,27 @@ def graph(spark: SparkSession, store: Any) -> Graph:
     return Graph("shop", spark, store.path)
 
 
+KINDS = pytest.mark.parametrize("kind", ["plain", "streaming", "terminal"])
+Copying = Callable[..., None]
+
+
+@pytest.fixture
+def copying(graph: Graph, store: Any) -> Copying:
+    """Adds a step of a kind, from the queue `in` to the queue `out`."""
+
+    def add(kind: str, function: Any = payloads, name: str = "copy", into: Any = graph) -> None:
+        def take(rows: DataFrame, batch: int) -> None:
+            found = [bytes(row.payload) for row in function(rows).collect()]
+            store.put_many("out", found)
+
+        if kind == "terminal":
+            into.terminal("in", name=name)(take)
+        else:
+            into.step("in", "out", name=name, stateful=kind == "streaming")(function)
+
+    return add
+
+
 def test_no_step_begins_behind_another(graph: Graph, store: Any) -> None:
     """One plain step and three streaming ones of one queue: each gets all that is there."""
     store.create_queue("in")
@@ -48,10 +72,11 @@ def test_no_step_begins_behind_another(graph: Graph, store: Any) -> None:
         assert run.status().lag_messages == 0
 
 
-def test_a_streaming_step_pauses_and_goes_on(graph: Graph, store: Any) -> None:
-    """As often as it is told to, and nothing is lost or twice."""
+@KINDS
+def test_a_step_pauses_and_goes_on(graph: Graph, store: Any, copying: Copying, kind: str) -> None:
+    """As often as it is told to, in one run, and nothing is lost or twice."""
     topic(store, "in", "out")
-    graph.step("in", "out", name="copy", stateful=True)(payloads)
+    copying(kind)
     put_numbers(store, "in", range(5))
     with graph.start() as run:
         run.drain(TIMEOUT_SECONDS)
@@ -76,18 +101,22 @@ def test_a_streaming_step_pauses_and_goes_on(graph: Graph, store: Any) -> None:
         assert run.status().steps["copy"].last_error is None
 
 
-def test_a_streaming_step_that_has_failed_tries_again(graph: Graph, store: Any) -> None:
-    """By itself, in the same run; from where its checkpoint stands."""
+@KINDS
+def test_a_step_that_has_failed_tries_again(
+    graph: Graph, store: Any, copying: Copying, kind: str
+) -> None:
+    """By itself, in the same run; from where its last commit stands."""
     topic(store, "in", "out")
     right = threading.Event()
 
-    @graph.step("in", "out", stateful=True)
     def parse(rows: DataFrame) -> DataFrame:
-        number = "cast(cast(payload as string) as long)"
+        text = "cast(cast(payload as string) as long)"
         if right.is_set():
-            number = "try_cast(cast(payload as string) as long)"
-        return rows.selectExpr(f"cast({number} as string) as payload").where("payload is not null")
+            text = f"try_{text}"
+        numbers = rows.selectExpr(f"cast(cast({text} as string) as binary) as payload")
+        return numbers.where("payload is not null")
 
+    copying(kind, parse, name="parse")
     put_numbers(store, "in", range(5))
     with graph.start() as run:
         run.drain(TIMEOUT_SECONDS)
@@ -184,6 +213,51 @@ def test_a_streaming_step_ends_with_any_error(graph: Graph, store: Any) -> None:
         assert "the function has left" in str(step.last_error)
         with pytest.raises(StepFailed, match="the function has left"):
             run.drain(TIMEOUT_SECONDS)
+
+
+def test_steps_that_have_another_name(
+    graph: Graph,
+    store: Any,
+    copying: Copying,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What they leave behind is told at the start; the commands that are told end it."""
+    store.create_queue("in", max_messages=30)
+    topic(store, "out")
+    kinds = ("plain", "streaming", "terminal")
+    for kind in kinds:
+        copying(kind, name=kind)
+    with graph.start() as run:
+        put_numbers(store, "in", range(10))
+        run.drain(TIMEOUT_SECONDS)
+    assert "is of no step" not in caplog.text
+    put_numbers(store, "in", range(10, 15))
+    other = Graph("shop", graph.spark, store.path)
+    for kind in kinds:
+        copying(kind, name=f"{kind}-2", into=other)
+    with other.start() as run:
+        told = [record.message for record in caplog.records if "is of no step" in record.message]
+        assert len(told) == 3
+        assert all("keeps 5 messages" in line for line in told)
+        assert set(told) == {f"graph shop: {line}" for line in shown(other)}
+        run.drain(TIMEOUT_SECONDS)
+        assert numbers_in(store, "out") == Counter([*range(15)] * 3)
+        put_numbers(store, "in", range(15, 40))
+        run.drain(TIMEOUT_SECONDS)
+        with pytest.raises(QueueFull):
+            store.put("in", b"40")
+        for line in told:
+            command = shlex.split(line.partition("it ends with: ")[2])
+            assert main(command[1:]) == 0
+        put_numbers(store, "in", range(40, 50))
+        run.drain(TIMEOUT_SECONDS)
+    assert shown(other) == []
+    assert numbers_in(store, "out") == Counter([*range(50)] * 3)
+
+
+def shown(graph: Graph) -> list[str]:
+    """What the graph's words say of subscriptions that it has left behind."""
+    return [line for line in graph.explain().splitlines() if "is of no step" in line]
 
 
 def test_options_that_are_the_steps_own(graph: Graph) -> None:
