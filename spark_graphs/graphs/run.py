@@ -63,11 +63,7 @@ class Run:
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
         }
-        self._holds = {
-            name: StepHold(runner)
-            for name, runner in self.runners.items()
-            if isinstance(runner, StepRunner)
-        }
+        self._holds = {name: StepHold(runner) for name, runner in self.runners.items()}
 
     def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         graph, step = self.graph, work.step
@@ -99,7 +95,7 @@ class Run:
         with contextlib.ExitStack() as holds:  # of all steps, before any of them begins
             for each in self._holds.values():
                 holds.enter_context(each)
-            for name in sorted(self.runners, key=self._holds.__contains__):
+            for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
         self._thread(self._watch).start()
         # One of its own: nothing that the store makes wait keeps it from being seen.
@@ -109,11 +105,11 @@ class Run:
 
     def _start(self, name: str) -> None:
         runner = self.runners[name]
-        if not isinstance(runner, StepRunner):
-            runner.start(self._thread)
-            return
         with self._holds[name] as held:
             runner.start(lambda target: self._thread(held.over(target)))
+
+    def _is_plain(self, name: str) -> bool:
+        return isinstance(self.runners[name], StepRunner)
 
     # What it tells
 

@@ -65,7 +65,7 @@ class StreamRunner:
         self.step: Step = work.step
         self.tally = Tally(env)
         self.graph = graph
-        self._path = path
+        self.path = path
         self._checkpoint = checkpoint
         self._work = work
         self._spark = spark
@@ -228,7 +228,7 @@ class StreamRunner:
             rows.writeStream.format("quire")
             .queryName(f"{self.graph}.{step.name}")
             .option("checkpointLocation", self._checkpoint)
-            .option("path", self._path)
+            .option("path", self.path)
         )
         if queue is not None:
             writer = writer.option("queue", queue)
@@ -248,8 +248,8 @@ class StreamRunner:
             **_all_columns(self._work.schemas.get(queue)),
             **step.options,
         }
-        read_options({**options, "path": self._path}, streaming=True)
-        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self._path)
+        read_options({**options, "path": self.path}, streaming=True)
+        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self.path)
         if step.watermark is None:
             return rows
         if META in rows.columns and "time" not in (name.lower() for name in rows.columns):

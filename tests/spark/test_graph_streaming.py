@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quire.cli import main
-from quire.errors import InvalidArgument, QueueFull, StepFailed
+from quire.errors import InvalidArgument, QueueFull, QueueInUse, StepFailed
 from quire.graphs import set_paused
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase
@@ -128,7 +128,7 @@ def test_a_step_that_has_failed_tries_again(
         right.set()
         run.drain(TIMEOUT_SECONDS)
         assert numbers_in(store, "out") == Counter(range(10))
-        assert run.status().steps["parse"].retries == 0
+        eventually(lambda: run.status().steps["parse"].retries == 0)
 
 
 def test_a_paused_step_begins_where_the_graph_did(graph: Graph, store: Any) -> None:
@@ -258,6 +258,18 @@ def test_steps_that_have_another_name(
 def shown(graph: Graph) -> list[str]:
     """What the graph's words say of subscriptions that it has left behind."""
     return [line for line in graph.explain().splitlines() if "is of no step" in line]
+
+
+def test_a_streaming_step_runs_once_at_a_time(graph: Graph, store: Any, copying: Copying) -> None:
+    """A second run is refused while the first goes on, also while the step is paused."""
+    topic(store, "in", "out")
+    copying("streaming")
+    with graph.start() as run:
+        set_paused(store, "shop", "copy", True)
+        eventually(lambda: run.status().steps["copy"].phase is Phase.PAUSED)
+        with pytest.raises(QueueInUse, match="runs already"):
+            graph.start()
+    graph.start().stop()
 
 
 def test_options_that_are_the_steps_own(graph: Graph) -> None:
