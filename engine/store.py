@@ -526,21 +526,21 @@ class EmbeddedStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        """Make a subscription of one name in many topics with one commit: in all, or in none.
+        """Make subscriptions of one name, or of several, with one commit: all, or none.
 
-        Where it is there already it stays as it is.
+        Where one is there already it stays as it is.
         """
         return self.subscribe_for(self._temporary, subscription, starts, exclusive, durable)
 
     def subscribe_for(
         self,
         holder: object,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool,
         durable: bool,
@@ -570,18 +570,17 @@ class EmbeddedStore(SingleCalls):
         self._maintenance.soon()
 
     def _subscribe(
-        self, subscription: str, starts: Mapping[str, Start], form: SubscriptionForm
+        self, subscription: str | None, starts: Mapping[str, Start], form: SubscriptionForm
     ) -> list[SubscriptionInfo]:
-        check_name(subscription, "subscription")
+        checked = check_starts(subscription, starts)
         state = self._state()
-        checked = check_starts(starts)
-        for name, start in checked.items():
+        for (name, own), start in checked.items():
             queue = state.queue(name)
-            if start not in ("earliest", "latest") and subscription not in queue.named:
-                checked[name] = place_of(self._context.delivery, queue, start)
-        self._definitions.subscribe(subscription, checked, form)
-        targets = [state.queue(queue) for queue in starts]
-        return [target.subscription_info(target.subscription(subscription)) for target in targets]
+            if start not in ("earliest", "latest") and own not in queue.named:
+                checked[name, own] = place_of(self._context.delivery, queue, start)
+        self._definitions.subscribe(checked, form)
+        targets = [(state.queue(name), own) for name, own in checked]
+        return [target.subscription_info(target.subscription(own)) for target, own in targets]
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription; what only it had not read goes.

@@ -38,7 +38,7 @@ from quire.info import SubscriptionInfo
 from quire.message import Messages
 from quire.redriving import Chosen, Redriven
 from quire.schedules import read_schedule
-from quire.starts import Start, check_starts, check_time
+from quire.starts import Start, check_time, starts_given
 from quire.store import Store
 
 from .delivery import Answer, messages_answers, value_answer
@@ -67,7 +67,7 @@ class Holding(Protocol):
     def subscribe_for(
         self,
         holder: object,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool,
         durable: bool,
@@ -326,8 +326,8 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
     _check_arguments(SUBSCRIBE, arguments, SUBSCRIBE_ARGUMENTS)
     found = store.subscribe_for(
         holder,
-        _subscription(arguments),
-        check_starts(arguments["starts"]),
+        None if arguments["subscription"] is None else _subscription(arguments),
+        starts_given(arguments["subscription"], arguments["starts"]),
         check_flag("exclusive", arguments["exclusive"]),
         check_flag("durable", arguments["durable"]),
     )

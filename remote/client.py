@@ -66,7 +66,7 @@ from quire.properties import QueueChanges
 from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time
+from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
 
@@ -287,14 +287,14 @@ class RemoteStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        given = check_starts(starts)
+        given = starts_given(subscription, starts)
         arguments: Header = {
-            "subscription": check_name(subscription, "subscription"),
+            "subscription": subscription,
             "starts": given,
             "exclusive": check_flag("exclusive", exclusive),
             "durable": check_flag("durable", durable),

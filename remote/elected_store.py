@@ -80,7 +80,7 @@ from quire.properties import QueueChanges
 from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time
+from quire.starts import Start, Time, check_starts, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload, Payloads, Transaction
 
@@ -224,13 +224,13 @@ class ElectedStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        given = check_starts(starts)
-        names = set() if durable else {(queue, subscription) for queue in given} - self._held
+        given = starts_given(subscription, starts)
+        names = set() if durable else check_starts(subscription, given).keys() - self._held
         self._held |= names  # first: the owner may change at any time
         try:
             return self._look(

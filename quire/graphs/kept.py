@@ -21,7 +21,7 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.starts import Start
 
-from .definition import GraphDefinition, StepDefinition
+from .definition import GraphDefinition, StepDefinition, subscription_of
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -39,11 +39,6 @@ def graph_state_name(graph: str) -> str:
 def step_state_name(graph: str, step: str) -> str:
     """The state with a step's own values."""
     return f"{_PREFIX}{graph}{_OF_STEP}{step}"
-
-
-def subscription_of(graph: str, step: str) -> str:
-    """What a step's subscriptions are called."""
-    return f"{graph}.{step}"
 
 
 def graph_names(store: Store) -> list[str]:

@@ -25,6 +25,8 @@ def _lines(definition: GraphDefinition, sight: GraphSight | None) -> Iterator[st
         yield from (f"  {line}" for line in _step(step))
         if sight is not None and step.name in sight.steps:
             yield from (f"  {line}" for line in _now(step, sight))
+    if sight is not None:
+        yield from map(str, sight.left)
 
 
 def _queue(options: object, seen: QueueSight | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
-from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition
+from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
 from quire.limits import MAX_STRING_BYTES
 from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
@@ -34,6 +34,15 @@ class Limit:
     messages: int = DEFAULT_STEP_MESSAGES
     size_bytes: int = DEFAULT_STEP_BYTES  # about, and at least one message
 
+
+_OWN_OPTIONS: Final = {
+    name.lower(): name
+    for name in (
+        *("path", "queue", "subscribe", "subscribePattern"),
+        *("subscription", "checkpointLocation"),
+    )
+}
+"""Options of a source that nobody gives a step: it is found by them, and waited for."""
 
 UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
 """Of a step whose batches end behind markers and nowhere else."""
@@ -69,6 +78,10 @@ class Step:
     def inputs(self) -> tuple[str, ...]:
         """The queues that it reads, each once."""
         return tuple(dict.fromkeys(self.reads))
+
+    def sources(self, graph: str) -> tuple[tuple[str, str], ...]:
+        """Each queue that it reads, with the subscription by which it does."""
+        return sources_of(graph, self.name, self.kind, self.reads)
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -191,12 +204,7 @@ def check_step(step: Step) -> Step:
         )
     if step.marker is not None:
         _check_marker(step)
-    if not isinstance(step.options, Mapping):
-        raise InvalidArgument(
-            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
-        )
-    if step.kind != "streaming" and step.options:
-        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    _check_options(step)
     if not isinstance(step.watermark, str | None):
         raise InvalidArgument(
             f"step '{step.name}': watermark {step.watermark!r:.100}: give a str as \"1 minute\""
@@ -216,6 +224,22 @@ def check_step(step: Step) -> Step:
         raise InvalidArgument(f"step '{step.name}' names an output twice")
     _check_parameters(step)
     return step
+
+
+def _check_options(step: Step) -> None:
+    if not isinstance(step.options, Mapping):
+        raise InvalidArgument(
+            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
+        )
+    if step.kind != "streaming" and step.options:
+        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    for name in step.options:
+        own = _OWN_OPTIONS.get(str(name).lower())
+        if own is not None:
+            raise InvalidArgument(
+                f"step '{step.name}': option '{own}' is the step's own: `reads` says what it "
+                "reads, and its subscriptions and its checkpoint are called by its name"
+            )
 
 
 def _check_marker(step: Step) -> None:

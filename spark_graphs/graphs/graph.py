@@ -9,9 +9,10 @@ YGR3. The steps of a graph are what they are called: its name and theirs say whi
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
 from quire.errors import InvalidArgument, StoreNotFound
@@ -20,6 +21,7 @@ from quire.graphs import (
     GraphSight,
     draw,
     explain,
+    left_subscriptions,
     reset_step,
     save_graph,
     see,
@@ -55,6 +57,8 @@ from .work import Work, running_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log: Final = logging.getLogger("quire.spark_graphs")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -229,6 +233,9 @@ class Graph:
     def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
         """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
+        All subscriptions of the graph are made, with one commit, before any step reads. Those of
+        steps that it has no more the log tells, with the command that ends them.
+
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
         `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,
         InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
@@ -241,17 +248,20 @@ class Graph:
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
-        named = [*self.queues, *(queue for step in steps for queue in step.queues)]
+        all_steps = self.steps.values()
+        named = [*self.queues, *(queue for step in all_steps for queue in step.queues)]
         connection.call(self.path, lambda store: check_no_aliases(store, named))
         schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
         works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
         found = connection.call(
-            self.path, lambda store: prepare(store, self.name, steps, self.queues)
+            self.path, lambda store: prepare(store, self.name, all_steps, self.queues)
         )
         definition = described_as(self.name, self.queues, self.steps)
         connection.call(self.path, lambda store: save_graph(store, definition))
+        for each in connection.call(self.path, lambda store: left_subscriptions(store, definition)):
+            _log.warning("graph %s: %s", self.name, each)
         with contextlib.ExitStack() as undo:
             run = Run(self, works, found, restart)
             undo.callback(run.stop)

@@ -41,6 +41,7 @@ from .letters import letter
 from .planning import Batch, Planner, release, standing
 from .poison import NoPoison, Poison, find_poison, without
 from .schemas import Schemas
+from .session import ended, has_ended
 from .status import Phase
 from .step_commit import StepCommit, ledger_key
 from .tally import Tally
@@ -101,6 +102,7 @@ class StepRunner:
         self._wake = threading.Event()
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._stopping = False
+        self._is_failed = False  # by `fail`
         self._paused = False
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
@@ -114,7 +116,7 @@ class StepRunner:
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises what reaching the store raises."""
-        self._stopping = False
+        self._stopping = self._is_failed = False
         self.tally.number = connection.call(
             self.path, lambda store: store.ledger(self._key), env=self._env
         )
@@ -126,6 +128,14 @@ class StepRunner:
         """Tell it to stop, as soon as it can."""
         self._stopping = True
         self._wake.set()
+
+    def fail(self, error: Exception) -> None:
+        """Have it end as failed, for what is no fault of its own; it is told at once."""
+        self._is_failed = self._stopping = True
+        self.tally.failed(error)
+        self.tally.phase = Phase.FAILED
+        self._wake.set()
+        self._told()
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended; False: it goes on."""
@@ -164,6 +174,7 @@ class StepRunner:
                         phase = Phase.STOPPED if self._stopping else Phase.FAILED
                         return
         finally:
+            phase = Phase.FAILED if self._is_failed else phase
             self.tally.phase = phase
             _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
             self._told()
@@ -272,10 +283,13 @@ class StepRunner:
     def _goes_on(self, error: BaseException) -> bool:
         """After an error: pause, and try again; or not."""
         self._known = self._lacking = None
+        if not self._is_spark_there():
+            self.fail(ended())
+            return False
         self.tally.failed(error, self._advice(error))
         _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
         _log.debug("%s", "".join(traceback.format_exception(error)))
-        if self._restart == "never" or not self._is_spark_there():
+        if self._restart == "never":
             return False
         step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
         self._wake.clear()
@@ -293,13 +307,7 @@ class StepRunner:
         )
 
     def _is_spark_there(self) -> bool:
-        context = getattr(self._spark, "_sc", None)
-        if context is None:  # Spark Connect: the next job tells
-            return True
-        try:
-            return context._jsc is not None and not context._jsc.sc().isStopped()
-        except Exception:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
-            return False
+        return not has_ended(self._spark)
 
     # A batch
 

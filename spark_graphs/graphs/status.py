@@ -14,6 +14,7 @@ class Phase(StrEnum):
 
     | phase | what it means |
     |---|---|
+    | starting | its streaming query begins, and has not looked for messages yet |
     | idle | it has read all there is, or waits for its trigger |
     | running | a batch is on its way |
     | aligning | there are messages, and no next marker that all inputs have (`awaits` says more) |
@@ -24,6 +25,7 @@ class Phase(StrEnum):
     | failed | it has ended with `last_error` |
     """
 
+    STARTING = "starting"
     IDLE = "idle"
     RUNNING = "running"
     ALIGNING = "aligning"
