@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Runner = StepRunner | StreamRunner
 
-_BUSY: Final = (Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
+_BUSY: Final = (Phase.RUNNING, Phase.ISOLATING, Phase.WAITING, Phase.RETRYING)
 _ENDED: Final = (Phase.STOPPED, Phase.FAILED)
 _log: Final = logging.getLogger("quire.spark_graphs")
 
