@@ -111,6 +111,9 @@ DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
 DEAD_REASON_BYTES = 2 << 10
 POSITION_DIGITS = 18  # of a message's position in the attributes of a dead letter
 REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
+# With Spark Connect, which does not say how many cores there are, so many tasks try the executors.
+EXECUTOR_TASKS = 16
+EXECUTOR_TRIAL_SECONDS = 0.2  # that each of them takes at least
 RATE_SECONDS = 60.0  # over which rates are told
 LOOK_SECONDS = 10.0  # of a lease that is given back at once
 WATCH_SECONDS = 1.0  # how often a run looks whether a step is to pause

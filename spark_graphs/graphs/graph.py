@@ -46,6 +46,7 @@ from .definition import (
     share_of,
     title_of,
 )
+from .executors import check_executors
 from .preparing import check_no_aliases, prepare
 from .run import Run
 from .runner import Restart
@@ -239,7 +240,8 @@ class Graph:
 
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
         `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,
-        InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
+        InvalidArgument, QueueInUse while another run of a step goes on, StoreNotFound where an
+        executor of Spark does not see the store, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
         names: Iterable[str] = (only,) if isinstance(only, str) else only or ()
@@ -255,6 +257,7 @@ class Graph:
         works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
+        check_executors(self.spark, tasks)
         found = connection.call(
             self.path, lambda store: prepare(store, self.name, steps, self.queues)
         )
