@@ -55,7 +55,7 @@ CALLING = "An error occurred while calling o397.start.\n: "
         (
             Py4JJavaError(
                 f"{CALLING}org.apache.spark.SparkException: {ABORTED}"
-                "org.apache.spark.SparkArithmeticException: [NUMERIC] 1 cannot\n\tat x\nCaused by: y"
+                "org.apache.spark.SparkArithmeticException: [NUMERIC] 1 cannot\n\tat x\nCaused by: "
             ),
             "SparkArithmeticException: [NUMERIC] 1 cannot",
         ),
