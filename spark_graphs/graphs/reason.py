@@ -30,6 +30,7 @@ _ELSEWHERE: Final = re.compile(
     r"$|Exception thrown in awaitResult|Job aborted|Writing job|"
     r"\[(?:TASK_WRITE_FAILED|WRITING_JOB_ABORTED|FAILED_EXECUTE_UDF)"
 )
+_SAID: Final = "quire_said"
 _CAUSED_BY: Final = "Caused by: "
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _HANDED_ON: Final = frozenset(
@@ -38,14 +39,22 @@ _HANDED_ON: Final = frozenset(
 )
 
 
+def text_of(error: BaseException) -> str:
+    """All that an error says. Those of Spark ask the JVM each time, some ten times over: once."""
+    said = vars(error)  # where it is kept
+    if _SAID not in said:
+        said[_SAID] = str(error)
+    return str(said[_SAID])
+
+
 def reason_of(error: BaseException) -> str:
     """The line that says what happened."""
-    return _cause(str(error)) or type(error).__name__
+    return _cause(text_of(error)) or type(error).__name__
 
 
 def told(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
-    kind, text, reason = type(error).__name__, str(error), reason_of(error)
+    kind, text, reason = type(error).__name__, text_of(error), reason_of(error)
     notes = [f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note]
     head = reason if kind in (*_HANDED_ON, reason) else f"{kind}: {reason}"
     first = f"{head}{''.join(notes)}{advice}"

@@ -43,6 +43,7 @@ from .letters import letter, together
 from .planning import Batch, Planner, release, standing
 from .poison import Fails, NoPoison, Poison, Selection, Told, tell_apart, without
 from .quiet import quiet
+from .reason import text_of
 from .schemas import Schemas
 from .status import Phase
 from .step_commit import StepCommit, ledger_key
@@ -431,7 +432,7 @@ class StepRunner:
             and not self._stopping
             and is_of_rows
             and not isinstance(error, (AnalysisException, StoreTrouble))
-            and StoreTrouble.__name__ not in str(error)  # as Spark hands it on
+            and StoreTrouble.__name__ not in text_of(error)  # as Spark hands it on
             and self._is_spark_there()
         )
 

@@ -21,6 +21,7 @@ from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
 from .inputs import Input, Run
+from .reason import text_of
 from .schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
 from .values import KeptValues
@@ -167,7 +168,7 @@ class Work:
 
 def is_too_much(error: Exception) -> bool:
     """Whether it is of a result that is too large for the driver."""
-    return _TOO_MUCH in str(error)
+    return _TOO_MUCH in text_of(error)
 
 
 def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:

@@ -55,9 +55,9 @@ CALLING = "An error occurred while calling o397.start.\n: "
         (
             Py4JJavaError(
                 f"{CALLING}org.apache.spark.SparkException: {ABORTED}"
-                "org.apache.spark.SparkArithmeticException: [NUMERIC] 1 cannot\n\tat x\nCaused by: "
+                "org.apache.spark.SparkArithmeticException: [NUM] 1 cannot\n\tat x\nCaused by: y"
             ),
-            "SparkArithmeticException: [NUMERIC] 1 cannot",
+            "SparkArithmeticException: [NUM] 1 cannot",
         ),
         (
             Py4JJavaError(
