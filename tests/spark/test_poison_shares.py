@@ -70,8 +70,8 @@ def test_a_share_that_goes_on(
 
 @pytest.mark.parametrize("rows", [120, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_broken_function_pauses(spark: SparkSession, store: Any, rows: int) -> None:
-    """By default: nothing is put, and the status tells what the function fails with."""
-    graph = filled(spark, store, rows, 0.9)
+    """By default: nothing of the batch is put, and the status tells what it fails with."""
+    graph = filled(spark, store, rows, 0.9, poison_time="10 min")  # in one go, on a slow machine
     phases = []
     with graph.start() as run:
 
