@@ -96,6 +96,19 @@ def paused_steps(store: Store, graph: str) -> set[str]:
     return {step for step, paused in _told(store, graph, "pause").items() if paused}
 
 
+def pause_reason(store: Store, graph: str, step: str) -> str:
+    """Why a step has paused by itself; "": it has not, or somebody told it to."""
+    found = _told(store, graph, "pause").get(step)
+    return found if isinstance(found, str) else ""
+
+
+def pause_itself(store: Store, graph: str, step: str, reason: str) -> None:
+    """A step pauses, until somebody has it go on (`set_paused`)."""
+    with store.transaction() as txn:
+        data = json.dumps(reason).encode()
+        txn.set_state(graph_state_name(graph), f"pause/{step}", data)
+
+
 def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list[str]:
     """Tell a step, or all (None), to pause or to go on; which they are. Raises InvalidArgument."""
     definition = load_graph(store, graph)

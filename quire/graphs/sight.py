@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from quire.errors import QueueNotFound
 
 from .definition import GraphDefinition, subscription_of
-from .kept import awaited_markers, paused_steps, step_state_name
+from .kept import awaited_markers, pause_reason, paused_steps, step_state_name
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -39,6 +39,7 @@ class StepSight:
     dead_letters: int  # that wait in its queue for them
     awaits: Mapping[str, str] = field(default_factory=dict)
     """By queue, the value of the marker that it lacked at the last look, "": any; or nothing."""
+    paused_for: str = ""  # why it has paused by itself
 
     @property
     def lag_messages(self) -> int:
@@ -124,6 +125,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             len(store.state_items(step_state_name(definition.name, step.name))),
             0 if dead is None else dead.messages,
             awaited.get(step.name, {}),
+            pause_reason(store, definition.name, step.name) if step.name in paused else "",
         )
     return GraphSight(steps, queues, left_subscriptions(store, definition))
 

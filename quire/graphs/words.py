@@ -75,7 +75,7 @@ def _cuts(step: StepDefinition) -> str:
 
 def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
     seen = sight.steps[step.name]
-    words = ["paused"] if seen.is_paused else []
+    words = [f"paused{f' ({seen.paused_for})' if seen.paused_for else ''}"] * seen.is_paused
     if step.kind != "streaming":  # whose numbers are in Spark's checkpoint
         words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
     words += [

@@ -13,7 +13,13 @@ from quire.arguments import check_name
 from quire.errors import InvalidArgument
 from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
 from quire.limits import MAX_STRING_BYTES
-from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
+from quire.spark_graphs.limits import (
+    DEFAULT_POISON_SECONDS,
+    DEFAULT_POISON_SHARE,
+    DEFAULT_STEP_BYTES,
+    DEFAULT_STEP_MESSAGES,
+    MAX_TITLE,
+)
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 from quire.starts import Start, check_start
 
@@ -73,6 +79,8 @@ class Step:
     watermark: str | None = None
     marker: str | None = None  # the attribute of messages that batches end behind
     options: Mapping[str, Any] = field(default_factory=dict)  # of the sources of a streaming step
+    poison_share: float = DEFAULT_POISON_SHARE  # of the last rows: more, and it pauses
+    poison_seconds: float = DEFAULT_POISON_SECONDS  # that a batch is told apart at most
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -87,6 +95,9 @@ class Step:
     def queues(self) -> tuple[str, ...]:
         """All queues that it reads and writes, that of its dead letters too."""
         return (*self.inputs, *self.writes, *(() if self.dead is None else (self.dead,)))
+
+
+_POISON: Final = (DEFAULT_POISON_SHARE, DEFAULT_POISON_SECONDS)
 
 
 def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
@@ -122,6 +133,13 @@ def seconds_of(name: str, given: object) -> float:
     if isinstance(given, str):
         return quantity_of_seconds(name, given)
     raise InvalidArgument(f'{name} {given!r:.100}: give seconds, or a str as "500 ms"')
+
+
+def share_of(name: str, given: object) -> float:
+    """Above 0, up to 1.0 for all. Raises InvalidArgument."""
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 < given <= 1:
+        return float(given)
+    raise InvalidArgument(f"{name} {given!r:.100}: give a share above 0, up to 1.0 for all")
 
 
 def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
@@ -201,6 +219,11 @@ def check_step(step: Step) -> Step:
             f"step '{step.name}' is a streaming query, which has no dead letters: what Spark keeps "
             "of a message may be in many results. Give `dead` to a step before it, which sorts out "
             "what is wrong, or have the function return that for one more output"
+        )
+    if step.dead is None and (step.poison_share, step.poison_seconds) != _POISON:
+        raise InvalidArgument(
+            f"step '{step.name}' has no dead letters: `poison_share` and `poison_time` are of "
+            "steps with `dead`"
         )
     if step.marker is not None:
         _check_marker(step)

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 Runner = StepRunner | StreamRunner
 Ends = dict[str, dict[str, int]]  # by step, and by queue that it reads
 
-_BUSY: Final = (Phase.STARTING, Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
+_BUSY: Final = (
+    Phase.STARTING, Phase.RUNNING, Phase.ISOLATING, Phase.WAITING, Phase.RETRYING
+)  # fmt: skip
 _ENDED: Final = (Phase.STOPPED, Phase.FAILED)
 _log: Final = logging.getLogger("quire.spark_graphs")
 
