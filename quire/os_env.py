@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from quire.os_file import OsFile, aligned_buffer, raise_if_full
+from quire.os_file import OsFile, aligned_buffer, not_readable, raise_if_full
 from quire.os_lock import OsFileLock, OsNamesLock, is_locked, lock_file, lock_names
 
 
@@ -32,8 +32,12 @@ class OsEnv:
             flags |= os.O_EXCL
         try:
             return OsFile(path, flags, direct=direct and not read_only)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise_if_full(error, path, "create the file")
+            if read_only:
+                raise not_readable(error, path) from error
             raise
 
     def exists(self, path: str) -> bool:

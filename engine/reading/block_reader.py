@@ -184,7 +184,7 @@ class BlockReader:
             return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
         if ref.kind == format.MEMORY:
             return self._memory.read(ref.address)
-        return bytes(self._data.read(ref.address, ref.length))
+        return self._data.read(ref.address, ref.length)
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""

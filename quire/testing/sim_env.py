@@ -19,7 +19,7 @@ from random import Random
 from typing import Literal
 
 from quire.errors import StoreLocked
-from quire.os_file import aligned_buffer, raise_if_full
+from quire.os_file import aligned_buffer, not_readable, raise_if_full
 from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
@@ -271,7 +271,12 @@ class SimEnv:
                 "create", path, lambda: self.disk.add(path, SimInode(path, self.clock_us))
             )
         else:
-            self.raise_fault(self.begin("open", path))
+            try:
+                self.raise_fault(self.begin("open", path))
+            except OSError as error:
+                if read_only and not isinstance(error, FileNotFoundError):
+                    raise not_readable(error, path) from error
+                raise
         with self.guard:
             inode = self.disk.file(path)
             return SimFile(self, inode, path, read_only, direct and self.direct and not read_only)
