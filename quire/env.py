@@ -156,6 +156,13 @@ class Env(Protocol):
         Raises StoreLocked, naming the holder's `owner` description, if it is taken (E8).
         """
 
+    def hold_file(self, path: str) -> FileLock:
+        """Lock a file that is there, and stays what it is: others may read and write it.
+
+        So nobody else holds it that asks for it in the same way (E8), wherever its name leads from
+        then on. Raises StoreLocked, FileNotFoundError.
+        """
+
     def is_locked(self, path: str) -> bool:
         """Whether somebody holds the lock at `path`. Nothing is made or written."""
 

@@ -179,5 +179,8 @@ class LookEnv:
     def lock(self, path: str, owner: str) -> LookLock:
         return LookLock()
 
+    def hold_file(self, path: str) -> LookLock:
+        return LookLock()
+
     def lock_names(self, path: str, names: Sequence[str]) -> LookLock:
         return LookLock()

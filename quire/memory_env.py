@@ -180,6 +180,9 @@ class MemoryEnv:
     def lock(self, path: str, owner: str) -> MemoryNames:
         return MemoryNames(self._locks.setdefault(path, set()), [owner])
 
+    def hold_file(self, path: str) -> MemoryNames:
+        return self.lock(path, "who holds the file")
+
     def is_locked(self, path: str) -> bool:
         return bool(self._locks.get(path))
 

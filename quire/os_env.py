@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from quire.os_file import OsFile, aligned_buffer, not_readable, raise_if_full
-from quire.os_lock import OsFileLock, OsNamesLock, is_locked, lock_file, lock_names
+from quire.os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file, lock_names
 
 
 class OsEnv:
@@ -82,10 +82,13 @@ class OsEnv:
     def lock(self, path: str, owner: str) -> OsFileLock:
         return lock_file(path, owner)
 
+    def hold_file(self, path: str) -> HeldDescriptor:
+        return hold_file(path)
+
     def is_locked(self, path: str) -> bool:
         return is_locked(path)
 
-    def lock_names(self, path: str, names: Sequence[str]) -> OsNamesLock | str:
+    def lock_names(self, path: str, names: Sequence[str]) -> HeldDescriptor | str:
         return lock_names(path, names)
 
     def now_us(self) -> int:
