@@ -155,8 +155,10 @@ class Ownership:
     def check(self) -> None:
         """Raises StoreFailed where the store is lost; looks whether it is (OW3)."""
         if not self.env.lost:
-            locks = self._lock, *tuple(self._guards.values())
-            if all(lock.in_place for lock in locks):
+            if self._lock.in_place and all(
+                guard.in_place or self._guards.get(path) is not guard  # it went on meanwhile
+                for path, guard in list(self._guards.items())
+            ):
                 return
             self.env.lose(
                 f"the store at {self._layout.path}, its LOCK or a file of it was removed, moved or "

@@ -91,7 +91,7 @@ def test_a_folder_in_a_files_place_or_none_in_a_folders(store_path: str, what: s
         path.unlink()
         path.mkdir()
     for _ in range(2):
-        with pytest.raises((StoreFailed, StoreCorrupt), match="cannot be (opened|read)"):
+        with pytest.raises((StoreFailed, StoreCorrupt), match=r"cannot be (opened|read)"):
             Store.open(store_path)
 
 

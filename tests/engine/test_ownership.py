@@ -225,3 +225,32 @@ os._exit(0)  # as if it was killed: nothing is closed
         with quire.open(path, share=False) as store:  # its child lives still
             assert store.queue("q").messages == 0
         owner.stdin.close()
+
+
+def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
+    """OW2, OW3: a guard that is let go of because the journal went on does not count."""
+    store = open_store(path, env)
+    store.create_queue("q", kind="work")
+    ownership = store._opened.ownership
+    first = ownership._guards[store._opened.journal.segment_path]
+
+    class Late:
+        """The guard, looked at when the journal has gone on."""
+
+        held = True
+
+        @property
+        def in_place(self) -> bool:
+            while store._opened.journal.segment_path in ownership._guards:
+                if ownership._guards[store._opened.journal.segment_path] is not self:
+                    break
+                store.put("q", bytes(6000))
+            return first.in_place
+
+        def release(self) -> None:
+            first.release()
+
+    ownership._guards[store._opened.journal.segment_path] = Late()
+    ownership.check()
+    assert not first.in_place
+    store.close()
