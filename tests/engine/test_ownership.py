@@ -230,9 +230,9 @@ os._exit(0)  # as if it was killed: nothing is closed
 def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
     """OW2, OW3: a guard that is let go of because the journal went on does not count."""
     store = open_store(path, env)
-    store.create_queue("q", kind="work")
-    ownership = store._opened.ownership
-    first = ownership._guards[store._opened.journal.segment_path]
+    ownership, segment = store._opened.ownership, store._opened.journal.segment_path
+    first, other = ownership._guards[segment], f"{path}/other"
+    env.open_file(other, create=True).close()
 
     class Late:
         """The guard, looked at when the journal has gone on."""
@@ -241,16 +241,16 @@ def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
 
         @property
         def in_place(self) -> bool:
-            while store._opened.journal.segment_path in ownership._guards:
-                if ownership._guards[store._opened.journal.segment_path] is not self:
-                    break
-                store.put("q", bytes(6000))
+            ownership.go_on_to(other)
             return first.in_place
 
         def release(self) -> None:
             first.release()
+            env.remove(segment)
 
-    ownership._guards[store._opened.journal.segment_path] = Late()
+    ownership._guards[segment] = Late()
     ownership.check()
     assert not first.in_place
-    store.close()
+    with pytest.raises(StoreFailed, match="removed, moved or replaced"):
+        env.remove(other)
+        ownership.check()
