@@ -251,6 +251,6 @@ def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
     ownership._guards[segment] = Late()
     ownership.check()
     assert not first.in_place
+    env.remove(other)
     with pytest.raises(StoreFailed, match="removed, moved or replaced"):
-        env.remove(other)
         ownership.check()
