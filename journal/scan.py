@@ -217,7 +217,7 @@ class Chain:
         return self.places()[0], None
 
     def damaged(self) -> int | None:
-        """The place of a group behind the last one that was whole once, and is damaged (JD1)."""
+        """The place of a group behind the last one that was whole once, and is damaged (JT1)."""
         for lsn in self.places() if self.groups else ():
             reader = self._reader_for(lsn // self._geometry.segment_bytes)
             if reader is None or read_group(reader, self._geometry, lsn) is not None:
@@ -374,11 +374,6 @@ def check_end(
     broken_lsn, _ = chain.claim()
     damaged_lsn = chain.damaged()
     chain.close()
-    if damaged_lsn is not None:
-        raise StoreCorrupt(
-            f"{place_text(directory, geometry, damaged_lsn)}: the last group of the journal (LSN"
-            f" {damaged_lsn:#x}) was written whole and is damaged; restore the file from a copy"
-        )
     where = place_text(directory, geometry, broken_lsn)
     if durable_lsn > chain.end_lsn:
         raise StoreCorrupt(
@@ -392,6 +387,11 @@ def check_end(
                 f"{where}: no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
                 f" ({later}): a group is damaged; restore the file from a copy"
             )
+    if damaged_lsn is not None:
+        raise StoreCorrupt(
+            f"{place_text(directory, geometry, damaged_lsn)}: the last group of the journal (LSN"
+            f" {damaged_lsn:#x}) was written whole and is damaged; restore the file from a copy"
+        )
 
 
 def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int) -> RecoveryReport:

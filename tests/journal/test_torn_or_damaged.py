@@ -1,4 +1,4 @@
-"""What is at the journal's end: a torn group, or the last one with other bits (JD1, JD2)."""
+"""What is at the journal's end: a torn group, or the last one with other bits (JT1, JT2)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def flip(size: int, bits: str, step: int, *, recycled: bool) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("bits", ["a bit", "a byte"])
 def test_some_other_bits_in_the_last_group(size: int, recycled: bool, bits: str) -> None:
-    """JD1, JD2: the short slice of the test below, for every run."""
+    """JT1, JT2: the short slice of the test below, for every run."""
     flip(size, bits, 11, recycled=recycled)
 
 
@@ -77,12 +77,12 @@ def test_some_other_bits_in_the_last_group(size: int, recycled: bool, bits: str)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("bits", ["a bit", "a byte"])
 def test_other_bits_in_the_last_group(size: int, recycled: bool, bits: str) -> None:
-    """JD1, JD2: a bit of its first sector is always told; a byte where it is its only sector."""
+    """JT1, JT2: a bit of its first sector is always told; a byte where it is its only sector."""
     flip(size, bits, 1, recycled=recycled)
 
 
 def test_no_power_failure_is_called_damage(seed: int, rounds: int) -> None:
-    """JD1, JD2: whatever is left of a last group that was not acknowledged, it is cut."""
+    """JT1, JT2: whatever is left of a last group that was not acknowledged, it is cut."""
     tails = set()
     for number in range(rounds * 8):
         rng = random.Random(f"{seed}/{number}")
