@@ -570,6 +570,10 @@ class Journal:
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
+    def path_of(self, address: int) -> str:
+        """Of the segment that holds it."""
+        return segment_path(self._directory, address // self._segment_bytes)
+
     def status(self) -> JournalStatus:
         segments = self._segments
         return JournalStatus(

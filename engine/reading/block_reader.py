@@ -194,7 +194,8 @@ class BlockReader:
         """The place in words, for messages."""
         if ref.kind == format.DATA:
             return self._data.where(ref.address)
-        return f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+        place = f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+        return f"{place} in {self._journal.path_of(ref.address)}" if not ref.kind else place
 
     def close(self) -> None:
         with self._ltds_lock:
