@@ -4,9 +4,9 @@ A power failure keeps or loses each sector of 512 bytes of a group that was not 
 lost there shows what was there before. So a sector that says which group it begins was written
 whole with that group, and never was anything else:
 
-JT1 A group that has no more than its first sector, and is told by it, was whole once. If its
+JT1  A group that has no more than its first sector, and is told by it, was whole once. If its
     checksum is wrong now, it is damaged.
-JT2 A group whose checksum is right once its first sector says what is known of it (magic, store,
+JT2  A group whose checksum is right once its first sector says what is known of it (magic, store,
     place, predecessor, generation, the length of its records), or once a single bit of that sector
     is another one, was whole once: all its other sectors are right.
 
