@@ -127,13 +127,13 @@ class EmbeddedStore(SingleCalls):
     _closed: str | None = "the store was not opened"
     _refused_by: type[StoreClosed | StoreFailed] = StoreClosed
 
-    def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
+    def __init__(self, opened: Opened, *, background: bool) -> None:
         self.path = opened.layout.path
         self.store_id = opened.store_id
         self.recovered = opened.recovered
         self.commit_timeout = opened.options.commit_timeout  # seconds
-        self._env = opened.env
-        self._lock = lock
+        self._env = opened.ownership.env.machine
+        self._lock = opened.ownership
         self._opened = opened
         self._context = context = _context(opened)
         self._kept_back = KeptBack(opened)
@@ -146,7 +146,7 @@ class EmbeddedStore(SingleCalls):
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
-        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
+        self._definitions.in_memory = isinstance(self._env, MemoryEnv)
         self._temporary = Temporary(opened.env, opened.state, self._definitions)
         self._schedules = Schedules(context, self._definitions)
         self._maintenance = Maintenance(
@@ -222,9 +222,10 @@ class EmbeddedStore(SingleCalls):
         try:
             opened = open_files(env, layout, lock, checked, set(options), create)
             try:
-                return cls(opened, lock, background=background)
+                return cls(opened, background=background)
             except BaseException:
                 opened.close()
+                opened.ownership.let_go()
                 raise
         except BaseException as error:
             lock.release()
@@ -268,6 +269,7 @@ class EmbeddedStore(SingleCalls):
                 self._types.stop_all,
                 self._end_temporary,
                 self._end_transactions,
+                self._look_at_place,
                 self._maintenance.stop,
             ):
                 steps.callback(self._close_by, step)
@@ -276,6 +278,11 @@ class EmbeddedStore(SingleCalls):
         """Take a step of closing; without room it can be left out, as the journal holds all."""
         with contextlib.suppress(DiskFull), self._context.sequencer.fail_stop("closing the store"):
             step()
+
+    def _look_at_place(self) -> None:
+        """Who does not own the store any more closes it without a change (OD4)."""
+        if not self.failed:
+            self._opened.check_place()
 
     def _end_transactions(self) -> None:
         context = self._context

@@ -137,6 +137,8 @@ class Journal:
         # Called before a group is not synced, and once all are (J10); must not raise.
         self.before_unsynced: Callable[[], None] = _nothing
         self.after_sync: Callable[[], None] = _nothing
+        # Called with the path of each next segment, before anything is written there.
+        self.before_segment: Callable[[str], None] = lambda _: None
         self.unsynced_bytes = 0  # right before the end, in the current segment
         self.unsynced_since = 0.0  # of the monotonic clock
         self._durable_end = 0  # behind the last group before those
@@ -538,6 +540,11 @@ class Journal:
         return self._segments.missing > 0
 
     @property
+    def segment_path(self) -> str:
+        """Of the current segment's file."""
+        return segment_path(self._directory, self._base // self._segment_bytes)
+
+    @property
     def segment_space(self) -> int:
         """How many bytes of space the current segment has."""
         return self._capacity
@@ -564,6 +571,10 @@ class Journal:
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
+    def path_of(self, address: int) -> str:
+        """Of the segment that holds it."""
+        return segment_path(self._directory, address // self._segment_bytes)
+
     def status(self) -> JournalStatus:
         segments = self._segments
         return JournalStatus(
@@ -581,6 +592,10 @@ class Journal:
         )
 
     # Inside
+
+    def give_up(self, refusal: StoreFailed) -> None:
+        """Write nothing any more, for another reason than J6; reads go on."""
+        self._refusal = self._refusal or refusal
 
     def _begin_generation(self) -> None:
         record = pack_generation_record(self._generation, self._env.now_us())
@@ -628,6 +643,7 @@ class Journal:
             self._sync_unsynced()
         try:
             file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
+            self.before_segment(file.path)
             self._limit_lsn = 0
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity

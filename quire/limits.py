@@ -319,8 +319,6 @@ FREE_SPACE_CANDIDATES = 8
 
 # A file that is cut or zeroed gets zeros in pieces of this size.
 ZERO_CHUNK_BYTES = 1 << 20
-# How much of a file's views may stay resident in the process before they are let go of.
-RESIDENT_VIEW_BYTES = 64 << 20
 
 # What a checkpoint moves to a data file is written together, this much at a time.
 MOVED_WRITE_BYTES = 4 << 20
