@@ -29,7 +29,7 @@ import numpy as np
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.limits import SEARCH_CHUNK_BYTES
+from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
 from .format import (
     CHECKSUM,
@@ -50,7 +50,7 @@ from .format import (
     unpack_group_header,
 )
 from .segment import SegmentReader, segment_path
-from .torn_or_damaged import MAX_TRIED_BYTES, was_whole
+from .torn_or_damaged import was_whole
 
 
 class Record(NamedTuple):

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from quire.checksum import checksum
+from quire.limits import MAX_TRIED_BYTES
 
 from .format import (
     CHECKSUM,
@@ -37,7 +38,6 @@ from .format import (
 )
 
 SECTOR_BYTES: Final = 512
-MAX_TRIED_BYTES: Final = 1 << 20  # a larger group is not tried with other bits: 0.5 s at the most
 
 
 def was_whole(

@@ -249,6 +249,8 @@ assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---
 
+# How much of a group that is torn or damaged is tried with other bits, 4,096 times.
+MAX_TRIED_BYTES = 1 << 20
 # Of the journal and of data files alike. Direct writes need 4096; larger pages waste more at the
 # end of each commit's group.
 MIN_PAGE_SIZE_BYTES = 4096
