@@ -20,9 +20,11 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
+from quire.uninterrupted import made, waiting
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
+    from quire.remote.election import Election
     from quire.store import Store
 
 _log = logger("quire.opening")
@@ -62,10 +64,15 @@ def open(
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from quire.remote.elected_store import ElectedStore
     from quire.remote.election import Election
 
     election = Election(machine, path, options, background=background)
+    return made(lambda: _own_or_join(machine, election, create), lambda store: store.close())
+
+
+def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
+    from quire.remote.elected_store import ElectedStore
+
     locked: StoreLocked | None = None
     deadline = 0.0
     while True:
@@ -80,7 +87,7 @@ def open(
             return ElectedStore(election, joined)
         if machine.monotonic() > deadline:
             raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
-        machine.sleep(JOIN_POLL_SECONDS)
+        waiting(machine.sleep, JOIN_POLL_SECONDS)
 
 
 def connect(url: str) -> RemoteStore:
@@ -90,7 +97,7 @@ def connect(url: str) -> RemoteStore:
     """
     from quire.remote import RemoteStore
 
-    return RemoteStore(url)
+    return made(lambda: RemoteStore(url), RemoteStore.close)
 
 
 def _open_in_memory(env: Env | None, **options: Any) -> Store:

@@ -16,6 +16,7 @@ from quire.arguments import Bytes
 from quire.errors import RemoteError
 from quire.info import TransactionState
 from quire.message_id import PutId
+from quire.uninterrupted import waiting
 
 from .failures import raise_error
 from .incoming import Incoming
@@ -63,7 +64,7 @@ class Channel:
         # A port takes what is sent when nobody is there any more: so it is asked before.
         self._asks_first = isinstance(place, TcpPlace)
         try:
-            self._connection = connect(place, HELLO_SECONDS)
+            self._connection = waiting(connect, place, HELLO_SECONDS)
         except OSError as error:
             raise StreamEnded(_reason(error), sent=False) from None
         try:
@@ -80,20 +81,20 @@ class Channel:
 
     def _greet(self, hello: Header) -> Header:
         """The owner's answer to the hello."""
-        send_all(self._connection, [greeting(), *encode_call(CALL, hello)])
+        waiting(send_all, self._connection, [greeting(), *encode_call(CALL, hello)])
         incoming = self._incoming
         data = None
         while data is None:
-            data = incoming.receive_greeting(self._connection, GREETING.size)
+            data = waiting(incoming.receive_greeting, self._connection, GREETING.size)
         length = check_greeting(data)
         if length:
             words = None
             while words is None:
-                words = incoming.receive_greeting(self._connection, length)
+                words = waiting(incoming.receive_greeting, self._connection, length)
             raise RemoteError(words.decode(errors="replace"))
         frame = incoming.next()
         while frame is None:
-            frame = incoming.receive(self._connection)
+            frame = waiting(incoming.receive, self._connection)
         header = decode_call(frame).header
         raise_error(header)
         return header
@@ -185,7 +186,7 @@ class Channel:
             raise StreamEnded("the owner ended the connection", sent=False)
         self.broken = True
         try:
-            send_all(self._connection, parts)
+            waiting(send_all, self._connection, parts)
         except OSError as error:  # not whole: it is not done (CH3)
             raise StreamEnded(_reason(error), sent=False) from None
         self.broken = False
@@ -194,7 +195,7 @@ class Channel:
         try:
             data = self._incoming.next()
             while data is None:
-                data = self._incoming.receive(self._connection)
+                data = waiting(self._incoming.receive, self._connection)
         except ConnectionResetError as error:
             # So a Unix socket ends whose owner had not read all that was sent (CH3).
             raise StreamEnded(_reason(error), sent=begun or self._asks_first) from None

@@ -77,6 +77,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Status, Store
 from quire.transaction import Payload, Payloads, Transaction
+from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
 from .connection import Connection
@@ -104,7 +105,7 @@ class ElectedStore(SingleCalls):
         self._inner: Inner = joined
         self._process_id = os.getpid()
         self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
         self._closing = threading.Event()
         self._trouble: Exception | None = None  # why this process cannot own the store
@@ -368,12 +369,10 @@ class ElectedStore(SingleCalls):
             self._inner.close()
             return
         with self._changed:
-            if self._closed:
-                return
             self._closed = True
             self._changed.notify_all()
         self._closing.set()
-        self._inner.close()
+        self._inner.close()  # all of this may be done again, if it was interrupted
         if self._watch is not threading.current_thread():
             self._watch.join()  # it may be recovering the store, and lets go of it then
 
@@ -466,14 +465,19 @@ class ElectedStore(SingleCalls):
             raise error
         self.ask_no_more(lost, error)
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        held(self._wait_for_another, lost, left)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or self._trouble is not None or self._inner is not lost, left
-            )
             if self._closed:
                 raise StoreClosed("this store object was closed: open the store again")
             if self._inner is lost:
                 raise self._trouble or error
+
+    def _wait_for_another(self, lost: Inner, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._trouble is not None or self._inner is not lost,
+                seconds,
+            )
 
     def succeed(self) -> Connection | None:
         """The owner is gone: own the store, or join who does. Called by the watch alone.
