@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from quire.errors import InvalidArgument
-from quire.loggers import logger
+from quire.loggers import log_failure, logger
 
 _log: Final = logger("quire.callbacks")
 
@@ -22,7 +22,7 @@ def check_callback(callback: Callable[[], None]) -> Callable[[], None]:
     def call() -> None:
         try:
             callback()
-        except Exception:  # noqa: BLE001 - of somebody else's code; it is logged
-            _log.exception("a callback of when_ready failed: %.200r", callback)
+        except BaseException:  # noqa: BLE001 - of somebody else's code; it is logged
+            log_failure(_log, "a callback of when_ready failed: %.200r", callback)
 
     return call

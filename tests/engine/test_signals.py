@@ -208,6 +208,7 @@ NAMES = (
 
 
 def prepared(store: Store) -> Calls:
+    """With the queues that the calls use."""
     for name in ("work", "left", "right", "empty", "count"):
         store.create_queue(name, kind="work", exist_ok=True)
     return Calls(store)
