@@ -64,7 +64,7 @@ class Channel:
         # A port takes what is sent when nobody is there any more: so it is asked before.
         self._asks_first = isinstance(place, TcpPlace)
         try:
-            self._connection = waiting(connect, place, HELLO_SECONDS)
+            self._connection = connect(place, HELLO_SECONDS)
         except OSError as error:
             raise StreamEnded(_reason(error), sent=False) from None
         try:
