@@ -22,7 +22,7 @@ def check_callback(callback: Callable[[], None]) -> Callable[[], None]:
     def call() -> None:
         try:
             callback()
-        except BaseException:  # noqa: BLE001 - of somebody else's code; it is logged
-            log_failure(_log, "a callback of when_ready failed: %.200r", callback)
+        except BaseException as error:  # noqa: BLE001 - of somebody else's code; it is logged
+            log_failure(_log, error, "a callback of when_ready failed: %.200r", callback)
 
     return call

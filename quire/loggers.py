@@ -35,13 +35,15 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def log_failure(logger: logging.Logger, text: str, *arguments: object) -> None:
-    """Log the error that is being handled, in the midst of what must go on.
+def log_failure(
+    logger: logging.Logger, error: BaseException, text: str, *arguments: object
+) -> None:
+    """Log the error, in the midst of what must go on.
 
     A logging handler that raises is told of as `logging` does it.
     """
     try:
-        logger.exception(text, *arguments)
+        logger.error(text, *arguments, exc_info=error)
     except Exception:  # noqa: BLE001 - of somebody else's code; it is shown
         if logging.raiseExceptions and sys.stderr:
             traceback.print_exc()

@@ -116,8 +116,9 @@ class _Main:
     def put_back(self) -> None:
         """Give the handlers their places again; may be called again."""
         for number, handler in self.program:
-            if getsignal(number) is _stand_in:
-                set_handler(number, handler)
+            before = set_handler(number, handler)
+            if before is not _stand_in and before is not None:  # it was changed, or is in place
+                set_handler(number, before)
 
     def run_pending(self) -> None:
         """The handlers of what came. If one raises, the others run all the same."""
@@ -229,9 +230,14 @@ def look(method: Callable[P, R]) -> Callable[P, R]:
     return whole
 
 
-def part(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Do the action as a part of the call that is under way, or else as one."""
-    return action(*args, **kwargs) if get_ident() in inside else call(action)(*args, **kwargs)
+def as_call(action: Callable[[], R]) -> R:
+    """Do it as a whole call."""
+    thread = begin()
+    try:
+        return action()
+    finally:
+        del inside[thread]
+        end(thread)
 
 
 def _leave() -> None:

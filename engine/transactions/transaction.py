@@ -108,7 +108,18 @@ from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Transaction
-from quire.uninterrupted import OwnLock, begin, call, end, giving, held, inside, nested, reentrant
+from quire.uninterrupted import (
+    OwnLock,
+    as_call,
+    begin,
+    call,
+    end,
+    giving,
+    held,
+    inside,
+    nested,
+    reentrant,
+)
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
@@ -158,7 +169,7 @@ class EmbeddedTransaction(TransactionCalls):
             raise reentrant()
         env, registry = context.env, context.registry
         if registry.dropped:
-            call(registry.reap)()
+            as_call(registry.reap)
         new_id = registry.new_id
         self.id = transaction_id = new_id()
         self.opened_us = env.now_us()
@@ -603,14 +614,18 @@ class EmbeddedTransaction(TransactionCalls):
             del inside[thread]
             end(thread)
 
-    @call
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
-        with self._lock:
-            if self._state is _OPEN:
-                self._undo()
-            elif self._state is TransactionState.PREPARED:
-                self._decide(commit=False)
+        thread = begin()
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+                elif self._state is TransactionState.PREPARED:
+                    self._decide(commit=False)
+        finally:
+            del inside[thread]
+            end(thread)
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared: that waits for a decision."""
@@ -738,7 +753,7 @@ class EmbeddedTransaction(TransactionCalls):
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            call(self.give_up)()
+            as_call(self.give_up)
         elif self._state is _OPEN or (
             self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
         ):
