@@ -123,7 +123,7 @@ from quire.uninterrupted import (
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
-from .gets import Gets, message_of
+from .gets import IN_WHOLE, Gets, message_of
 from .own_values import OwnValues
 from .puts import Puts
 from .streaming import StreamPut
@@ -401,12 +401,18 @@ class EmbeddedTransaction(TransactionCalls):
                     self._check_open()
                     message = self._reading().one(source)
         except BaseException:  # an interrupt, perhaps of what has got it
-            if message is not None:
+            if message is not None and message is not IN_WHOLE:
                 held(self._give_back_latest)
             raise
         finally:
             del inside[thread]
-        return message
+        return self._get_whole(source) if message is IN_WHOLE else message
+
+    @giving("_give_back_latest")
+    def _get_whole(self, source: str) -> Message | None:
+        with self._lock:
+            self._check_open()
+            return self._reading().one_by_rule(source)
 
     @giving("_give_back_latest")
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
