@@ -28,6 +28,7 @@
     ├── StepTimeout (TimeoutError)        a step of a graph goes on, or has more to read, when the time is over
     ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
     ├── PayloadInvalid (ValueError)       a payload is not what its content type says
+    ├── ReentrantCall (RuntimeError)      a call from inside a call, as by a finaliser: do it afterwards
     ├── StoreError
     │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
     │   ├── StoreClosed                   the store object was closed
@@ -182,6 +183,14 @@ class CodecNotFound(QuireError, KeyError):
 
 class PayloadInvalid(QuireError, ValueError):
     """A payload is not what its content type says: it cannot be decoded."""
+
+
+class ReentrantCall(QuireError, RuntimeError):
+    """A thread that is in a call of Quire has made another one inside it, which is not done.
+
+    By a finaliser, a signal's handler, a logging handler or a callback that was run in the midst of
+    the first: it would wait for its own thread. Do it after the first call, or in another thread.
+    """
 
 
 class StoreError(QuireError):

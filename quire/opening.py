@@ -21,9 +21,11 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
+from quire.uninterrupted import made, waiting
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
+    from quire.remote.election import Election
     from quire.store import Store
 
 _log = logger("quire.opening")
@@ -63,10 +65,15 @@ def open(
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from quire.remote.elected_store import ElectedStore
     from quire.remote.election import Election
 
     election = Election(machine, path, options, background=background)
+    return made(lambda: _own_or_join(machine, election, create), lambda store: store.close())
+
+
+def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
+    from quire.remote.elected_store import ElectedStore
+
     locked: StoreLocked | None = None
     deadline = 0.0
     while True:
@@ -84,7 +91,7 @@ def open(
                 f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
                 "begin or end)"
             ) from None
-        machine.sleep(JOIN_POLL_SECONDS)
+        waiting(machine.sleep, JOIN_POLL_SECONDS)
 
 
 def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
@@ -95,7 +102,8 @@ def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore
     """
     from quire.remote import RemoteStore
 
-    return RemoteStore(url, call_timeout=check_seconds(call_timeout))
+    checked = check_seconds(call_timeout)
+    return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
 
 
 def _open_in_memory(env: Env | None, **options: Any) -> Store:

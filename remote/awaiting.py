@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from quire.errors import QuireError, RemoteError
+from quire.uninterrupted import OwnLock
 
 from .channel import Channel, StreamEnded
 from .connection import Connection
@@ -28,7 +29,7 @@ class Awaiting:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._sending = OwnLock(threading.Lock())
         self._channel: Channel | None = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()

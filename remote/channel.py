@@ -25,6 +25,7 @@ from quire.errors import RemoteError
 from quire.info import TransactionState
 from quire.limits import ANSWER_SECONDS
 from quire.message_id import PutId
+from quire.uninterrupted import waiting
 
 from .failures import raise_error
 from .incoming import Incoming
@@ -112,20 +113,20 @@ class Channel:
 
     def _greet(self, hello: Header) -> Header:
         """The owner's answer to the hello."""
-        send_all(self._connection, [greeting(), *encode_call(CALL, hello)])
+        waiting(send_all, self._connection, [greeting(), *encode_call(CALL, hello)])
         incoming = self._incoming
         data = None
         while data is None:
-            data = incoming.receive_greeting(self._connection, GREETING.size)
+            data = waiting(incoming.receive_greeting, self._connection, GREETING.size)
         length = check_greeting(data)
         if length:
             words = None
             while words is None:
-                words = incoming.receive_greeting(self._connection, length)
+                words = waiting(incoming.receive_greeting, self._connection, length)
             raise RemoteError(words.decode(errors="replace"))
         frame = incoming.next()
         while frame is None:
-            frame = incoming.receive(self._connection)
+            frame = waiting(incoming.receive, self._connection)
         header = decode_call(frame).header
         raise_error(header)
         return header
@@ -230,9 +231,9 @@ class Channel:
         self.broken = True
         try:
             if doing:
-                self._send_within(parts)
+                waiting(self._send_within, parts)
             else:
-                send_all(self._connection, parts, None, self._goes_on)
+                waiting(send_all, self._connection, parts, None, self._goes_on)
         except OSError as error:  # not whole: it is not done (CH3)
             raise self._ended(error, sent=False) from None
         self.broken = False
@@ -246,12 +247,12 @@ class Channel:
                 return data
             if wait or doing or self._patience != self._call_patience:
                 strictly = self._be_patient(wait) and strictly
-                return self._receive_within(strictly=strictly)
+                return waiting(self._receive_within, strictly=strictly)
             while data is None:
                 try:
-                    data = self._incoming.receive(self._connection)
+                    data = waiting(self._incoming.receive, self._connection)
                 except BlockingIOError:
-                    if not self._goes_on():
+                    if not waiting(self._goes_on):
                         raise
         except ConnectionResetError as error:
             # So a Unix socket ends whose owner had not read all that was sent (CH3).

@@ -69,6 +69,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
+from quire.uninterrupted import OwnLock, call
 
 from .awaiting import Awaiting
 from .calls import (
@@ -123,7 +124,7 @@ class RemoteStore(SingleCalls):
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
-        self._holding = threading.Lock()
+        self._holding = OwnLock(threading.Lock())
         # Those of this object that are prepared, by the number that the owner gave them.
         self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
             weakref.WeakValueDictionary()
@@ -362,6 +363,7 @@ class RemoteStore(SingleCalls):
     def rollback_prepared(self, xid: str) -> None:
         self._decide(Decision.ROLLBACK, xid)
 
+    @call
     def _decide(self, decision: Decision, xid: str) -> None:
         decided = decide(self.connection, decision, check_xid(xid))
         transaction = self.prepared.get(decided.number or 0)
@@ -379,9 +381,15 @@ class RemoteStore(SingleCalls):
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
             return self._put_with_fields(queue, payload, fields, durable)
+        message_id = self._put(name, payload)
+        self._encoded[queue] = name
+        return message_id
+
+    @call
+    def _put(self, name: bytes, payload: bytes) -> int:
         channel = self.connection.borrow()
         try:
-            message_id = channel.put(name, payload)
+            return channel.put(name, payload)
         except StreamEnded as error:
             raise self.connection.lose_request(
                 error, "a commit", "whether it took effect"
@@ -391,8 +399,6 @@ class RemoteStore(SingleCalls):
             raise
         finally:
             self.connection.give_back(channel)
-        self._encoded[queue] = name
-        return message_id
 
     def _put_with_fields(
         self, queue: str, payload: Payload, fields: Mapping[str, object], durable: bool
@@ -437,6 +443,7 @@ class RemoteStore(SingleCalls):
         )
         return read_messages(frames, self.read_chunk)
 
+    @call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._awaiting.add(check_source(source), check_callback(callback))
 
@@ -534,12 +541,14 @@ class RemoteStore(SingleCalls):
     def verify(self) -> Report:
         return read(Report, self._call("verify"))
 
+    @call
     def close(self) -> None:
         self.connection.close()
 
     def _call(self, op: str, **arguments: object) -> object:
         return self._frames(op, **arguments)[-1].header.get("result")
 
+    @call
     def _hold(self, op: str, **arguments: object) -> object:
         """The same over a channel of its own, whose end is that of what it asks for."""
         with self._holding:
@@ -551,6 +560,7 @@ class RemoteStore(SingleCalls):
                     self.connection.give_back(before)
             return self._ask(self._holder, op, arguments)[-1].header.get("result")
 
+    @call
     def _frames(self, op: str, **arguments: object) -> list[Frame]:
         channel = self.connection.borrow()
         try:

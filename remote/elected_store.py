@@ -83,6 +83,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload, Payloads, Transaction
+from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
 from .connection import Connection, is_late
@@ -110,7 +111,7 @@ class ElectedStore(SingleCalls):
         self._inner: Inner = joined
         self._process_id = os.getpid()
         self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
         self._closing = threading.Event()
         self._trouble: Exception | None = None  # why this process cannot own the store
@@ -391,12 +392,10 @@ class ElectedStore(SingleCalls):
             self._inner.close()
             return
         with self._changed:
-            if self._closed:
-                return
             self._closed = True
             self._changed.notify_all()
         self._closing.set()
-        self._inner.close()
+        self._inner.close()  # all of this may be done again, if it was interrupted
         if self._watch is not threading.current_thread():
             self._watch.join()  # it may be recovering the store, and lets go of it then
 
@@ -491,7 +490,15 @@ class ElectedStore(SingleCalls):
         if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
             raise error  # something failed inside the owner, which goes on
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
-        until, errand = time.monotonic() + left, current()
+        held(self._wait_for_another, lost, left)
+        with self._changed:
+            if self._closed:
+                raise StoreClosed("this store object was closed: open the store again")
+            if self._inner is lost:
+                raise self._trouble or error
+
+    def _wait_for_another(self, lost: Inner, seconds: float) -> None:
+        until, errand = time.monotonic() + seconds, current()
         with self._changed:
             while not (self._closed or self._trouble is not None or self._inner is not lost):
                 left = until - time.monotonic()
@@ -499,10 +506,6 @@ class ElectedStore(SingleCalls):
                     break
                 # Who may give it up does not know this lock.
                 self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
-            if self._closed:
-                raise StoreClosed("this store object was closed: open the store again")
-            if self._inner is lost:
-                raise self._trouble or error
 
     def succeed(self) -> Connection | None:
         """The owner is gone: own the store, or join who does. Called by the watch alone.

@@ -34,7 +34,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -84,6 +84,7 @@ from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Payloads, Transaction
 from quire.typed_message import row_payload
+from quire.uninterrupted import OwnLock, call, giving, nested
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
@@ -157,7 +158,7 @@ class RemoteTransaction(TransactionCalls):
         self._large = large
         self._owner = owner
         self._durable = durable
-        self._lock = threading.Lock()
+        self._lock = OwnLock(threading.Lock())
         self._channel: Channel | None = None
         self._number = 0  # on the channel
         self._refused = False  # a put, by the owner
@@ -210,6 +211,7 @@ class RemoteTransaction(TransactionCalls):
         """Whether its state is "open"."""
         return self._state is _OPEN
 
+    @call
     def put(
         self, queue: str, payload: Payload, *, timeout: float | None = None, **fields: object
     ) -> MessageId:
@@ -317,6 +319,7 @@ class RemoteTransaction(TransactionCalls):
                 ids.append(requests[queue, request_id])
             return RequestedIds(ids)
 
+    @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
         if type(payload) is not bytes and is_row(payload):
@@ -327,6 +330,7 @@ class RemoteTransaction(TransactionCalls):
             self._announce(queue)
             return message_id
 
+    @call
     def put_many(
         self,
         queue: str,
@@ -336,9 +340,9 @@ class RemoteTransaction(TransactionCalls):
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
+        if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
+            payloads = nested(list, payloads)  # the program's code
         if request_ids is not None:
-            if isinstance(payloads, Iterator):
-                payloads = list(payloads)
             known = check_request_ids(request_ids, count_of(payloads))
             return self._put_many_once(queue, payloads, known, wait)
         with self._lock:
@@ -346,12 +350,13 @@ class RemoteTransaction(TransactionCalls):
             if self._at_store(lambda: self._store.schema_of(queue)) is None:
                 ids = self._puts.put_many(queue, payloads)
             else:
-                rows = list(payloads) if isinstance(payloads, Iterator) else payloads
+                rows = payloads
                 found = self._fitting(queue, lambda words: rows_of(words, rows))
                 ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids
 
+    @call
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
             queue = self._check_put(queue)
@@ -360,6 +365,7 @@ class RemoteTransaction(TransactionCalls):
                 self._announce(queue)
             return ids
 
+    @call
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
         for some in _some_at_once(check_blocks(blocks)):
@@ -374,6 +380,7 @@ class RemoteTransaction(TransactionCalls):
                     self._announce(None)
         return made
 
+    @call
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
             queue = self._check_put(queue)
@@ -384,6 +391,7 @@ class RemoteTransaction(TransactionCalls):
 
     # A message that is put as a stream (RT6)
 
+    @call
     def begin_stream(
         self, queue: str, fields: Mapping[str, object], size: int | None, timeout: float | None
     ) -> RemoteSink:
@@ -393,6 +401,7 @@ class RemoteTransaction(TransactionCalls):
             number = self._last_stream = self._last_stream + 1
         return RemoteSink(self, number, queue, checked, size, timeout)
 
+    @call
     def ask_in_turn(
         self, op: str, arguments: Header, bodies: Sequence[Bytes], *, is_first: bool
     ) -> None:
@@ -404,17 +413,20 @@ class RemoteTransaction(TransactionCalls):
                 self._streams |= {field(arguments, "queue", str)}
             self._request(op, arguments, bodies)
 
+    @call
     def put_at_owner(self, queue: str) -> MessageId:
         with self._lock:
             self._streams -= {queue}
             return self._puts.put_at_owner(queue)
 
+    @call
     def abandon_stream(self, queue: str, number: int) -> None:
         with self._lock:
             self._streams -= {queue}
             if self._state is _OPEN and self._channel is not None:
                 self._request(ABANDON, {"stream": number})
 
+    @giving("_roll_back_whole")
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_timeout(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
@@ -436,6 +448,7 @@ class RemoteTransaction(TransactionCalls):
                 raise self._fail(channel.unexpected())
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
+    @giving("_roll_back_whole")
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         arguments = {
             "source": check_source(source),
@@ -447,6 +460,7 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer, self._store.read_chunk)
 
+    @giving("_roll_back_whole")
     def get_scheduled(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
@@ -460,14 +474,22 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_scheduled", arguments)
             return self._delivered(lambda frames: self._read_message(frames[0]), answer)
 
+    def _roll_back_whole(self) -> None:
+        """What it has got did not reach its user: no commit may count it as delivered."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._roll_back()
+
     def _read_message(self, frame: Frame) -> Message | None:
         return read_message(frame, self._store.read_chunk)
 
+    @call
     def unget(self) -> None:
         with self._lock:
             self._check_open()
             self._request("unget", {})
 
+    @call
     def reject(
         self, message: Message, reason: str = "", delay: float | Retry | None = None
     ) -> None:
@@ -482,6 +504,7 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("reject", arguments)
 
+    @call
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         sources = check_ends(positions)
         with self._lock:
@@ -490,6 +513,7 @@ class RemoteTransaction(TransactionCalls):
         created_us = read_list(int, field(header, "created_us", list))
         return dict(zip(sources, created_us, strict=True))
 
+    @call
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         arguments: Header = {
             "source": check_source(source), "to": check_start(to), "wait": check_timeout(timeout)
@@ -498,12 +522,14 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("seek", arguments)
 
+    @call
     def record(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)
         with self._lock:
             self._check_open()
             self._records.append(entry)
 
+    @call
     def get_state(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
         with self._lock:
@@ -513,6 +539,7 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("read_state", {"name": name, "key": key})
             return read_value(answer[-1])
 
+    @call
     def set_state(self, name: str, key: str, value: Bytes | None) -> None:
         where = check_state_name(name), check_state_key(key)
         checked = check_state_value(value)
@@ -525,6 +552,7 @@ class RemoteTransaction(TransactionCalls):
             self._values[where] = checked
             self._value_bytes += more
 
+    @call
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         check_xid(xid)
         check_preparable(self._durable)
@@ -550,6 +578,7 @@ class RemoteTransaction(TransactionCalls):
         self.decided(decided)
         return decided.committed
 
+    @call
     def commit(self, timeout: float | None = None) -> None:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
@@ -569,6 +598,7 @@ class RemoteTransaction(TransactionCalls):
                 self._puts.settle(field(header, "placed", dict))
                 self._puts.limit(field(header, "limits", dict))
 
+    @call
     def rollback(self) -> None:
         with self._lock:
             if self._state is _PREPARED:
@@ -667,7 +697,7 @@ class RemoteTransaction(TransactionCalls):
     def _at_store(self, ask: Callable[[], R]) -> R:
         """Ask the owner for something beside the transaction, which ends if that is lost."""
         try:
-            return ask()
+            return nested(ask)
         except ConnectionLost:
             self._end()
             raise
@@ -695,11 +725,7 @@ class RemoteTransaction(TransactionCalls):
         aliases = self._aliases
         name = aliases.get(queue) if aliases and isinstance(queue, str) else None
         if name is None:
-            try:
-                name = self._store.own_name(queue)
-            except ConnectionLost:
-                self._end()
-                raise
+            name = self._at_store(lambda: self._store.own_name(queue))
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
         if self._streams:
@@ -759,9 +785,10 @@ class RemoteTransaction(TransactionCalls):
     def _enter(self, wait: float | None = None) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
         if self._channel is None:
-            self._channel = channel = self._connection.borrow(wait)
+            channel = self._connection.borrow(wait)
             channel.transaction_state = _OPEN
-            self._number = channel.next_transaction()
+            self._number = channel.next_transaction()  # first: without it the channel is no use
+            self._channel = channel
             if self._deadline is not None or self._large or self._owner or not self._durable:
                 header: dict[str, object] = {
                     "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,

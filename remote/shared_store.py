@@ -15,6 +15,7 @@ import weakref
 from quire.engine import EmbeddedStore
 from quire.env import Env
 from quire.store import Status
+from quire.uninterrupted import held
 
 from .server import StoreServer
 
@@ -58,7 +59,7 @@ class SharedStore(EmbeddedStore):
     def close(self) -> None:
         """Let the clients go first: whoever finds the lock free finds no server in its way."""
         if self._server is not None:
-            self._server.close()
+            held(self._server.close)
         super().close()
 
     def _give_up(self) -> bool:

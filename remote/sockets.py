@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from quire.arguments import Bytes
+from quire.uninterrupted import waiting
 
 from .limits import (
     BACKLOG,
@@ -70,10 +71,10 @@ def connect(place: Place, seconds: float) -> socket.socket:
     try:
         if isinstance(place, TcpPlace):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.connect((place.host.strip("[]"), place.port))
+            waiting(connection.connect, (place.host.strip("[]"), place.port))
         else:
             with _address(place) as address:
-                connection.connect(address)
+                waiting(connection.connect, address)
     except BaseException:
         connection.close()
         raise

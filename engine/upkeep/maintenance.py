@@ -32,6 +32,7 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
+from quire.uninterrupted import nested
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -110,13 +111,13 @@ class Maintenance:
         """
         if self._journal.end_lsn < self._due:
             if self._thread is None:
-                self._do_small_things()
+                nested(self._do_small_things)
             return
         if self._thread is not None:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             self._wake.put(None)
         else:
-            self._try()
+            nested(self._try)
 
     def _set_due(self, lsn: int) -> None:
         """There is something to do when the journal is that long."""

@@ -25,6 +25,7 @@ from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_err
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
 from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode, pages_of
+from quire.uninterrupted import nested
 
 # (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
 InUse = Callable[["SimEnv", str, int, int], str]
@@ -400,7 +401,7 @@ class SimEnv:
             self.check_alive()
             call = self.calls.record(kind, path, offset, length)
         if self.before_call is not None and call.number:
-            self.before_call(call)
+            nested(self.before_call, call)  # what others do then, done by this thread
         self.check_alive()
         return call
 
