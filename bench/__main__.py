@@ -29,6 +29,7 @@ BENCHMARKS = {
     "spark_small": "small micro-batches of Spark beside a sink that does nothing, and a start",
     "spark_queues": "many queues as output and as input of Spark, and an idle query over them",
     "graph": "from queue to queue by Spark, beside Spark's Kafka connector",
+    "poison": "messages that a step of a graph fails with, beside empty Spark jobs",
     "served": "transactions through a server: Redis, PostgreSQL and a floor beside it",
     "waiting": "gets in each order of a queue where up to a million messages wait",
     "base": "put and get in memory and durably, sizes and memory, beside a thesis",

@@ -11,7 +11,7 @@ from quire.env import OsEnv
 __all__ = ["CountingEnv"]
 
 COUNTED = ("write", "sync", "allocate", "truncate", "punch")
-PAGED = ("write", "read", "view")  # whose pages are counted
+PAGED = ("write", "read")  # whose pages are counted
 PAGE_BYTES = 4096
 
 

@@ -44,6 +44,7 @@ class Options:
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
     ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"
     commit_timeout: float = limits.DEFAULT_COMMIT_TIMEOUT
+    call_timeout: float = limits.DEFAULT_CALL_TIMEOUT  # of a process that joins
     strategy: str = "reserve-mode"  # see `quire.engine.strategies`
 
     @classmethod

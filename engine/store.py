@@ -114,6 +114,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.transaction import Payload
+from quire.uninterrupted import begin, call, end, inside, look, made, nested, waiting
 from quire.writebuffer import WriteBuffers
 
 from .layout import IN_MEMORY, Layout
@@ -125,14 +126,15 @@ class EmbeddedStore(SingleCalls):
 
     role = "owner"
     _closed: str | None = "the store was not opened"
+    _refused_by: type[StoreClosed | StoreFailed] = StoreClosed
 
-    def __init__(self, opened: Opened, lock: FileLock, *, background: bool) -> None:
+    def __init__(self, opened: Opened, *, background: bool) -> None:
         self.path = opened.layout.path
         self.store_id = opened.store_id
         self.recovered = opened.recovered
         self.commit_timeout = opened.options.commit_timeout  # seconds
-        self._env = opened.env
-        self._lock = lock
+        self._env = opened.ownership.env.machine
+        self._lock = opened.ownership
         self._opened = opened
         self._context = context = _context(opened)
         self._kept_back = KeptBack(opened)
@@ -145,7 +147,7 @@ class EmbeddedStore(SingleCalls):
         self._definitions = Definitions(
             opened.env, opened.state, context.committer, opened.journal.max_group_bytes
         )
-        self._definitions.in_memory = isinstance(opened.env, MemoryEnv)
+        self._definitions.in_memory = isinstance(self._env, MemoryEnv)
         self._temporary = Temporary(opened.env, opened.state, self._definitions)
         self._schedules = Schedules(context, self._definitions)
         self._maintenance = Maintenance(
@@ -217,20 +219,38 @@ class EmbeddedStore(SingleCalls):
         env = env if env is not None else OsEnv()
         layout = Layout(path)
         checked = Options.of(options)
+        given = set(options)
+        return made(
+            lambda: cls._open(env, layout, checked, given, create, background, owner), cls.close
+        )
+
+    @classmethod
+    def _open(
+        cls,
+        env: Env,
+        layout: Layout,
+        checked: Options,
+        given: set[str],
+        create: bool,
+        background: bool,
+        owner: str,
+    ) -> Self:
+        """What an interrupt leaves is let go of; it ends the recovery at once."""
         lock = layout_lock(env, layout, create, owner)
+        opened: Opened | None = None
         try:
-            opened = open_files(env, layout, lock, checked, set(options), create)
-            try:
-                return cls(opened, lock, background=background)
-            except BaseException:
-                opened.close()
-                raise
+            opened = waiting(open_files, env, layout, lock, checked, given, create)
+            return cls(opened, background=background)
         except BaseException as error:
+            if opened is not None:
+                opened.close()
+                opened.ownership.let_go()
             lock.release()
             if isinstance(error, OSError) and not isinstance(error, QuireError):
                 raise not_opened(layout, error) from error
             raise
 
+    @call
     def close(self) -> None:
         """Roll back what is open, make a checkpoint, let go of the store; twice is once.
 
@@ -240,14 +260,34 @@ class EmbeddedStore(SingleCalls):
         if self._closed is not None:
             return
         self._closed = "the store was closed: open it again"
+        self._let_go()
+
+    def let_go_failed(self) -> None:
+        """Let go of the store, which has failed, for another process to recover it.
+
+        As by `close`; after a failure that writes nothing. This object stays failed: whatever it is
+        asked from now on raises StoreFailed, reads too, as what they would read is the other's.
+        """
+        if self._closed is not None or not self.failed:
+            return
+        self._refused_by = StoreFailed
+        self._closed = (
+            "the store has failed, and was let go of for another process to recover it: close it "
+            "and open it again"
+        )
+        with contextlib.suppress(QuireError, OSError):  # it has failed, and says so
+            self._let_go()
+
+    def _let_go(self) -> None:
         with contextlib.ExitStack() as steps:  # from the last to the first, whatever one raises
             for step in (
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
-                self._types.stop_all,
+                self._stop_types,
                 self._end_temporary,
                 self._end_transactions,
+                self._look_at_place,
                 self._maintenance.stop,
             ):
                 steps.callback(self._close_by, step)
@@ -257,11 +297,19 @@ class EmbeddedStore(SingleCalls):
         with contextlib.suppress(DiskFull), self._context.sequencer.fail_stop("closing the store"):
             step()
 
+    def _look_at_place(self) -> None:
+        """Who does not own the store any more closes it without a change (OD4)."""
+        if not self.failed:
+            self._opened.check_place()
+
+    def _stop_types(self) -> None:
+        nested(self._types.stop_all)  # it is the program's code
+
     def _end_transactions(self) -> None:
         context = self._context
         context.registry.reap()
         for transaction in context.registry:
-            transaction.close(str(self._closed))
+            transaction.close(str(self._closed), self._refused_by)
         context.state.prepared.abandon(str(self._closed))
         for queue in list(context.state.queues.values()):
             with queue.lock:
@@ -312,12 +360,15 @@ class EmbeddedStore(SingleCalls):
     @property
     def failed(self) -> bool:
         """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
+        if self._refused_by is StoreFailed:  # it was let go of
+            return True
         opened = self._opened
         failure = self._context.sequencer.failure
         return opened.journal.failed or opened.places.data.failed or failure is not None
 
     # Queues
 
+    @call
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         """Make many queues with one commit: all of them, or none.
 
@@ -333,9 +384,10 @@ class EmbeddedStore(SingleCalls):
                 given[index] = queue._replace(data_file=file_for(queue.name, files))
         if given:
             self._definitions.create(given)
-            self._types.start(state.queue(queue.name) for queue in given)
+            nested(self._types.start, [state.queue(queue.name) for queue in given])
         return [self._info(state.queue(queue.name)) for queue in given]
 
+    @call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably."""
         self._state().queue(name)
@@ -344,20 +396,23 @@ class EmbeddedStore(SingleCalls):
             look_for_orders([queue])
         return self._info(queue)
 
+    @call
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         """Give a queue another name, online and durably. Raises QueueNotFound, QueueExists."""
         self._state()
         check_name(new, "queue")
         return self._info(self._names.rename(check_name(old, "queue"), new))
 
+    @call
     def purge(self, queue: str, subscription: str | None = None) -> int:
         """Remove all that waits and that nobody holds; how many messages."""
         found = self._state().queue(queue)
         if subscription is None:
-            return purge(self._context, self._definitions, found, None)
+            return nested(purge, self._context, self._definitions, found, None)
         reader = found.subscription(check_name(subscription, "subscription"))
-        return purge(self._context, self._definitions, found, reader)
+        return nested(purge, self._context, self._definitions, found, reader)
 
+    @call
     def put_back(
         self,
         source: str,
@@ -369,24 +424,28 @@ class EmbeddedStore(SingleCalls):
     ) -> Redriven:
         """A step of a redrive, in one commit (see `quire.redriving`)."""
         self._state()
-        return put_back(self._context, source, start, end, most, chosen, to)
+        return nested(put_back, self._context, source, start, end, most, chosen, to)
 
+    @call
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         """Give a queue one more name, durably. Raises QueueNotFound, QueueExists."""
         self._state()
         check_name(name, "alias")
         self._names.create_alias(name, check_name(queue, "queue"), check_replace(replace))
 
+    @call
     def drop_alias(self, name: str) -> None:
         """Take an alias away, durably. Raises QueueNotFound, QueueInUse."""
         self._state()
         self._names.drop_alias(check_name(name, "alias"))
 
+    @call
     def aliases(self) -> dict[str, str]:
         """All aliases, by name, each with the name of its queue."""
         self._state()
         return self._names.aliases()
 
+    @call
     def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
         """Stop or let in puts and gets of the store as a whole; how it is then."""
         self._state()
@@ -396,6 +455,7 @@ class EmbeddedStore(SingleCalls):
             return dict(self._context.state.switches._asdict())
         return dict(self._definitions.switch(changes))
 
+    @call
     def create_schedule(
         self,
         name: str,
@@ -413,6 +473,7 @@ class EmbeddedStore(SingleCalls):
         self._maintenance.soon()
         return info
 
+    @call
     def alter_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
         """Change what a schedule does, or pause it."""
         self._state()
@@ -421,16 +482,19 @@ class EmbeddedStore(SingleCalls):
         self._maintenance.soon()
         return info
 
+    @call
     def drop_schedule(self, name: str) -> None:
         """Remove a schedule. Raises ScheduleNotFound."""
         self._state()
         self._schedules.drop(check_name(name, "schedule"))
 
+    @call
     def schedules(self) -> list[ScheduleInfo]:
         """All schedules, by name."""
         self._state()
         return self._schedules.infos()
 
+    @call
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions.
 
@@ -440,8 +504,9 @@ class EmbeddedStore(SingleCalls):
         self._state()
         queue_id = self._definitions.drop(name)
         self._context.write_buffers.forget(queue_id)
-        self._types.stop(queue_id)
+        nested(self._types.stop, queue_id)
 
+    @call
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """What is defined in the store, by type and number: queues, subscriptions, aliases.
 
@@ -458,6 +523,7 @@ class EmbeddedStore(SingleCalls):
             for key, entry in sorted(described.catalog[name].items())
         ]
 
+    @call
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         """All queues, by name; or those of the names, in their order. Raises QueueNotFound."""
         state = self._state()
@@ -465,12 +531,14 @@ class EmbeddedStore(SingleCalls):
             return [self._info(queue) for queue in state.by_name()]
         return [self._info(queue) for queue in [state.queue(n) for n in check_names(names)]]
 
+    @call
     def positions(self, name: str) -> tuple[int, int]:
         """(the first position that is kept, the position the next message gets)."""
         queue = self._state().queue(name)
         with queue.lock:
             return queue.released.first_gap(0), queue.end_position
 
+    @call
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
         """The same of many queues, as they are between two groups: at one point of the order."""
         state = self._state()
@@ -486,6 +554,7 @@ class EmbeddedStore(SingleCalls):
         self._context.sequencer.exclusive(look)
         return found
 
+    @call
     def records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         """The queue's records since the last checkpoint, in queue order (paragraphs 0047-0053).
 
@@ -495,6 +564,7 @@ class EmbeddedStore(SingleCalls):
         """
         return self._state().queue(name).listing(check_passed(start), check_limit(limit))
 
+    @call
     def position_at(self, name: str, time: Time) -> int:
         """The first position that is kept whose message was committed then or later."""
         queue, time_us = self._state().queue(name), check_time(time)
@@ -504,21 +574,22 @@ class EmbeddedStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        """Make a subscription of one name in many topics with one commit: in all, or in none.
+        """Make subscriptions of one name, or of several, with one commit: all, or none.
 
-        Where it is there already it stays as it is.
+        Where one is there already it stays as it is.
         """
         return self.subscribe_for(self._temporary, subscription, starts, exclusive, durable)
 
+    @call
     def subscribe_for(
         self,
         holder: object,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool,
         durable: bool,
@@ -532,6 +603,7 @@ class EmbeddedStore(SingleCalls):
             self._temporary.hold(holder, [(info.queue, info.name) for info in found])
         return found
 
+    @call
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
         """A client has such subscriptions, queue and name, from the owner before (TS2)."""
         self._state()
@@ -542,25 +614,26 @@ class EmbeddedStore(SingleCalls):
         """The same for the process that owns the store now."""
         self.claim_for(self._temporary, names)
 
+    @call
     def let_go_of(self, holder: object) -> None:
         """A client is gone. It takes no time."""
         self._temporary.let_go(holder)
         self._maintenance.soon()
 
     def _subscribe(
-        self, subscription: str, starts: Mapping[str, Start], form: SubscriptionForm
+        self, subscription: str | None, starts: Mapping[str, Start], form: SubscriptionForm
     ) -> list[SubscriptionInfo]:
-        check_name(subscription, "subscription")
+        checked = check_starts(subscription, starts)
         state = self._state()
-        checked = check_starts(starts)
-        for name, start in checked.items():
+        for (name, own), start in checked.items():
             queue = state.queue(name)
-            if start not in ("earliest", "latest") and subscription not in queue.named:
-                checked[name] = place_of(self._context.delivery, queue, start)
-        self._definitions.subscribe(subscription, checked, form)
-        targets = [state.queue(queue) for queue in starts]
-        return [target.subscription_info(target.subscription(subscription)) for target in targets]
+            if start not in ("earliest", "latest") and own not in queue.named:
+                checked[name, own] = place_of(self._context.delivery, queue, start)
+        self._definitions.subscribe(checked, form)
+        targets = [(state.queue(name), own) for name, own in checked]
+        return [target.subscription_info(target.subscription(own)) for target, own in targets]
 
+    @call
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription; what only it had not read goes.
 
@@ -570,6 +643,7 @@ class EmbeddedStore(SingleCalls):
         check_name(subscription, "subscription")
         self._definitions.unsubscribe(queue, subscription)
 
+    @call
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named ""."""
         found = self._state().queue(queue)
@@ -600,16 +674,19 @@ class EmbeddedStore(SingleCalls):
             check_durable(durable)
         return EmbeddedTransaction(self._context, timeout, large, owner, durable)
 
+    @call
     def sync(self) -> None:
         """Wait until all that was committed before is durable. Raises StoreFailed."""
         self._state()
         self._context.sequencer.sync()
 
+    @call
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, the oldest first."""
         self._state()
         return self._context.registry.infos()
 
+    @call
     def transaction_info(self, transaction_id: int) -> TransactionInfo:
         """One open transaction. Raises TransactionNotFound if it is not open (any more)."""
         self._state()
@@ -618,6 +695,7 @@ class EmbeddedStore(SingleCalls):
             raise _not_open(transaction_id)
         return info
 
+    @call
     def abort(self, transaction_id: int) -> None:
         """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
 
@@ -627,10 +705,12 @@ class EmbeddedStore(SingleCalls):
         if not self._context.registry.abort(check_transaction_id(transaction_id)):
             raise _not_open(transaction_id)
 
+    @call
     def recover(self) -> list[PreparedInfo]:
         """The prepared transactions that wait for a decision, the oldest first."""
         return self._state().prepared.info(self._env.now_us())
 
+    @call
     def commit_prepared(self, xid: str) -> None:
         """Commit a prepared transaction (see `Transaction.prepare`), by whomever it was prepared.
 
@@ -641,6 +721,7 @@ class EmbeddedStore(SingleCalls):
         self._state()
         self._context.two_phase.decide(check_xid(xid), commit=True)
 
+    @call
     def rollback_prepared(self, xid: str) -> None:
         """Roll a prepared transaction back. Raises as `commit_prepared`."""
         self._state()
@@ -661,6 +742,7 @@ class EmbeddedStore(SingleCalls):
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             target = self._by_name.get(queue) if type(queue) is str else None
+            thread = begin()
             try:
                 if target is None:
                     target = self._context.state.queue(queue)
@@ -669,6 +751,9 @@ class EmbeddedStore(SingleCalls):
             except QueueFull as full:
                 if not full.has_remedy:
                     raise
+            finally:
+                del inside[thread]
+                end(thread)
         while True:
             try:
                 with self.transaction(durable=durable) as transaction:
@@ -681,7 +766,12 @@ class EmbeddedStore(SingleCalls):
         """The same of a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            return self._committer.put(target, payload)
+            thread = begin()
+            try:
+                return self._committer.put(target, payload)
+            finally:
+                del inside[thread]
+                end(thread)
         with self.transaction() as transaction:
             message_id = transaction.put(queue, payload, timeout=0.0)
             transaction.commit(0.0)
@@ -698,6 +788,7 @@ class EmbeddedStore(SingleCalls):
         else:
             self._context.sequencer.together(actions)
 
+    @look
     def browse(self, source: str, start: int | None = None, max_messages: int = 1000) -> Messages:
         """Look at committed messages without taking them.
 
@@ -713,11 +804,13 @@ class EmbeddedStore(SingleCalls):
         found = self._context.delivery.browse(queue, hidden, first, max_messages)
         return Messages(name, found, queue.schema)
 
+    @call
     def chunk(self, stream: Stream, number: int) -> Bytes:
         """Part of a streamed message's payload, for a client. Raises PositionLost, StoreCorrupt."""
         self._state()
         return self._context.reader.chunk(stream, number)
 
+    @call
     def scheduled(self, source: str, max_messages: int = 1000) -> Messages:
         """Look at messages that are not due yet, in the order in which they will be."""
         check_max_messages(max_messages)
@@ -725,6 +818,7 @@ class EmbeddedStore(SingleCalls):
         found = self._context.delivery.scheduled(queue, subscription, max_messages)
         return Messages(queue.name, found, queue.schema)
 
+    @call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once something can be got from the source; what withdraws it."""
         callback = check_callback(callback)
@@ -739,23 +833,28 @@ class EmbeddedStore(SingleCalls):
         callback()
         return _nothing
 
+    @call
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         """The same of many keys, in one call; without those for which there is none."""
         ledger = self._state().ledger
         return {key: ledger[key] for key in check_keys(keys) if key in ledger}
 
+    @call
     def get_state(self, name: str, key: str) -> bytes | None:
         """A value of a state, as it is committed; None: there is none."""
         return self._state().values.value(check_state_name(name), check_state_key(key))
 
+    @call
     def state_items(self, name: str) -> dict[str, bytes]:
         """All values of a state, by key in their order, as they are between two commits."""
         return self._state().values.items(check_state_name(name))
 
+    @call
     def state_names(self) -> list[str]:
         """The names of all states that have a value, in their order."""
         return self._state().values.names()
 
+    @call
     def drop_state(self, name: str) -> int:
         """Delete all values of a state; how many they were."""
         state, context = self._state(), self._context
@@ -766,6 +865,7 @@ class EmbeddedStore(SingleCalls):
 
     # Leases
 
+    @call
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
@@ -778,11 +878,13 @@ class EmbeddedStore(SingleCalls):
         found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
         return self._leases.take(found, check_seconds(seconds), check_gaps(gaps))
 
+    @call
     def renew(self, lease_id: int, seconds: float = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
         self._state()
         self._leases.renew(check_lease_id(lease_id), check_seconds(seconds))
 
+    @call
     def release(self, lease_id: int) -> None:
         """End a lease."""
         self._state()
@@ -790,6 +892,7 @@ class EmbeddedStore(SingleCalls):
 
     # Care
 
+    @call
     def checkpoint(self) -> None:
         """Make a checkpoint now: recovery will begin here, the journal's space is given back."""
         self._state()
@@ -797,6 +900,7 @@ class EmbeddedStore(SingleCalls):
             raise StoreFailed("the store has failed: close it and open it again to recover")
         self._checkpointer.run()
 
+    @call
     def status(self) -> dict[str, Any]:
         """Numbers on everything, as plain values."""
         self._state()
@@ -809,6 +913,7 @@ class EmbeddedStore(SingleCalls):
             self._schedules,
         )
 
+    @look
     def verify(self) -> Report:
         """Read and check all that the store holds; commits go on meanwhile."""
         self._state()
@@ -824,8 +929,8 @@ class EmbeddedStore(SingleCalls):
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
 
-    def _refusal(self) -> StoreClosed:
-        return StoreClosed(str(self._closed))
+    def _refusal(self) -> StoreClosed | StoreFailed:
+        return self._refused_by(str(self._closed))
 
 
 def _nothing() -> None:

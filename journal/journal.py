@@ -137,6 +137,8 @@ class Journal:
         # Called before a group is not synced, and once all are (J10); must not raise.
         self.before_unsynced: Callable[[], None] = _nothing
         self.after_sync: Callable[[], None] = _nothing
+        # Called with the path of each next segment, before anything is written there.
+        self.before_segment: Callable[[str], None] = lambda _: None
         self.unsynced_bytes = 0  # right before the end, in the current segment
         self.unsynced_since = 0.0  # of the monotonic clock
         self._durable_end = 0  # behind the last group before those
@@ -335,12 +337,13 @@ class Journal:
             self.before_unsynced()
         try:
             self._file.write_cached(lsn - self._base, group)
-        except BaseException as error:
-            self._fail(error, f"write of the group at LSN {lsn:#x}")
+            self.unsynced_bytes += len(group)
+            if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
+                self._sync_unsynced()
+        except BaseException as error:  # whatever it is: the group may be there
+            if self._refusal is None:
+                self._fail(error, f"write of the group at LSN {lsn:#x}")
             raise
-        self.unsynced_bytes += len(group)
-        if durable or self.unsynced_bytes >= UNSYNCED_BYTES:
-            self._sync_unsynced()
 
     def sync(self) -> None:
         """Make durable what was written without (J10). Serialised with `write_group`.
@@ -355,11 +358,11 @@ class Journal:
     def _sync_unsynced(self) -> None:
         try:
             self._file.sync()
+            self.unsynced_bytes = 0
+            self.after_sync()
         except BaseException as error:
-            self._fail(error, f"sync of {self.unsynced_bytes} bytes of groups")
+            self._fail(error, "sync of groups that were written before")
             raise
-        self.unsynced_bytes = 0
-        self.after_sync()
 
     def _collect(self, records: Sequence[WholeRecord]) -> tuple[memoryview, int, int]:
         """A buffer with the records behind the place of the group's header.
@@ -536,6 +539,11 @@ class Journal:
         return self._segments.missing > 0
 
     @property
+    def segment_path(self) -> str:
+        """Of the current segment's file."""
+        return segment_path(self._directory, self._base // self._segment_bytes)
+
+    @property
     def segment_space(self) -> int:
         """How many bytes of space the current segment has."""
         return self._capacity
@@ -562,6 +570,10 @@ class Journal:
     def segment_of(self, address: int) -> int:
         return address // self._segment_bytes
 
+    def path_of(self, address: int) -> str:
+        """Of the segment that holds it."""
+        return segment_path(self._directory, address // self._segment_bytes)
+
     def status(self) -> JournalStatus:
         segments = self._segments
         return JournalStatus(
@@ -579,6 +591,10 @@ class Journal:
         )
 
     # Inside
+
+    def give_up(self, refusal: StoreFailed) -> None:
+        """Write nothing any more, for another reason than J6; reads go on."""
+        self._refusal = self._refusal or refusal
 
     def _begin_generation(self) -> None:
         record = pack_generation_record(self._generation, self._env.now_us())
@@ -626,6 +642,7 @@ class Journal:
             self._sync_unsynced()
         try:
             file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
+            self.before_segment(file.path)
             self._limit_lsn = 0
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity

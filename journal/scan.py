@@ -7,8 +7,9 @@ JS1  A group belongs to the chain only if its checksum, its place (LSN), its sto
     group is.
 JS2  Where the chain ends and a later group of the same or a newer generation is valid that says
     that what is missing was durable, or a watermark lies beyond the end, something that was durable
-    is damaged: StoreCorrupt. Otherwise what is at the end was never acknowledged as durable: it is
-    cut, and reported.
+    is damaged: StoreCorrupt. So it is where the last group itself shows that it was whole once
+    (`torn_or_damaged`). Otherwise what is at the end was never acknowledged as durable, or it is
+    the very last group and cannot be told from such: it is cut, and reported.
 JS3  Nothing of a group is shown before the whole group was verified.
 
 Why an intact later group proves damage: groups are written one at a time, and each is synced before
@@ -28,7 +29,7 @@ import numpy as np
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.limits import SEARCH_CHUNK_BYTES
+from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
 from .format import (
     CHECKSUM,
@@ -49,6 +50,7 @@ from .format import (
     unpack_group_header,
 )
 from .segment import SegmentReader, segment_path
+from .torn_or_damaged import was_whole
 
 
 class Record(NamedTuple):
@@ -113,6 +115,18 @@ class RecoveryReport:
     tail_offset: int  # in the file
     dropped_bytes: int  # what the header of the torn or stale group says that it had
     dropped_records: int
+
+    @property
+    def words(self) -> str:
+        """What was cut at the journal's end, for people; empty: nothing."""
+        if self.tail is not Tail.TORN:
+            return ""
+        return (
+            f"{self.tail_file}: a group of {self.dropped_bytes} bytes, {self.dropped_records} "
+            f"records, was cut at offset {self.tail_offset}: it was being written when the power "
+            "failed or its process ended, and was acknowledged to nobody; or it is the last one, "
+            "and several of its sectors are damaged or one that is not its first"
+        )
 
 
 class Chain:
@@ -201,6 +215,30 @@ class Chain:
             if header is not None and (index == 0 or header.previous_lsn == self.last_lsn):
                 return lsn, header
         return self.places()[0], None
+
+    def damaged(self) -> int | None:
+        """The place of a group behind the last one that was whole once, and is damaged (JT1)."""
+        for lsn in self.places() if self.groups else ():
+            reader = self._reader_for(lsn // self._geometry.segment_bytes)
+            if reader is None or read_group(reader, self._geometry, lsn) is not None:
+                continue
+            offset = lsn % self._geometry.segment_bytes
+            data = reader.read(offset, self._geometry.page_size)
+            if len(data) < self._geometry.page_size:
+                continue
+            length = unpack_group_header(data).body_length
+            wanted = max(len(data), round_up(GROUP_HEADER_BYTES + length, len(data)))
+            wanted = min(max(wanted, MAX_TRIED_BYTES), self._geometry.segment_bytes - offset)
+            data = reader.read(offset, wanted)
+            if was_whole(
+                data,
+                store_id=self._geometry.store_id,
+                lsn=lsn,
+                previous_lsn=self.last_lsn,
+                generation=self.generation,
+            ):
+                return lsn
+        return None
 
     def places(self) -> list[int]:
         """Where the next group can be: at the end, or on page 1 of the next segment."""
@@ -334,6 +372,7 @@ def check_end(
 ) -> None:
     """Raise StoreCorrupt if something that was durable lies beyond the chain's end (JS2)."""
     broken_lsn, _ = chain.claim()
+    damaged_lsn = chain.damaged()
     chain.close()
     where = place_text(directory, geometry, broken_lsn)
     if durable_lsn > chain.end_lsn:
@@ -348,6 +387,11 @@ def check_end(
                 f"{where}: no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
                 f" ({later}): a group is damaged; restore the file from a copy"
             )
+    if damaged_lsn is not None:
+        raise StoreCorrupt(
+            f"{place_text(directory, geometry, damaged_lsn)}: the last group of the journal (LSN"
+            f" {damaged_lsn:#x}) was written whole and is damaged; restore the file from a copy"
+        )
 
 
 def describe_end(directory: str, chain: Chain, geometry: Geometry, records: int) -> RecoveryReport:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from quire.errors import InvalidArgument
-from quire.loggers import logger
+from quire.loggers import log_failure, logger
 
 F = TypeVar("F")
 
@@ -66,8 +66,8 @@ def check_callback(callback: Callable[[], None]) -> Callable[[], None]:
     def call() -> None:
         try:
             check_done("callback", callback, callback())  # type: ignore[func-returns-value]
-        except Exception:  # noqa: BLE001 - of somebody else's code; it is logged
-            _log.exception("a callback of when_ready failed: %.200r", callback)
+        except BaseException as error:  # noqa: BLE001 - of somebody else's code; it is logged
+            log_failure(_log, error, "a callback of when_ready failed: %.200r", callback)
 
     return call
 

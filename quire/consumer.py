@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from quire.arguments import Acknowledge, check_ack, check_max_messages, check_source, check_wait
 from quire.env import OsEnv
+from quire.errand import Errand
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
 from quire.message import Message, Messages
 from quire.transaction import Transaction
@@ -86,7 +88,9 @@ def take(store: Begins, asked: Asked) -> Taken | None:
     """The same in a new transaction, which is left open; None if nothing is there (LM3)."""
     try:
         return _take(store, asked)
-    except ConnectionLost:  # nothing was taken; to begin again waits for the next owner
+    except ConnectionLost as error:  # nothing was taken; to begin again waits for the next owner
+        if error.late:
+            raise
         return _take(store, asked)
 
 
@@ -151,8 +155,9 @@ class Consumer(Generic[T]):
         if self._asked.ack != "session":
             self.acknowledge()
         until = _ENV.monotonic() + self._asked.timeout
+        errand = None if until == math.inf else Errand(until)
         while not (self._stopped or self._ended):
-            found = self._take()
+            found = self._take() if errand is None else errand.do(self._take)
             if found is not None:
                 return cast(T, found)
             left = until - _ENV.monotonic()

@@ -23,8 +23,10 @@ E4. A new, renamed or removed name is durable after `sync_directory` of its dire
     `sync_directory` E3 holds: the names are shown, and no later sync of the directory makes them
     certain, but a later change of the same name does, once it is durable.
 E5. Space that was allocated or skipped and never written reads as zeros.
-E6. A view shows bytes in place: later writes appear in it. It is never invalidated by growth.
-    A file cannot be cut while a view reaches beyond the new end (BufferError).
+E6. Nothing is mapped. Bytes that the medium does not give are StoreCorrupt, with file and place,
+    as is a file that is there and cannot be opened to read; StoreError where it is for this
+    process that they cannot be read (its rights, its number of open files, its memory). Bytes
+    that are not in the file any more are not an error: a read gives fewer.
 E7. No room is `quire.errors.DiskFull`. A failed allocate leaves the size and the data as before.
 E8. A lock has one holder over all processes and threads, and ends with its process.
 """
@@ -46,13 +48,7 @@ class File(Protocol):
     direct: bool  # offsets, lengths and buffers of `write` must be multiples of 4096
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
-
-    def view(self, offset: int, length: int) -> memoryview:
-        """A read-only mapped view of bytes that exist; it stays valid after `close` (E6).
-
-        Raises ValueError for a range that is not within the file.
-        """
+        """Up to `length` bytes from `offset`; fewer only at the end of the file (E6)."""
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at `offset` (loops over short writes). Not durable before `sync`.
@@ -90,13 +86,13 @@ class File(Protocol):
         """
 
     def truncate(self, length: int) -> None:
-        """Set the size. Raises BufferError if views reach beyond the new end (E6)."""
+        """Set the size."""
 
     def size(self) -> int:
         """The size in bytes, allocated space included."""
 
     def close(self) -> None:
-        """Give up the handle, without a sync; twice is once. Views stay valid."""
+        """Give up the handle, without a sync; twice is once."""
 
 
 class FileLock(Protocol):
@@ -129,7 +125,8 @@ class Env(Protocol):
         """Open a file, or with `create` make an empty one if there is none.
 
         `exclusive` creates, and raises FileExistsError if the name is taken. `direct` is a wish:
-        `File.direct` says whether the file system grants it (never for `read_only`).
+        `File.direct` says whether the file system grants it (never for `read_only`). With
+        `read_only` what is there and cannot be opened is an error of Quire (E6).
         """
 
     def exists(self, path: str) -> bool:
@@ -142,7 +139,7 @@ class Env(Protocol):
         """Make one directory in an existing one; nothing happens if it is there already."""
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty directory. Open handles and views keep working."""
+        """Remove a file or an empty directory. Open handles keep working."""
 
     def rename(self, old: str, new: str) -> None:
         """Give a file or directory another name, replacing a file of that name (E4)."""
@@ -157,6 +154,13 @@ class Env(Protocol):
         """Take the lock at `path` (a file of its own, which nothing else opens).
 
         Raises StoreLocked, naming the holder's `owner` description, if it is taken (E8).
+        """
+
+    def hold_file(self, path: str) -> FileLock:
+        """Lock a file that is there, and stays what it is: others may read and write it.
+
+        So nobody else holds it that asks for it in the same way (E8), wherever its name leads from
+        then on. Raises StoreLocked, FileNotFoundError.
         """
 
     def is_locked(self, path: str) -> bool:

@@ -28,6 +28,7 @@
     ├── StepTimeout (TimeoutError)        a step of a graph goes on, or has more to read, when the time is over
     ├── CodecNotFound (KeyError)          no codec of that name, or for that content type
     ├── PayloadInvalid (ValueError)       a payload is not what its content type says
+    ├── ReentrantCall (RuntimeError)      a call from inside a call, as by a finaliser: do it afterwards
     ├── StoreError
     │   ├── StoreNotFound (FileNotFoundError)   there is no store at the path
     │   ├── StoreClosed                   the store object was closed
@@ -184,6 +185,14 @@ class PayloadInvalid(QuireError, ValueError):
     """A payload is not what its content type says: it cannot be decoded."""
 
 
+class ReentrantCall(QuireError, RuntimeError):
+    """A thread that is in a call of Quire has made another one inside it, which is not done.
+
+    By a finaliser, a signal's handler, a logging handler or a callback that was run in the midst of
+    the first: it would wait for its own thread. Do it after the first call, or in another thread.
+    """
+
+
 class StoreError(QuireError):
     """The store as a whole cannot be used as asked."""
 
@@ -225,16 +234,18 @@ class DiskFull(StoreError, OSError):
 class RemoteError(QuireError):
     """The store is in another process, and the way to it failed."""
 
+    late = False  # the owner is there, and has not answered in time: it may be stopped
+
 
 class ConnectionLost(RemoteError, ConnectionError):
-    """The owner is gone; nothing of this operation took effect.
+    """The owner is gone, or does not answer (`late`); nothing of this operation took effect.
 
     A transaction is to be begun again: the store object finds the next owner.
     """
 
 
 class OutcomeUnknown(RemoteError):
-    """The owner was lost after it was asked for a change, and before it answered.
+    """The owner was lost, or failed inside, after it was asked for a change and before it answered.
 
     A commit, `put`, `create_queue`, ...: look whether it took effect, with the next owner.
     """

@@ -249,6 +249,8 @@ assert DEFAULT_COMMIT_TIMEOUT < DEFAULT_TRANSACTION_TIMEOUT
 
 # --- files ---
 
+# How much of a group that is torn or damaged is tried with other bits, 4,096 times.
+MAX_TRIED_BYTES = 1 << 20
 # Of the journal and of data files alike. Direct writes need 4096; larger pages waste more at the
 # end of each commit's group.
 MIN_PAGE_SIZE_BYTES = 4096
@@ -319,8 +321,6 @@ FREE_SPACE_CANDIDATES = 8
 
 # A file that is cut or zeroed gets zeros in pieces of this size.
 ZERO_CHUNK_BYTES = 1 << 20
-# How much of a file's views may stay resident in the process before they are let go of.
-RESIDENT_VIEW_BYTES = 64 << 20
 
 # What a checkpoint moves to a data file is written together, this much at a time.
 MOVED_WRITE_BYTES = 4 << 20
@@ -471,6 +471,13 @@ JOIN_POLL_SECONDS = 0.02
 # from; and how long a candidate pauses that could not open the store, in seconds.
 HAND_OVER_SECONDS = 60.0
 CANDIDATE_PAUSE_SECONDS = 0.5
+
+# How long a joined process waits for an owner that does not answer, as it is stopped: for calls
+# that have no time-out of their own; beside the time-out of those that have one; and for an answer
+# that is on its way when the task that waits for it is cancelled. In seconds.
+DEFAULT_CALL_TIMEOUT = 60.0
+ANSWER_SECONDS = 10.0
+CANCEL_SECONDS = 0.5
 
 # How long a subscription with `durable=False` waits for its clients after the store's opening: so
 # long they have to find the next owner. In seconds.

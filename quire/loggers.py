@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 
 
 class ToStandardError(logging.Handler):
@@ -31,6 +33,20 @@ class ToStandardError(logging.Handler):
 def logger(name: str) -> logging.Logger:
     """One of the tree."""
     return logging.getLogger(name)
+
+
+def log_failure(
+    logger: logging.Logger, error: BaseException, text: str, *arguments: object
+) -> None:
+    """Log the error, in the midst of what must go on.
+
+    A logging handler that raises is told of as `logging` does it.
+    """
+    try:
+        logger.error(text, *arguments, exc_info=error)
+    except Exception:  # noqa: BLE001 - of somebody else's code; it is shown
+        if logging.raiseExceptions and sys.stderr:
+            traceback.print_exc()
 
 
 def show_warnings(name: str) -> None:

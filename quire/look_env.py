@@ -4,8 +4,7 @@
   lock is taken. So it works on a medium that cannot be written, and takes a store from nobody.
 - LO2: whatever is written, renamed or removed is seen by this environment alone, and goes with it.
   A page of 4 KiB takes memory once something is written into it.
-- LO3: files are read by position, never mapped: one that gets shorter under the look gives fewer
-  bytes, not a fault.
+- LO3: a file that gets shorter under the look gives fewer bytes.
 
 The engine recovers a store in it as ever; whoever looks sees what an opening would find.
 """
@@ -48,12 +47,6 @@ class LookFile:
                 first, last = max(start, offset), min(start + PAGE_BYTES, end)
                 data[first - offset : last - offset] = page[first - start : last - start]
         return bytes(data)
-
-    def view(self, offset: int, length: int) -> memoryview:
-        data = self.read(offset, length)
-        if offset < 0 or length < 0 or len(data) != length:
-            raise ValueError(f"a view of {self.path} at {offset}, {length}, is not within the file")
-        return memoryview(data)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         source = memoryview(data).cast("B")
@@ -184,6 +177,9 @@ class LookEnv:
         return self._machine.modified_us(path)
 
     def lock(self, path: str, owner: str) -> LookLock:
+        return LookLock()
+
+    def hold_file(self, path: str) -> LookLock:
         return LookLock()
 
     def lock_names(self, path: str, names: Sequence[str]) -> LookLock:

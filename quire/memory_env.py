@@ -44,12 +44,6 @@ class MemoryFile:
                 for number, lo, hi in _pieces(offset, min(offset + length, content.size))
             )
 
-    def view(self, offset: int, length: int) -> memoryview:
-        data = self.read(offset, length)
-        if offset < 0 or len(data) < length:
-            raise ValueError(f"{self.path} ends at {self.size()}")
-        return memoryview(data)
-
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         content, taken = self._content, 0
         with content.lock:
@@ -185,6 +179,9 @@ class MemoryEnv:
 
     def lock(self, path: str, owner: str) -> MemoryNames:
         return MemoryNames(self._locks.setdefault(path, set()), [owner])
+
+    def hold_file(self, path: str) -> MemoryNames:
+        return self.lock(path, "who holds the file")
 
     def is_locked(self, path: str) -> bool:
         return bool(self._locks.get(path))

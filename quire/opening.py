@@ -16,13 +16,16 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from quire.arguments import check_seconds
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
-from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
+from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
+from quire.uninterrupted import made, waiting
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
+    from quire.remote.election import Election
     from quire.store import Store
 
 _log = logger("quire.opening")
@@ -62,10 +65,15 @@ def open(
         return EmbeddedStore.open(
             path, env=machine, create=create, background=background, **options
         )
-    from quire.remote.elected_store import ElectedStore
     from quire.remote.election import Election
 
     election = Election(machine, path, options, background=background)
+    return made(lambda: _own_or_join(machine, election, create), lambda store: store.close())
+
+
+def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
+    from quire.remote.elected_store import ElectedStore
+
     locked: StoreLocked | None = None
     deadline = 0.0
     while True:
@@ -79,18 +87,23 @@ def open(
         if joined is not None:
             return ElectedStore(election, joined)
         if machine.monotonic() > deadline:
-            raise StoreLocked(f"{locked} (it could not be joined over its socket)") from None
-        machine.sleep(JOIN_POLL_SECONDS)
+            raise StoreLocked(
+                f"{locked} (it could not be joined over its socket: it may be stopped, or about to "
+                "begin or end)"
+            ) from None
+        waiting(machine.sleep, JOIN_POLL_SECONDS)
 
 
-def connect(url: str) -> RemoteStore:
+def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
     """The store whose owner listens at `url`: quire+unix:///path, or quire://127.0.0.1:port.
 
-    Raises ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
+    `call_timeout`: seconds that an owner which does not answer is waited for. Raises
+    ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
     """
     from quire.remote import RemoteStore
 
-    return RemoteStore(url)
+    checked = check_seconds(call_timeout)
+    return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
 
 
 def _open_in_memory(env: Env | None, **options: Any) -> Store:
@@ -134,6 +147,11 @@ def serve(
             notify(READY)
             server.wait_until_idle(linger, end)
         notify(STOPPING)
+        if linger is None and store.failed:
+            raise StoreFailed(
+                f"a write or sync of {path} failed: the store is let go of; who opens it next "
+                "recovers it"
+            )
 
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:

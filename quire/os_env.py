@@ -9,8 +9,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from quire.os_file import OsFile, aligned_buffer, raise_if_full
-from quire.os_lock import OsFileLock, OsNamesLock, is_locked, lock_file, lock_names
+from quire.os_file import OsFile, aligned_buffer, not_readable, raise_if_full
+from quire.os_lock import HeldDescriptor, OsFileLock, hold_file, is_locked, lock_file, lock_names
 
 
 class OsEnv:
@@ -32,8 +32,12 @@ class OsEnv:
             flags |= os.O_EXCL
         try:
             return OsFile(path, flags, direct=direct and not read_only)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise_if_full(error, path, "create the file")
+            if read_only:
+                raise not_readable(error, path) from error
             raise
 
     def exists(self, path: str) -> bool:
@@ -78,10 +82,13 @@ class OsEnv:
     def lock(self, path: str, owner: str) -> OsFileLock:
         return lock_file(path, owner)
 
+    def hold_file(self, path: str) -> HeldDescriptor:
+        return hold_file(path)
+
     def is_locked(self, path: str) -> bool:
         return is_locked(path)
 
-    def lock_names(self, path: str, names: Sequence[str]) -> OsNamesLock | str:
+    def lock_names(self, path: str, names: Sequence[str]) -> HeldDescriptor | str:
         return lock_names(path, names)
 
     def now_us(self) -> int:

@@ -1,4 +1,4 @@
-"""A file of the real machine: positioned reads and writes, mapped views, direct writes.
+"""A file of the real machine: positioned reads and writes, direct writes.
 
 Guarantees (with those that `quire.env` states for every environment):
 
@@ -9,8 +9,9 @@ O2. A file system that refuses direct writes gives a plain file: `direct` is Fal
     fdatasync. The caller reads `direct` once, after opening.
 O3. A descriptor is closed when the last call that uses it has returned, so that a `close` on one
     thread never makes a call on another thread hit a file that got the same number meanwhile.
-O4. A file is never cut while a view of it reaches beyond the new end (that would be SIGBUS):
-    `truncate` raises BufferError instead.
+O4. A file is read by position and never mapped: what a medium does not give, or somebody has cut
+    off, is an error of the call (`unreadable`) or fewer bytes, where a mapping is SIGBUS, the
+    process's end.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ import ctypes
 import errno
 import mmap
 import os
-import threading
-import weakref
 from typing import NoReturn
 
-from quire.errors import DiskFull, InvalidArgument
-from quire.limits import RESIDENT_VIEW_BYTES, ZERO_CHUNK_BYTES
+from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
+from quire.limits import ZERO_CHUNK_BYTES
 
 DIRECT_ALIGNMENT = 4096
 FALLOC_FL_KEEP_SIZE = 0x01
@@ -33,7 +32,7 @@ FALLOC_FL_PUNCH_HOLE = 0x02
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _DIRECT_FLAGS = getattr(os, "O_DIRECT", 0) | getattr(os, "O_DSYNC", 0)
-_NOTHING = memoryview(b"")
+_OF_THIS_PROCESS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Descriptor(int):
@@ -66,18 +65,40 @@ def raise_if_full(error: OSError, path: str, doing: str) -> None:
     raise full from error
 
 
+def unreadable(error: OSError, path: str, offset: int, length: int) -> StoreError:
+    """That bytes of a file cannot be read, as an error of Quire, with what to do.
+
+    Raises the error itself where the file was closed.
+    """
+    if error.errno == errno.EBADF:
+        raise error
+    place = f"{path}: {length} bytes at offset {offset} cannot be read ({error.strerror})"
+    if error.errno in _OF_THIS_PROCESS:
+        return StoreError(f"{place}; repeat the call, or open the store again")
+    return StoreCorrupt(f"{place}; look after the disk, and restore the file from a copy")
+
+
+def not_readable(error: OSError, path: str) -> StoreError:
+    """That a file which is there cannot be opened to read, as an error of Quire."""
+    if error.errno in _OF_THIS_PROCESS:
+        return StoreError(
+            f"{path} cannot be opened ({error.strerror}); give this process the rights, or the"
+            " room for open files, that it needs, and repeat the call"
+        )
+    return StoreCorrupt(
+        f"{path} cannot be opened ({error.strerror}); look after the disk, and restore the file"
+        " from a copy"
+    )
+
+
 class OsFile:
     """One open file (see `quire.env.File`); opened by `OsEnv.open_file`."""
 
     def __init__(self, path: str, flags: int, *, direct: bool) -> None:
         self.path = path
         self.direct = False
-        self._lock = threading.Lock()
         self._cached = False  # a direct file has writes in the page cache
-        self._view = _NOTHING
-        self._viewed_bytes = 0
-        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-        # Views and reads always go through the page cache; so does every write, unless direct.
+        # Reads always go through the page cache; so does every write, unless direct.
         self._read_fd = Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))
         self._write_fd = self._read_fd
         if direct and _DIRECT_FLAGS:
@@ -87,34 +108,22 @@ class OsFile:
                 self.direct = True
 
     def read(self, offset: int, length: int) -> bytes:
-        data = os.pread(self._read_fd, length, offset)
-        if len(data) == length or not data:
-            return data
-        pieces = [data]
-        done = len(data)
-        while done < length:
-            data = os.pread(self._read_fd, length - done, offset + done)
-            if not data:
-                break
-            pieces.append(data)
-            done += len(data)
+        done = 0
+        try:
+            data = os.pread(self._read_fd, length, offset)
+            if len(data) == length or not data:
+                return data
+            pieces = [data]
+            done = len(data)
+            while done < length:
+                data = os.pread(self._read_fd, length - done, offset + done)
+                if not data:
+                    break
+                pieces.append(data)
+                done += len(data)
+        except OSError as error:
+            raise unreadable(error, self.path, offset + done, length - done) from error
         return b"".join(pieces)
-
-    def view(self, offset: int, length: int) -> memoryview:
-        if offset < 0 or length < 0:
-            raise ValueError(f"a view needs an offset and a length >= 0, got {offset}, {length}")
-        end = offset + length
-        view = self._view
-        if end > len(view):
-            view = self._map_anew(end)
-        self._viewed_bytes += length
-        if self._viewed_bytes > RESIDENT_VIEW_BYTES:
-            # What was looked at counts as this process's memory until it is let go of; the page
-            # cache keeps it, and a view that is still in use takes it from there again.
-            self._viewed_bytes = 0
-            if isinstance(view.obj, mmap.mmap):
-                view.obj.madvise(mmap.MADV_DONTNEED)
-        return view[offset:end]
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         # The hot path of a commit: one system call, one comparison.
@@ -176,43 +185,15 @@ class OsFile:
             os.fdatasync(self._write_fd)
 
     def truncate(self, length: int) -> None:
-        with self._lock:
-            self._view = _NOTHING
-            for mapped in list(self._maps):
-                if len(mapped) > length:
-                    self._close_map(mapped, length)
-            os.ftruncate(self._write_fd, length)
-            if self.direct:
-                os.fdatasync(self._write_fd)
+        os.ftruncate(self._write_fd, length)
+        if self.direct:
+            os.fdatasync(self._write_fd)
 
     def size(self) -> int:
         return os.fstat(self._read_fd).st_size
 
     def close(self) -> None:
         self._write_fd = self._read_fd = _CLOSED
-        self._view = _NOTHING
-
-    def _map_anew(self, end: int) -> memoryview:
-        """Map the file as long as it is now; older maps live as long as views of them do."""
-        with self._lock:
-            size = self.size()
-            if end > size:
-                raise ValueError(f"a view of {self.path} up to {end} ends beyond its size, {size}")
-            if size == 0:
-                return _NOTHING
-            mapped = mmap.mmap(self._read_fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-            self._maps.add(mapped)
-            self._view = memoryview(mapped)
-            return self._view
-
-    def _close_map(self, mapped: mmap.mmap, length: int) -> None:
-        try:
-            mapped.close()
-        except BufferError:
-            raise BufferError(
-                f"{self.path} cannot be cut to {length} bytes while views reach beyond;"
-                " release the views first"
-            ) from None
 
     def _write_rest(self, fd: int, offset: int, data: memoryview, written: int) -> None:
         while written < len(data):

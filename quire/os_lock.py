@@ -6,7 +6,8 @@ OL3. The file holds the owner's process id and description while the lock is hel
     refused reads them in the error. It keeps its block meanwhile, so that a full disk is no
     obstacle; where it has none and there is no room, the lock is held without a name.
 OL4. Names that are locked in one file have OL1 and OL2 each for itself.
-OL5. A holder can tell that its file is not at its path any more: then OL1 holds no longer for the
+OL5. A file that is guarded has OL1 and OL2 too, and nothing is written to it for that.
+OL6. A holder can tell that its file is not at its path any more: then OL1 holds no longer for the
     path, as somebody else can lock what is there now.
 
 A lock of the open file (flock) gives OL1: unlike a POSIX record lock it is not dropped when the
@@ -35,7 +36,7 @@ from quire.errors import StoreLocked
 
 _registry_lock = threading.RLock()  # a finaliser may release a lock while another one is taken
 _held: dict[tuple[int, int], tuple[int, str]] = {}  # (device, inode) -> (process id, owner)
-_locks: weakref.WeakSet[OsFileLock | OsNamesLock] = weakref.WeakSet()
+_locks: weakref.WeakSet[OsFileLock | HeldDescriptor] = weakref.WeakSet()
 _BYTE_RANGE = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 
 
@@ -70,8 +71,11 @@ class OsFileLock:
                 os.close(fd)
 
 
-class OsNamesLock:
-    """Names that are held (see `quire.env.FileLock`). `release` may be called twice."""
+class HeldDescriptor:
+    """What is held with an open file: names, or itself (see `quire.env.FileLock`).
+
+    `release` may be called twice.
+    """
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
@@ -107,7 +111,12 @@ def _let_go_in_child() -> None:
             os.close(fd)
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+# No fork in the midst of a lock's taking or release, whose file the child would keep (OL2).
+os.register_at_fork(
+    before=lambda: _registry_lock.acquire(),  # noqa: PLW0108 - that of the moment
+    after_in_parent=lambda: _registry_lock.release(),  # noqa: PLW0108
+    after_in_child=_let_go_in_child,
+)
 
 
 def lock_file(path: str, owner: str) -> OsFileLock:
@@ -143,10 +152,10 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def lock_names(path: str, names: Sequence[str]) -> OsNamesLock | str:
+def lock_names(path: str, names: Sequence[str]) -> HeldDescriptor | str:
     """Take all of the names, or tell the first that is taken."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    lock = OsNamesLock(fd, path)
+    lock = HeldDescriptor(fd, path)
     for name in names:
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
         place = int.from_bytes(digest, "little") >> 2
@@ -159,6 +168,29 @@ def lock_names(path: str, names: Sequence[str]) -> OsNamesLock | str:
                 raise
             return name
     return lock
+
+
+def hold_file(path: str) -> HeldDescriptor:
+    """Lock a file by itself (OL5), by a descriptor of its own, which a forked child closes."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    guard = HeldDescriptor(fd, path)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        guard.release()
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        raise StoreLocked(guarded_words(path)) from None
+    return guard
+
+
+def guarded_words(path: str) -> str:
+    """Why somebody else cannot guard the file."""
+    return (
+        f"{path} is in use by a process that owns its store, although the store's lock is free: "
+        "its LOCK was removed or replaced, or the store has got another path; stop that process, "
+        "and try again"
+    )
 
 
 def _check_own_process(path: str) -> None:

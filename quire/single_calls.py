@@ -74,9 +74,16 @@ class SingleCalls:
         queue = NewQueue(name, kind, capacity, max_messages, data_file, properties)
         if not check_exist_ok(exist_ok):
             return self.create_queues([queue.to_dict()])[0]
+        unknown = 0
         while True:
-            with suppress(QueueExists, OutcomeUnknown):
+            try:
                 return self.create_queues([queue.to_dict()])[0]
+            except QueueExists:
+                pass
+            except OutcomeUnknown:
+                unknown += 1
+                if unknown > 1:
+                    raise
             with suppress(QueueNotFound):  # it was dropped in between
                 return _as_asked(self.queue(name), queue, list(options))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-from quire.arguments import check_name, is_int
+from quire.arguments import check_name, is_int, split_source
 from quire.errors import InvalidArgument, TransactionError
 from quire.limits import NEVER_US
 from quire.message import Message
@@ -44,11 +44,32 @@ def check_start(start: object) -> str | int:
     )
 
 
-def check_starts(starts: object) -> dict[str, str | int]:
-    """Queues, each with where a subscription begins in it."""
+def check_starts(subscription: object, starts: object) -> dict[tuple[str, str], str | int]:
+    """Queues, each with a subscription and where it begins.
+
+    `starts`: by queue; or where `subscription` is None, by "queue/subscription".
+    """
     if not isinstance(starts, Mapping):
         raise InvalidArgument(f"starts {starts!r:.100}: give a mapping of queue to start")
-    return {check_name(queue, "queue"): check_start(start) for queue, start in starts.items()}
+    if subscription is not None:
+        name = check_name(subscription, "subscription")
+        return {
+            (check_name(queue, "queue"), name): check_start(start)
+            for queue, start in starts.items()
+        }
+    found = {}
+    for source, start in starts.items():
+        queue, own = split_source(source)
+        if own is None:
+            raise InvalidArgument(f'starts {source!r:.100}: give "queue/subscription", or one name')
+        found[queue, own] = check_start(start)
+    return found
+
+
+def starts_given(subscription: object, starts: object) -> dict[str, str | int]:
+    """The starts in their checked form, by what was given for them."""
+    checked = check_starts(subscription, starts)
+    return dict(zip(cast(Mapping[str, object], starts), checked.values(), strict=True))
 
 
 def check_time(time: object) -> int:

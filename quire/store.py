@@ -308,15 +308,16 @@ class Store(Protocol):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        """Make a subscription of one name in many topics with one commit: in all, or in none.
+        """Make subscriptions of topics with one commit: all of them, or none.
 
-        `starts`: where it begins in each queue, as `subscribe` takes it; where it is there already
-        it stays as it is. Their order is that of the answer. Raises as `subscribe`.
+        `starts`: by queue, where `subscription` begins in it, as `subscribe` takes it; or with
+        None for its name, by "queue/subscription", for subscriptions of several names. One that is
+        there already stays as it is. Their order is that of the answer. Raises as `subscribe`.
         """
 
     def unsubscribe(self, queue: str, subscription: str) -> None:

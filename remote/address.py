@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from quire.env import Env
-from quire.errors import StoreFailed
+from quire.errors import StoreError, StoreFailed
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "quire.sock"
@@ -77,14 +77,14 @@ def read_address(env: Env, path: str) -> Address | None:
     """What the address file says; None if there is none, or none that can be read."""
     try:
         file = env.open_file(os.path.join(run_directory(path), ADDRESS_NAME), read_only=True)
-    except OSError:
+    except (OSError, StoreError):
         return None
     try:
         values = json.loads(file.read(0, 1 << 16))
         if values["version"] != ADDRESS_VERSION:
             return None
         return Address(str(values["url"]), str(values["epoch"]), int(values["process_id"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, StoreError):
         return None
     finally:
         file.close()

@@ -3,8 +3,9 @@
 - AW1: one channel carries all of it, and one thread reads there, however many wait.
 - AW2: for each source at most one AWAIT is on its way or at the owner. Its READY is for all that
   wait for the source then; whoever finds nothing asks again.
-- AW3: when the channel ends, with the owner or by `close`, all that wait are called: they look
-  again, and meet the error or the next owner.
+- AW3: when the channel ends, with the owner or by `close`, or there can be none, all that wait are
+  called: they look again, and meet the error or the next owner.
+- AW4: that thread alone waits for the owner to let the channel in.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from quire.errors import RemoteError
+from quire.errors import QuireError, RemoteError
+from quire.uninterrupted import OwnLock
 
 from .channel import Channel, StreamEnded
 from .connection import Connection
@@ -27,8 +29,9 @@ class Awaiting:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._sending = OwnLock(threading.Lock())
         self._channel: Channel | None = None
+        self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
         self._callbacks: dict[str, _Callbacks] = {}  # by source
 
@@ -59,39 +62,51 @@ class Awaiting:
         return withdraw
 
     def _send(self, source: str) -> None:
-        name = source.encode()
+        """Tell the owner; nobody waits here for one that does not answer (AW4)."""
         try:
             with self._sending:
-                channel = self._channel
-                if channel is None:
-                    channel = self._channel = self._connection.borrow()
-                    reader = threading.Thread(
-                        target=self._read, args=(channel,), name="quire-await", daemon=True
+                if self._reader is None:
+                    self._reader = reader = threading.Thread(
+                        target=self._read, name="quire-await", daemon=True
                     )
-                    reader.start()
-                channel.tell([HEAD.pack(len(name), AWAIT) + name])
+                    reader.start()  # which tells all sources
+                elif self._channel is not None:
+                    self._tell(self._channel, [source])
         except StreamEnded:  # the channel's thread finds it, too
             self._call_all()
         except BaseException:
             self._call_all()
             raise
 
-    def _read(self, channel: Channel) -> None:
+    def _tell(self, channel: Channel, sources: list[str]) -> None:
+        for source in sources:
+            name = source.encode()
+            channel.tell([HEAD.pack(len(name), AWAIT) + name])
+
+    def _read(self) -> None:
         """The thread: until the channel ends."""
+        channel: Channel | None = None
         try:
+            channel = self._connection.borrow()
+            with self._sending:
+                with self._lock:
+                    sources = list(self._callbacks)
+                self._channel = channel
+                self._tell(channel, sources)
             while True:
                 data = channel.next_frame()
                 if data[4] == READY:
                     with self._lock:
                         callbacks = self._callbacks.pop(str(data[HEAD.size :], "utf-8"), {})
                     _call(callbacks)
-        except StreamEnded:
+        except (StreamEnded, QuireError):  # who is called finds it out
             pass
         finally:
             with self._sending:
-                self._channel = None
-            channel.broken = True
-            self._connection.give_back(channel)
+                self._channel = self._reader = None
+            if channel is not None:
+                channel.broken = True
+                self._connection.give_back(channel)
             self._call_all()
 
     def _call_all(self) -> None:

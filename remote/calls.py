@@ -38,11 +38,11 @@ from quire.info import SubscriptionInfo
 from quire.message import Messages
 from quire.redriving import Chosen, Redriven
 from quire.schedules import read_schedule
-from quire.starts import Start, check_starts, check_time
+from quire.starts import Start, check_time, starts_given
 from quire.store import Store
 
 from .delivery import Answer, messages_answers, value_answer
-from .protocol import Header
+from .protocol import Decision, Header
 from .results import info_json, infos_json, rows_json
 
 BROWSE: Final = "browse"  # whose answer is of several frames, as is that of
@@ -67,7 +67,7 @@ class Holding(Protocol):
     def subscribe_for(
         self,
         holder: object,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool,
         durable: bool,
@@ -136,6 +136,7 @@ def _put_back(store: Moving, arguments: Header) -> list[int]:
     return list(found)
 
 
+_ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})
 _NOTHING: Final = {"queue": None, "cron": None}  # which is refused
 
 CALLS: Final[Mapping[str, Call]] = {
@@ -286,6 +287,11 @@ CALLS: Final[Mapping[str, Call]] = {
 }
 
 
+def changes(op: str) -> bool:
+    """Whether an operation changes something, so that it matters whether it took effect."""
+    return op in _ENDING or op in SUBSCRIBING or (op in CALLS and CALLS[op].changes)
+
+
 def answer_call(store: Store, op: str, header: Header) -> Iterator[Answer]:
     """Call the store and tell the result."""
     arguments = _arguments(header)
@@ -320,8 +326,8 @@ def answer_subscribing(store: Holding, holder: object, header: Header) -> Iterat
     _check_arguments(SUBSCRIBE, arguments, SUBSCRIBE_ARGUMENTS)
     found = store.subscribe_for(
         holder,
-        _subscription(arguments),
-        check_starts(arguments["starts"]),
+        None if arguments["subscription"] is None else _subscription(arguments),
+        starts_given(arguments["subscription"], arguments["starts"]),
         check_flag("exclusive", arguments["exclusive"]),
         check_flag("durable", arguments["durable"]),
     )

@@ -4,22 +4,32 @@ CH1. A channel whose connection failed, or whose answer was not waited for, is n
 CH2. Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
     `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
+CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
+    time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
+    bytes that went or came, and longer only while the owner lets others in: then it is at work.
+    What it does with a request that was given up ends with the channel.
+CH5. Who makes a call for somebody who gives it up is released at once (`quire.errand`).
 """
 
 from __future__ import annotations
 
+import math
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from quire.arguments import Bytes
+from quire.errand import current, doing
 from quire.errors import RemoteError
 from quire.info import TransactionState
+from quire.limits import ANSWER_SECONDS
 from quire.message_id import PutId
+from quire.uninterrupted import waiting
 
 from .failures import raise_error
 from .incoming import Incoming
-from .limits import HELLO_SECONDS
+from .limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
 from .protocol import (
     CALL,
     GREETING,
@@ -38,23 +48,34 @@ from .protocol import (
     greeting,
     state_of,
 )
-from .sockets import connect, has_ended, send_all, shut
+from .sockets import close, connect, has_ended, now, send_all, shut, wait_at_most
 from .urls import Place, TcpPlace
 
 
 class StreamEnded(Exception):
     """The owner ended the connection. `sent` tells whether the request may have reached it."""
 
-    def __init__(self, reason: str, *, sent: bool) -> None:
+    def __init__(self, reason: str, *, sent: bool, late: bool = False) -> None:
         super().__init__(reason)
         self.sent = sent
+        self.late = late  # the owner may be there (CH4), or nobody waits for it any more (CH5)
 
 
 class Channel:
     """Used by one thread at a time."""
 
-    def __init__(self, place: Place, hello: Header) -> None:
-        """Connect, and say hello. Raises StreamEnded, or what the owner answers."""
+    def __init__(
+        self,
+        place: Place,
+        hello: Header,
+        seconds: float = HELLO_SECONDS,
+        call_timeout: float = math.inf,
+        is_at_work: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Connect, and say hello. Raises StreamEnded, or what the owner answers.
+
+        `seconds`: for each step of that. `is_at_work`: whether the owner answers others.
+        """
         self.broken = True  # until the hello is answered
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
@@ -62,38 +83,50 @@ class Channel:
         self._incoming = Incoming()
         # A port takes what is sent when nobody is there any more: so it is asked before.
         self._asks_first = isinstance(place, TcpPlace)
+        self._is_at_work = is_at_work
+        self._given_up = False
+        self._probe_seconds = min(HELLO_SECONDS, call_timeout / 4)
+        self._call_patience = call_timeout - self._probe_seconds
+        self._margin = min(ANSWER_SECONDS, call_timeout)
+        self._patience = math.inf  # what the system knows of it
         try:
-            self._connection = connect(place, HELLO_SECONDS)
+            self._connection = _connect(place, seconds)
         except OSError as error:
-            raise StreamEnded(_reason(error), sent=False) from None
+            raise _not_greeted(error, seconds) from None
         try:
-            self.hello = self._greet(hello)
+            self._waits()
+            try:
+                self.hello = self._greet(hello)
+            finally:
+                self._waits_no_more()
             self._connection.settimeout(None)
+            if call_timeout < math.inf:
+                wait_at_most(self._connection, socket.SO_SNDTIMEO, self._call_patience)
         except (OSError, EOFError) as error:
-            self._connection.close()
-            raise StreamEnded(_reason(error), sent=False) from None
+            close(self._connection)
+            raise _not_greeted(error, seconds) from None
         except BaseException:
-            self._connection.close()
+            close(self._connection)
             raise
         self._incoming.trust()
         self.broken = False
 
     def _greet(self, hello: Header) -> Header:
         """The owner's answer to the hello."""
-        send_all(self._connection, [greeting(), *encode_call(CALL, hello)])
+        waiting(send_all, self._connection, [greeting(), *encode_call(CALL, hello)])
         incoming = self._incoming
         data = None
         while data is None:
-            data = incoming.receive_greeting(self._connection, GREETING.size)
+            data = waiting(incoming.receive_greeting, self._connection, GREETING.size)
         length = check_greeting(data)
         if length:
             words = None
             while words is None:
-                words = incoming.receive_greeting(self._connection, length)
+                words = waiting(incoming.receive_greeting, self._connection, length)
             raise RemoteError(words.decode(errors="replace"))
         frame = incoming.next()
         while frame is None:
-            frame = incoming.receive(self._connection)
+            frame = waiting(incoming.receive, self._connection)
         header = decode_call(frame).header
         raise_error(header)
         return header
@@ -116,17 +149,25 @@ class Channel:
         number: int = ID_FRAME.unpack(answer)[2]
         return number
 
-    def request(self, header: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
+    def request(
+        self,
+        header: Header,
+        bodies: Sequence[Bytes] = (),
+        wait: float | None = None,
+        *,
+        strictly: bool = True,
+    ) -> list[Frame]:
         """Send a request and wait for all frames of its answer.
 
-        Raises StreamEnded, or the error that the answer reports.
+        `wait`, `strictly`: as of `exchange`. Raises StreamEnded, or the error that the answer
+        reports.
         """
         parts = encode_call(CALL, header, bodies)
         frames: list[Frame] = []
         self._send(parts)
         self.broken = True  # until the answer is complete, whatever interrupts (CH1)
         while not frames or frames[-1].header.get("more") is True:
-            data = self._receive(begun=bool(frames))
+            data = self._receive(wait, strictly=strictly, begun=bool(frames))
             if data[4] != RESULT:
                 raise self.unexpected()
             frames.append(self._decode(data))
@@ -134,14 +175,18 @@ class Channel:
         self._note(frames[-1].header)
         return frames
 
-    def exchange(self, parts: Sequence[Bytes]) -> Bytes:
+    def exchange(
+        self, parts: Sequence[Bytes], wait: float | None = None, *, strictly: bool = True
+    ) -> Bytes:
         """Send a short request; its answer, which is one frame.
 
-        Raises StreamEnded, or the error that the answer reports.
+        `wait`: the time-out that the request has, in seconds. Not `strictly`: it is waited for all
+        the same while the owner is at work (CH4). Raises StreamEnded, or the error that the answer
+        reports.
         """
         self._send(parts)
         self.broken = True  # (CH1)
-        data = self._receive()
+        data = self._receive(wait, strictly=strictly)
         self.broken = False
         if data[4] == RESULT:
             self._note(self._decode(data).header)
@@ -161,7 +206,7 @@ class Channel:
 
     def next_frame(self) -> Bytes:
         """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
-        return self._receive()
+        return self._receive(math.inf)
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
@@ -185,22 +230,103 @@ class Channel:
             raise StreamEnded("the owner ended the connection", sent=False)
         self.broken = True
         try:
-            send_all(self._connection, parts)
+            if doing:
+                waiting(self._send_within, parts)
+            else:
+                waiting(send_all, self._connection, parts, None, self._goes_on)
         except OSError as error:  # not whole: it is not done (CH3)
-            raise StreamEnded(_reason(error), sent=False) from None
+            raise self._ended(error, sent=False) from None
         self.broken = False
 
-    def _receive(self, *, begun: bool = False) -> Bytes:
+    def _receive(
+        self, wait: float | None = None, *, strictly: bool = True, begun: bool = False
+    ) -> Bytes:
         try:
             data = self._incoming.next()
+            if data is not None:
+                return data
+            if wait or doing or self._patience != self._call_patience:
+                strictly = self._be_patient(wait) and strictly
+                return waiting(self._receive_within, strictly=strictly)
             while data is None:
-                data = self._incoming.receive(self._connection)
+                try:
+                    data = waiting(self._incoming.receive, self._connection)
+                except BlockingIOError:
+                    if not waiting(self._goes_on):
+                        raise
         except ConnectionResetError as error:
             # So a Unix socket ends whose owner had not read all that was sent (CH3).
-            raise StreamEnded(_reason(error), sent=begun or self._asks_first) from None
+            raise self._ended(error, sent=begun or self._asks_first) from None
         except (OSError, EOFError, RemoteError) as error:
-            raise StreamEnded(_reason(error), sent=True) from None
+            raise self._ended(error, sent=True) from None
         return data
+
+    # Whose patience has an end (CH4, CH5)
+
+    def _send_within(self, parts: Sequence[Bytes]) -> None:
+        self._waits()
+        try:
+            send_all(self._connection, parts, None, self._goes_on)
+        finally:
+            self._waits_no_more()
+
+    def _receive_within(self, *, strictly: bool) -> Bytes:
+        data = None
+        self._waits()
+        try:
+            while data is None:
+                try:
+                    data = self._incoming.receive(self._connection)
+                except BlockingIOError:
+                    if strictly or not self._goes_on():
+                        raise
+        finally:
+            self._waits_no_more()
+        return data
+
+    def _be_patient(self, wait: float | None) -> bool:
+        """Let the system wait for as long; whether there is a time-out."""
+        patience = wait + self._margin if wait else self._call_patience
+        is_limited = bool(wait)
+        errand = current()
+        if errand is not None and errand.until < math.inf:
+            patience = min(patience, max(0.0, errand.until - now()) + self._margin)
+            is_limited = True
+        if patience != self._patience:
+            self._patience = patience
+            wait_at_most(self._connection, socket.SO_RCVTIMEO, patience)
+        return is_limited
+
+    def _goes_on(self) -> bool:
+        is_at_work = self._is_at_work()
+        self._waits()  # to look was to wait, too
+        return is_at_work
+
+    def _waits(self) -> None:
+        """From now on the call can be given up. Raises OSError if it was already."""
+        errand = current()
+        if errand is not None and not errand.begin(self._give_up):
+            raise OSError("nobody waits for an answer any more")
+
+    def _waits_no_more(self) -> None:
+        """Raises OSError if the call was given up: the answer is nobody's."""
+        errand = current()
+        if errand is not None:
+            errand.end()
+            if errand.given_up:
+                raise OSError("nobody waits for an answer any more")
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        shut(self._connection)
+
+    def _ended(self, error: Exception, *, sent: bool) -> StreamEnded:
+        errand = current()
+        if isinstance(error, BlockingIOError):
+            words = "the owner does not answer, or is stopped: the time to wait for it is over"
+            return StreamEnded(words, sent=sent, late=True)
+        is_late = self._given_up or (errand is not None and errand.given_up)
+        return StreamEnded(_reason(error), sent=sent, late=is_late)
 
     def _decode(self, data: Bytes) -> Frame:
         try:
@@ -217,12 +343,29 @@ class Channel:
     def close(self) -> None:
         """Let go of the connection, whose user this is."""
         self.broken = True
-        self._connection.close()
+        close(self._connection)
+
+
+def _connect(place: Place, seconds: float) -> socket.socket:
+    """Raises OSError. Where the system's line of those who wait is full, it is tried again."""
+    deadline = now() + seconds
+    while True:
+        try:
+            return connect(place, seconds)
+        except BlockingIOError:
+            errand = current()
+            if now() > deadline or (errand is not None and errand.given_up):
+                raise
+            time.sleep(BACKLOG_PAUSE_SECONDS)
+
+
+def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
+    if isinstance(error, TimeoutError | BlockingIOError):
+        words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
+        return StreamEnded(words, sent=False, late=True)
+    errand = current()
+    return StreamEnded(_reason(error), sent=False, late=errand is not None and errand.given_up)
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, EOFError):
-        return "the owner ended the connection"
-    if isinstance(error, socket.timeout):
-        return f"no answer within {HELLO_SECONDS:.0f} seconds"
-    return str(error)
+    return "the owner ended the connection" if isinstance(error, EOFError) else str(error)

@@ -58,7 +58,7 @@ from quire.info import (
     SubscriptionInfo,
     TransactionInfo,
 )
-from quire.limits import DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
+from quire.limits import DEFAULT_CALL_TIMEOUT, DEFAULT_LEASE_SECONDS, MAX_PAYLOAD_BYTES
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.payload_reader import Stream
@@ -66,21 +66,21 @@ from quire.properties import QueueChanges
 from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions, check_schedule
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time
+from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
+from quire.uninterrupted import OwnLock, call
 
 from .awaiting import Awaiting
 from .calls import (
     BROWSE,
-    CALLS,
     CLAIM,
     GET_STATE,
     PUT_BACK,
     SCHEDULED,
     STATE_ITEMS,
     SUBSCRIBE,
-    SUBSCRIBING,
+    changes,
 )
 from .channel import Channel, StreamEnded
 from .connection import Connection
@@ -100,9 +100,18 @@ class RemoteStore(SingleCalls):
 
     role: Final = "joined"
 
-    def __init__(self, url: str, *, epoch: str | None = None) -> None:
-        """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does."""
-        self.connection: Final = Connection(url, epoch=epoch)
+    def __init__(
+        self,
+        url: str,
+        *,
+        epoch: str | None = None,
+        call_timeout: float = DEFAULT_CALL_TIMEOUT,
+    ) -> None:
+        """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does.
+
+        `call_timeout`: seconds that an owner which does not answer is waited for.
+        """
+        self.connection: Final = Connection(url, epoch=epoch, call_timeout=call_timeout)
         self.url: Final = url
         self.path: Final = self.connection.path
         self.store_id: Final = self.connection.store_id
@@ -115,7 +124,7 @@ class RemoteStore(SingleCalls):
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
         self._held: set[tuple[str, str]] = set()
         self._holder: Channel | None = None
-        self._holding = threading.Lock()
+        self._holding = OwnLock(threading.Lock())
         # Those of this object that are prepared, by the number that the owner gave them.
         self.prepared: Final[weakref.WeakValueDictionary[int, RemoteTransaction]] = (
             weakref.WeakValueDictionary()
@@ -279,14 +288,14 @@ class RemoteStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        given = check_starts(starts)
+        given = starts_given(subscription, starts)
         arguments: Header = {
-            "subscription": check_name(subscription, "subscription"),
+            "subscription": subscription,
             "starts": given,
             "exclusive": check_flag("exclusive", exclusive),
             "durable": check_flag("durable", durable),
@@ -354,6 +363,7 @@ class RemoteStore(SingleCalls):
     def rollback_prepared(self, xid: str) -> None:
         self._decide(Decision.ROLLBACK, xid)
 
+    @call
     def _decide(self, decision: Decision, xid: str) -> None:
         decided = decide(self.connection, decision, check_xid(xid))
         transaction = self.prepared.get(decided.number or 0)
@@ -371,9 +381,15 @@ class RemoteStore(SingleCalls):
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
             return self._put_with_fields(queue, payload, fields, durable)
+        message_id = self._put(name, payload)
+        self._encoded[queue] = name
+        return message_id
+
+    @call
+    def _put(self, name: bytes, payload: bytes) -> int:
         channel = self.connection.borrow()
         try:
-            message_id = channel.put(name, payload)
+            return channel.put(name, payload)
         except StreamEnded as error:
             raise self.connection.lose_request(
                 error, "a commit", "whether it took effect"
@@ -383,8 +399,6 @@ class RemoteStore(SingleCalls):
             raise
         finally:
             self.connection.give_back(channel)
-        self._encoded[queue] = name
-        return message_id
 
     def _put_with_fields(
         self, queue: str, payload: Payload, fields: Mapping[str, object], durable: bool
@@ -429,6 +443,7 @@ class RemoteStore(SingleCalls):
         )
         return read_messages(frames, self.read_chunk)
 
+    @call
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         return self._awaiting.add(check_source(source), check_callback(callback))
 
@@ -526,12 +541,14 @@ class RemoteStore(SingleCalls):
     def verify(self) -> Report:
         return read(Report, self._call("verify"))
 
+    @call
     def close(self) -> None:
         self.connection.close()
 
     def _call(self, op: str, **arguments: object) -> object:
         return self._frames(op, **arguments)[-1].header.get("result")
 
+    @call
     def _hold(self, op: str, **arguments: object) -> object:
         """The same over a channel of its own, whose end is that of what it asks for."""
         with self._holding:
@@ -543,6 +560,7 @@ class RemoteStore(SingleCalls):
                     self.connection.give_back(before)
             return self._ask(self._holder, op, arguments)[-1].header.get("result")
 
+    @call
     def _frames(self, op: str, **arguments: object) -> list[Frame]:
         channel = self.connection.borrow()
         try:
@@ -554,9 +572,9 @@ class RemoteStore(SingleCalls):
         try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
-            if op in SUBSCRIBING or (op in CALLS and CALLS[op].changes):
+            if changes(op):
                 raise self.connection.lose_request(error, op, "whether it took effect") from None
-            raise self.connection.lose(str(error)) from None
+            raise self.connection.lose(error) from None
         except QueueNotFound:
             self.forget_queues()
             raise

@@ -9,6 +9,8 @@ CN2. After that every operation raises ConnectionLost, and the connection never 
 CN3. A connection is of use only to the process that opened it. One forked from it is told so, and
     its copies of the sockets are closed, so that the owner sees the end of the process.
 CN4. `close` takes no lock: a finaliser may call it.
+CN5. An owner that is there and does not answer in time is not gone: the channel ends that waited,
+    and with it what was open on it, and the connection stays. So nobody looks for another owner.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from collections import deque
 from typing import Final
 
 from quire.env import after_fork
+from quire.errand import current
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
+from quire.limits import ANSWER_SECONDS, DEFAULT_CALL_TIMEOUT
 
 from .channel import Channel, StreamEnded
-from .limits import MAX_IDLE_CHANNELS
+from .limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
 from .protocol import Header, Role, field
+from .sockets import now
 from .urls import place_of
 
 _connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
@@ -32,7 +37,13 @@ _connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 class Connection:
     """The channels to one owner; thread-safe."""
 
-    def __init__(self, url: str, *, epoch: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        epoch: str | None = None,
+        call_timeout: float = DEFAULT_CALL_TIMEOUT,
+    ) -> None:
         """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
 
         Raises ConnectionLost if nobody answers there, RemoteError if it speaks another version.
@@ -40,6 +51,7 @@ class Connection:
         self.url = url
         self._place = place_of(url)
         self._expected_epoch = epoch
+        self._call_timeout = call_timeout
         self._process_id = os.getpid()
         self._is_forked = False  # it is the parent's
         self._idle: deque[Channel] = deque()
@@ -47,7 +59,8 @@ class Connection:
         self._lost: str | None = None
         self._closed = False
         try:
-            self._watch = Channel(self._place, self._hello(Role.WATCH))
+            seconds = min(HELLO_SECONDS, call_timeout)
+            self._watch = Channel(self._place, self._hello(Role.WATCH), seconds)
         except StreamEnded as error:
             self._closed = True
             raise ConnectionLost(f"nobody answers at {url}: {error}") from None
@@ -97,17 +110,29 @@ class Connection:
             " back: open the store again"
         )
 
-    def borrow(self) -> Channel:
-        """A channel for one thread, until `give_back`."""
+    def borrow(self, wait: float | None = None) -> Channel:
+        """A channel for one thread, until `give_back`. `wait`: the time-out of its request."""
         self.check()
         try:
             return self._idle.pop()
         except IndexError:
             pass
         try:
-            channel = Channel(self._place, self._hello(Role.WORK))
+            seconds = self._call_timeout
+            if wait:
+                seconds = min(seconds, wait + ANSWER_SECONDS)
+            elif (errand := current()) is not None:
+                left = max(0.0, errand.until - now())
+                seconds = min(seconds, left + ANSWER_SECONDS)
+            channel = Channel(
+                self._place,
+                self._hello(Role.WORK),
+                min(seconds, MAX_WAIT_SECONDS),
+                self._call_timeout,
+                self._is_at_work,
+            )
         except StreamEnded as error:
-            raise self.lose(str(error)) from None
+            raise self.lose(error) from None
         self._channels.add(channel)
         if self._closed:
             self._drop(channel)
@@ -126,18 +151,38 @@ class Connection:
                 return
         self._drop(channel)
 
+    def _is_at_work(self) -> bool:
+        """Whether the owner answers others, and is asked no more than that."""
+        if self._closed or self._lost is not None:
+            return False
+        seconds = min(HELLO_SECONDS, self._call_timeout / 4)
+        try:
+            Channel(self._place, self._hello(Role.WORK), seconds).close()
+        except StreamEnded:
+            return False
+        except QuireError:  # it says why not
+            return True
+        return True
+
     def _drop(self, channel: Channel) -> None:
         self._channels.discard(channel)
         channel.close()
 
-    def lose(self, reason: str) -> ConnectionLost | StoreClosed:
-        """Give the connection up (CN2); the error for an operation that was under way.
+    def lose(self, reason: str | StreamEnded) -> ConnectionLost | StoreClosed:
+        """Give the connection up (CN2), if it must be; the error for what was under way.
 
         Others that are under way end by themselves: an owner that closes still answers them.
         """
         if self._closed:
             return StoreClosed("this store object was closed during the operation")
-        self._lost = self._lost or reason
+        if isinstance(reason, StreamEnded) and reason.late and self._lost is None:  # (CN5)
+            late = ConnectionLost(
+                f"{reason}; nothing of this operation takes effect, and an open transaction that it"
+                " was part of is rolled back: try again later"
+            )
+            late.late = True
+            return late
+        self._lost = self._lost or str(reason)
         self._watch.cut()
         self._end_idle()
         return ConnectionLost(
@@ -147,12 +192,14 @@ class Connection:
 
     def lose_request(self, error: StreamEnded, doing: str, look: str) -> QuireError:
         """The error for a request whose effect nobody tells any more, if it was sent."""
-        lost = self.lose(str(error))
+        lost = self.lose(error)
         if not error.sent:
             return lost
-        return OutcomeUnknown(
+        unknown = OutcomeUnknown(
             f"the owner of the store was lost during {doing} ({error}): look {look}"
         )
+        unknown.late = isinstance(lost, ConnectionLost) and lost.late
+        return unknown
 
     def wait_for_end(self) -> None:
         """Until it is lost, or closed."""
@@ -196,6 +243,11 @@ class Connection:
                 self._drop(self._idle.pop())
             except IndexError:
                 break
+
+
+def is_late(error: Exception) -> bool:
+    """Whether it tells of an owner that is there, and has not answered in time (CN5)."""
+    return isinstance(error, RemoteError) and error.late
 
 
 def _abandon_in_child(parent: int) -> None:

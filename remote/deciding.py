@@ -33,9 +33,11 @@ def decide(
     try:
         channel = connection.borrow()
     except ConnectionLost as error:
-        raise ConnectionLost(
+        lost = ConnectionLost(
             f"{error}; what is prepared stays so: look at recover(), and decide there"
-        ) from None
+        )
+        lost.late = error.late
+        raise lost from None
     try:
         answer = channel.request(
             {"op": decision.value, "arguments": {"xid": xid, "number": number}}

@@ -19,6 +19,8 @@ than without this class.
 - ES6: in a process that was forked nothing is elected: the store object stays its parent's.
 - ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
   waits for the next one. So it is soon done with its clients.
+- ES8: an owner that is there and does not answer is waited for in its channels (CH4), and no
+  longer: it has the lock, so nobody takes over, and the call raises.
 
 Transactions are `elected_transaction`'s.
 """
@@ -46,6 +48,7 @@ from quire.arguments import (
     count_of,
 )
 from quire.documented import documented_by
+from quire.errand import current
 from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
@@ -65,22 +68,25 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.limits import (
+    CANCEL_SECONDS,
     CANDIDATE_PAUSE_SECONDS,
     DEFAULT_LEASE_SECONDS,
     HAND_OVER_SECONDS,
     JOIN_POLL_SECONDS,
+    LONGEST_PAUSE_SECONDS,
 )
 from quire.message import Message, Messages
 from quire.properties import QueueChanges
 from quire.redriving import Chosen, Redriven
 from quire.schedules import ScheduleChanges, ScheduleOptions
 from quire.single_calls import SingleCalls
-from quire.starts import Start, Time, check_starts, check_time
+from quire.starts import Start, Time, check_starts, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload, Payloads, Transaction
+from quire.uninterrupted import Condition, held
 
 from .client import RemoteStore
-from .connection import Connection
+from .connection import Connection, is_late
 from .elected_transaction import ElectedTransaction
 from .election import Election
 from .shared_store import SharedStore
@@ -105,7 +111,7 @@ class ElectedStore(SingleCalls):
         self._inner: Inner = joined
         self._process_id = os.getpid()
         self._held: set[tuple[str, str]] = set()  # subscriptions that end with this object
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._closed = False
         self._closing = threading.Event()
         self._trouble: Exception | None = None  # why this process cannot own the store
@@ -219,13 +225,13 @@ class ElectedStore(SingleCalls):
 
     def subscribe_many(
         self,
-        subscription: str,
+        subscription: str | None,
         starts: Mapping[str, Start],
         exclusive: bool = False,
         durable: bool = True,
     ) -> list[SubscriptionInfo]:
-        given = check_starts(starts)
-        names = set() if durable else {(queue, subscription) for queue in given} - self._held
+        given = starts_given(subscription, starts)
+        names = set() if durable else check_starts(subscription, given).keys() - self._held
         self._held |= names  # first: the owner may change at any time
         try:
             return self._look(
@@ -308,12 +314,17 @@ class ElectedStore(SingleCalls):
             payloads = list(payloads)
         known = check_request_ids(request_ids, count_of(payloads))
         while True:
-            with suppress(OutcomeUnknown):  # twice is as once
+            store = self._inner
+            try:
                 return self._call(
                     lambda store: store.put_many(
                         queue, payloads, timeout=timeout, request_ids=known
                     )
                 )
+            except OutcomeUnknown as error:  # twice is as once
+                if error.late:
+                    raise
+                self.next_owner(store, error)
 
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         until = time.monotonic() + check_timeout(timeout)
@@ -381,12 +392,10 @@ class ElectedStore(SingleCalls):
             self._inner.close()
             return
         with self._changed:
-            if self._closed:
-                return
             self._closed = True
             self._changed.notify_all()
         self._closing.set()
-        self._inner.close()
+        self._inner.close()  # all of this may be done again, if it was interrupted
         if self._watch is not threading.current_thread():
             self._watch.join()  # it may be recovering the store, and lets go of it then
 
@@ -475,18 +484,28 @@ class ElectedStore(SingleCalls):
 
         Raises the error if there is none within time, or this store object is of no use any more.
         """
-        if self._process_id != os.getpid() or isinstance(lost, SharedStore):
+        if self._process_id != os.getpid() or isinstance(lost, SharedStore) or is_late(error):
             raise error
         self.ask_no_more(lost, error)
+        if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
+            raise error  # something failed inside the owner, which goes on
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        held(self._wait_for_another, lost, left)
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or self._trouble is not None or self._inner is not lost, left
-            )
             if self._closed:
                 raise StoreClosed("this store object was closed: open the store again")
             if self._inner is lost:
                 raise self._trouble or error
+
+    def _wait_for_another(self, lost: Inner, seconds: float) -> None:
+        until, errand = time.monotonic() + seconds, current()
+        with self._changed:
+            while not (self._closed or self._trouble is not None or self._inner is not lost):
+                left = until - time.monotonic()
+                if left <= 0 or (errand is not None and errand.given_up):
+                    break
+                # Who may give it up does not know this lock.
+                self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
 
     def succeed(self) -> Connection | None:
         """The owner is gone: own the store, or join who does. Called by the watch alone.
@@ -515,6 +534,7 @@ class ElectedStore(SingleCalls):
 
     def _elect(self) -> Inner | None:
         """The next owner's store; None if this store object was closed meanwhile."""
+        candidate_pause = CANDIDATE_PAUSE_SECONDS
         while not self._closed:
             pause = JOIN_POLL_SECONDS
             try:
@@ -522,7 +542,8 @@ class ElectedStore(SingleCalls):
                 if found is not None:
                     return found
             except (QuireError, OSError, RuntimeError) as error:  # no thread starts at the very end
-                pause = CANDIDATE_PAUSE_SECONDS
+                pause = candidate_pause  # longer each time, as every process may see the same
+                candidate_pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
                 with self._changed:
                     self._trouble = error
                     self._changed.notify_all()

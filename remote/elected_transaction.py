@@ -5,6 +5,7 @@
 | while it is open | is rolled back: ConnectionLost, at every call; begin it again |
 | during its commit, with ledger entries | committed if the ledger says so, else ConnectionLost |
 | during its commit, without | in doubt: OutcomeUnknown |
+| as its commit fails on the disk | the same two, but StoreFailed where it is in doubt |
 | during its prepare | prepared if `recover` lists it, else ConnectionLost |
 | once it is prepared | stays prepared: `commit` and `rollback` decide it at the next owner |
 
@@ -33,6 +34,7 @@ from quire.errors import (
     OutcomeUnknown,
     QuireError,
     StoreClosed,
+    StoreFailed,
     TransactionClosed,
     TransactionNotFound,
 )
@@ -258,9 +260,9 @@ class ElectedTransaction(TransactionCalls):
             self._inner.commit(timeout)
         except _ENDED as error:
             self._end(error)
-        except OutcomeUnknown as error:
-            if not self._entries:
-                raise
+        except (OutcomeUnknown, StoreFailed) as error:
+            if not self._entries or self._inner.state != TransactionState.IN_DOUBT.value:
+                raise  # the owner has told
             self._find_out(error, before)
 
     def rollback(self) -> None:
@@ -293,16 +295,18 @@ class ElectedTransaction(TransactionCalls):
     def _end(self, error: QuireError) -> NoReturn:
         """Nothing of the transaction took effect; the error that says so (ET1)."""
         if self._lost is not None:
-            raise ConnectionLost(str(self._lost)) from None
+            raise self._lost.with_traceback(None) from None
         if isinstance(error, TransactionClosed) or not self._store.usable:
             raise error  # it is not the owner that has ended
         self._store.ask_no_more(self._joined, error)
         self.rollback()
         self._outcome = TransactionState.ROLLED_BACK
-        self._lost = ConnectionLost(_AGAIN)
+        self._lost = (
+            error if isinstance(error, ConnectionLost) and error.late else ConnectionLost(_AGAIN)
+        )
         raise self._lost from None
 
-    def _find_out(self, error: OutcomeUnknown, before: Mapping[str, int]) -> None:
+    def _find_out(self, error: OutcomeUnknown | StoreFailed, before: Mapping[str, int]) -> None:
         """Whether a commit has been done (ET2)."""
         for key, version in self._entries.items():
             if before.get(key, -1) >= version:

@@ -38,7 +38,7 @@ class Election:
 
     def __init__(self, env: Env, path: str, options: dict[str, Any], *, background: bool) -> None:
         """Raises InvalidArgument for options that cannot be used."""
-        Options.of(options)
+        self._call_timeout = Options.of(options).call_timeout
         self.path: Final = path
         self._env = env
         self._options = {**options, "background": background}
@@ -49,7 +49,7 @@ class Election:
 
     def join(self) -> RemoteStore | None:
         """The owner's store, if an owner can be reached."""
-        return join(self._env, self.path)
+        return join(self._env, self.path, self._call_timeout)
 
     def succeed(self) -> SharedStore | RemoteStore | None:
         """Own the store, or join who does; None if neither can be done at this moment (EL2)."""

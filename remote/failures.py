@@ -6,7 +6,7 @@ import inspect
 from typing import Final
 
 from quire import errors
-from quire.errors import QuireError, RemoteError
+from quire.errors import OutcomeUnknown, QuireError, RemoteError
 
 from .protocol import Header
 
@@ -25,9 +25,14 @@ def describe_error(error: BaseException) -> dict[str, object]:
     return describe_error(error_from_elsewhere(error))
 
 
-def error_from_elsewhere(error: BaseException) -> RemoteError:
-    """What a failure inside the owner is told as."""
-    return RemoteError(f"the owner of the store failed: {type(error).__name__}: {error}")
+def error_from_elsewhere(error: BaseException, doing: str = "") -> QuireError:
+    """What a failure inside the owner is told as. `doing`: a change that may have taken effect."""
+    words = f"{type(error).__name__}: {error}"
+    if doing:
+        return OutcomeUnknown(
+            f"the owner of the store failed during {doing} ({words}): look whether it took effect"
+        )
+    return RemoteError(f"the owner of the store failed: {words}; nothing of this took effect")
 
 
 def raise_error(header: Header) -> None:

@@ -51,7 +51,11 @@ assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # a long request finds a thread
 
 # --- time ---
 
+MAX_WAIT_SECONDS = 1e6  # of a socket; more is for ever
+LOOK_SECONDS = 1.0  # between two looks of an owner process at its store
 HELLO_SECONDS = 5.0  # that a client waits for an owner's first answer
+ROLLBACK_SECONDS = 0.1  # beside the margin that every request has
+BACKLOG_PAUSE_SECONDS = 0.02  # until the next try, where as many wait as may
 FINISH_SECONDS = 5.0  # for requests under way when the server closes
 SEND_SECONDS = 10.0  # that an answer waits for a client that does not read
 SEND_BYTES_PER_SECOND = 1 << 20  # a long answer may take as much longer

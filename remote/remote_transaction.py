@@ -34,7 +34,7 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
@@ -66,6 +66,7 @@ from quire.arguments import (
 from quire.block import Rows, is_row, one_row, rows_of
 from quire.documented import documented_by
 from quire.errors import (
+    ConnectionLost,
     InvalidArgument,
     QuireError,
     TransactionAborted,
@@ -83,11 +84,12 @@ from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Payloads, Transaction
 from quire.typed_message import row_payload
+from quire.uninterrupted import OwnLock, call, giving, nested
 
 from .channel import Channel, StreamEnded
 from .deciding import LISTED, Decided, decide
 from .delivery import read_message, read_messages, read_short_message, read_value
-from .limits import TELL_BYTES
+from .limits import ROLLBACK_SECONDS, TELL_BYTES
 from .protocol import (
     CALL,
     COMMIT,
@@ -156,7 +158,7 @@ class RemoteTransaction(TransactionCalls):
         self._large = large
         self._owner = owner
         self._durable = durable
-        self._lock = threading.Lock()
+        self._lock = OwnLock(threading.Lock())
         self._channel: Channel | None = None
         self._number = 0  # on the channel
         self._refused = False  # a put, by the owner
@@ -209,6 +211,7 @@ class RemoteTransaction(TransactionCalls):
         """Whether its state is "open"."""
         return self._state is _OPEN
 
+    @call
     def put(
         self, queue: str, payload: Payload, *, timeout: float | None = None, **fields: object
     ) -> MessageId:
@@ -244,16 +247,16 @@ class RemoteTransaction(TransactionCalls):
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
-        words = self._store.schema_of(queue)
+        words = self._at_store(lambda: self._store.schema_of(queue))
         try:
             if words is not None:
                 return rows_of(words)
         except InvalidArgument:
-            before, words = words, self._store.queue(queue).schema
+            before, words = words, self._at_store(lambda: self._store.queue(queue).schema)
             if words == before:
                 raise
         else:
-            words = self._store.queue(queue).schema
+            words = self._at_store(lambda: self._store.queue(queue).schema)
         if words is None:
             raise InvalidArgument(
                 f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
@@ -293,7 +296,7 @@ class RemoteTransaction(TransactionCalls):
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
         """The same of many, all by one request, or none (RT3)."""
-        if self._store.schema_of(queue) is not None:
+        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         bodies = self._puts.encoded(payloads)
         with self._lock:
@@ -316,6 +319,7 @@ class RemoteTransaction(TransactionCalls):
                 ids.append(requests[queue, request_id])
             return RequestedIds(ids)
 
+    @call
     def put_alone(self, queue: str, payload: Payload, fields: Mapping[str, object]) -> MessageId:
         """The same of the only put, which the commit follows at once: that finds out."""
         if type(payload) is not bytes and is_row(payload):
@@ -326,6 +330,7 @@ class RemoteTransaction(TransactionCalls):
             self._announce(queue)
             return message_id
 
+    @call
     def put_many(
         self,
         queue: str,
@@ -335,22 +340,23 @@ class RemoteTransaction(TransactionCalls):
         request_ids: Sequence[str] | None = None,
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
+        if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
+            payloads = nested(list, payloads)  # the program's code
         if request_ids is not None:
-            if isinstance(payloads, Iterator):
-                payloads = list(payloads)
             known = check_request_ids(request_ids, count_of(payloads))
             return self._put_many_once(queue, payloads, known, wait)
         with self._lock:
             queue = self._check_put(queue)
-            if self._store.schema_of(queue) is None:
+            if self._at_store(lambda: self._store.schema_of(queue)) is None:
                 ids = self._puts.put_many(queue, payloads)
             else:
-                rows = list(payloads) if isinstance(payloads, Iterator) else payloads
+                rows = payloads
                 found = self._fitting(queue, lambda words: rows_of(words, rows))
                 ids = self._puts.put_rows(queue, found)
             self._tell_put(queue, wait)
             return ids
 
+    @call
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         with self._lock:
             queue = self._check_put(queue)
@@ -359,6 +365,7 @@ class RemoteTransaction(TransactionCalls):
                 self._announce(queue)
             return ids
 
+    @call
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         made = []
         for some in _some_at_once(check_blocks(blocks)):
@@ -373,6 +380,7 @@ class RemoteTransaction(TransactionCalls):
                     self._announce(None)
         return made
 
+    @call
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         with self._lock:
             queue = self._check_put(queue)
@@ -383,6 +391,7 @@ class RemoteTransaction(TransactionCalls):
 
     # A message that is put as a stream (RT6)
 
+    @call
     def begin_stream(
         self, queue: str, fields: Mapping[str, object], size: int | None, timeout: float | None
     ) -> RemoteSink:
@@ -392,6 +401,7 @@ class RemoteTransaction(TransactionCalls):
             number = self._last_stream = self._last_stream + 1
         return RemoteSink(self, number, queue, checked, size, timeout)
 
+    @call
     def ask_in_turn(
         self, op: str, arguments: Header, bodies: Sequence[Bytes], *, is_first: bool
     ) -> None:
@@ -403,29 +413,32 @@ class RemoteTransaction(TransactionCalls):
                 self._streams |= {field(arguments, "queue", str)}
             self._request(op, arguments, bodies)
 
+    @call
     def put_at_owner(self, queue: str) -> MessageId:
         with self._lock:
             self._streams -= {queue}
             return self._puts.put_at_owner(queue)
 
+    @call
     def abandon_stream(self, queue: str, number: int) -> None:
         with self._lock:
             self._streams -= {queue}
             if self._state is _OPEN and self._channel is not None:
                 self._request(ABANDON, {"stream": number})
 
+    @giving("_roll_back_whole")
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         name, wait = check_source(source).encode(), check_timeout(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
         with self._lock:
             self._check_open()
             try:
-                channel = self._channel or self._enter()
+                channel = self._channel or self._enter(wait)
             except QuireError as error:
                 self._take_state(error)
                 raise
             request = GET_HEAD.pack(length, GET, self._number, wait) + name
-            answer = self._at_owner(Channel.exchange, [request])
+            answer = self._at_owner(Channel.exchange, [request], wait)
             kind = answer[4]
             if kind == MESSAGE:
                 return self._delivered(read_short_message, answer, source.partition("/")[0])
@@ -435,6 +448,7 @@ class RemoteTransaction(TransactionCalls):
                 raise self._fail(channel.unexpected())
             return self._delivered(lambda data: self._read_message(decode_call(data)), answer)
 
+    @giving("_roll_back_whole")
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         arguments = {
             "source": check_source(source),
@@ -446,6 +460,7 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_many", arguments)
             return self._delivered(read_messages, answer, self._store.read_chunk)
 
+    @giving("_roll_back_whole")
     def get_scheduled(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
@@ -459,14 +474,22 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("get_scheduled", arguments)
             return self._delivered(lambda frames: self._read_message(frames[0]), answer)
 
+    def _roll_back_whole(self) -> None:
+        """What it has got did not reach its user: no commit may count it as delivered."""
+        with self._lock:
+            if self._state is _OPEN:
+                self._roll_back()
+
     def _read_message(self, frame: Frame) -> Message | None:
         return read_message(frame, self._store.read_chunk)
 
+    @call
     def unget(self) -> None:
         with self._lock:
             self._check_open()
             self._request("unget", {})
 
+    @call
     def reject(
         self, message: Message, reason: str = "", delay: float | Retry | None = None
     ) -> None:
@@ -481,6 +504,7 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("reject", arguments)
 
+    @call
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         sources = check_ends(positions)
         with self._lock:
@@ -489,6 +513,7 @@ class RemoteTransaction(TransactionCalls):
         created_us = read_list(int, field(header, "created_us", list))
         return dict(zip(sources, created_us, strict=True))
 
+    @call
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         arguments: Header = {
             "source": check_source(source), "to": check_start(to), "wait": check_timeout(timeout)
@@ -497,12 +522,14 @@ class RemoteTransaction(TransactionCalls):
             self._check_open()
             self._request("seek", arguments)
 
+    @call
     def record(self, key: str, version: int) -> None:
         entry = check_key(key), check_version(version)
         with self._lock:
             self._check_open()
             self._records.append(entry)
 
+    @call
     def get_state(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
         with self._lock:
@@ -512,6 +539,7 @@ class RemoteTransaction(TransactionCalls):
             answer = self._request("read_state", {"name": name, "key": key})
             return read_value(answer[-1])
 
+    @call
     def set_state(self, name: str, key: str, value: Bytes | None) -> None:
         where = check_state_name(name), check_state_key(key)
         checked = check_state_value(value)
@@ -524,6 +552,7 @@ class RemoteTransaction(TransactionCalls):
             self._values[where] = checked
             self._value_bytes += more
 
+    @call
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         check_xid(xid)
         check_preparable(self._durable)
@@ -549,6 +578,7 @@ class RemoteTransaction(TransactionCalls):
         self.decided(decided)
         return decided.committed
 
+    @call
     def commit(self, timeout: float | None = None) -> None:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
@@ -568,6 +598,7 @@ class RemoteTransaction(TransactionCalls):
                 self._puts.settle(field(header, "placed", dict))
                 self._puts.limit(field(header, "limits", dict))
 
+    @call
     def rollback(self) -> None:
         with self._lock:
             if self._state is _PREPARED:
@@ -598,7 +629,7 @@ class RemoteTransaction(TransactionCalls):
         """What the answer tells beside the first ids."""
         if self._records or self._values:
             return self._last_call({"op": "commit", "wait": wait})
-        channel = self._enter()
+        channel = self._enter(wait)
         parts = self._rest()
         parts.append(
             COMMIT_FRAME.pack(
@@ -609,7 +640,7 @@ class RemoteTransaction(TransactionCalls):
                 encode_wait(wait),
             )
         )
-        answer = channel.exchange(parts)
+        answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] == RESULT:
             return decode_call(answer).header
         if answer[4] != COMMITTED:
@@ -626,7 +657,9 @@ class RemoteTransaction(TransactionCalls):
         if values:
             call["values"] = [[n, k, None if v is None else len(v)] for (n, k), v in values.items()]
             bodies = [b"".join(v for v in values.values() if v)]
-        answer = channel.exchange([*parts, *encode_call(CALL, call, bodies)])
+        wait = _seconds(call.get("wait"))
+        parts = [*parts, *encode_call(CALL, call, bodies)]
+        answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
         return decode_call(answer).header
@@ -640,8 +673,11 @@ class RemoteTransaction(TransactionCalls):
 
     def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
+        seconds = _seconds(arguments.get("wait"))
         return self._at_owner(
-            lambda channel: channel.request({"op": op, "txn": self._number, **arguments}, bodies)
+            lambda channel: channel.request(
+                {"op": op, "txn": self._number, **arguments}, bodies, seconds
+            )
         )
 
     def _at_owner(
@@ -658,10 +694,18 @@ class RemoteTransaction(TransactionCalls):
             self._end()
             raise
 
+    def _at_store(self, ask: Callable[[], R]) -> R:
+        """Ask the owner for something beside the transaction, which ends if that is lost."""
+        try:
+            return nested(ask)
+        except ConnectionLost:
+            self._end()
+            raise
+
     def _fail(self, error: StreamEnded) -> QuireError:
         """The owner is gone, and so is the transaction."""
         self._end()
-        return self._connection.lose(str(error))
+        return self._connection.lose(error)
 
     def _delivered(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an answer brings. If it cannot be read, no commit may count it as delivered."""
@@ -681,7 +725,7 @@ class RemoteTransaction(TransactionCalls):
         aliases = self._aliases
         name = aliases.get(queue) if aliases and isinstance(queue, str) else None
         if name is None:
-            name = self._store.own_name(queue)
+            name = self._at_store(lambda: self._store.own_name(queue))
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
         if self._streams:
@@ -704,7 +748,8 @@ class RemoteTransaction(TransactionCalls):
     def _own_names(self, names: Iterable[str]) -> dict[str, str]:
         """The same for many queues."""
         known = self._aliases or {}
-        found = self._store.own_names(n for n in check_names(names) if n not in known)
+        unknown = [name for name in check_names(names) if name not in known]
+        found = self._at_store(lambda: self._store.own_names(unknown))
         aliases = {name: own for name, own in found.items() if own != name}
         if aliases:
             self._aliases = {**known, **aliases}
@@ -730,18 +775,20 @@ class RemoteTransaction(TransactionCalls):
         def send(channel: Channel) -> None:
             puts = self._puts
             channel.tell(self._rest())
-            channel.request({"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait})
+            request = {"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait}
+            channel.request(request, wait=wait)
             puts.taken(puts.count)
             self._refused = False
 
         self._at_owner(send)
 
-    def _enter(self) -> Channel:
+    def _enter(self, wait: float | None = None) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
         if self._channel is None:
-            self._channel = channel = self._connection.borrow()
+            channel = self._connection.borrow(wait)
             channel.transaction_state = _OPEN
-            self._number = channel.next_transaction()
+            self._number = channel.next_transaction()  # first: without it the channel is no use
+            self._channel = channel
             if self._deadline is not None or self._large or self._owner or not self._durable:
                 header: dict[str, object] = {
                     "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,
@@ -788,12 +835,14 @@ class RemoteTransaction(TransactionCalls):
         channel = self._channel
         try:
             if channel is not None and not channel.broken:
+                # Should no answer come for long, the channel's end rolls it back.
                 channel.exchange(
-                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)]
+                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)],
+                    ROLLBACK_SECONDS,
                 )
                 channel.transaction_state = None
         except StreamEnded as error:
-            self._connection.lose(str(error))
+            self._connection.lose(error)
         finally:
             self._end()
 
@@ -825,6 +874,11 @@ class RemoteTransaction(TransactionCalls):
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )
+
+
+def _seconds(wait: object) -> float | None:
+    """The time-out of a request, if it has one."""
+    return wait if isinstance(wait, int | float) else None
 
 
 def _some_at_once(blocks: Iterable[tuple[str, Bytes]]) -> Iterator[list[tuple[str, Bytes]]]:

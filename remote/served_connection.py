@@ -39,7 +39,7 @@ from .protocol import (
     greeting,
 )
 from .session import MustWait, Session, is_answered
-from .sockets import now, send_all, shut
+from .sockets import close, now, send_all, shut
 
 _ROLES: Final = tuple(role.value for role in Role)
 _COMMITS: Final = (PUT, COMMIT)
@@ -260,9 +260,9 @@ class ServedConnection:
             if self.session is not None:
                 self.session.close()
         finally:
-            self._connection.close()
+            close(self._connection)
 
     def abandon(self) -> None:
         """In the child of a fork: it is the parent's, whose end must be seen by its client."""
         self.closed = True
-        self._connection.close()
+        close(self._connection)

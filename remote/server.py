@@ -12,6 +12,8 @@ SV3. `close` returns within bounded time, whatever the clients do: requests unde
     learn of it, by the end of their watch, when all of that is answered.
 SV4. In the child of a fork nothing of the parent's server goes on: its sockets are closed there,
     and are the parent's alone, so that clients see the parent's end.
+SV5. Where the store has failed and a client is there, nothing more is taken, and the store is let
+    go of, so that a client may recover it.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from .limits import (
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
     IDLE_WORKERS,
+    LOOK_SECONDS,
     MAX_CONNECTIONS,
     MAX_WAITING,
     MAX_WORKERS,
@@ -55,7 +58,7 @@ from .protocol import Header, Role
 from .served_connection import Gone, Rest, ServedConnection
 from .session import MustWait, ServedStore, Session
 from .signals import SignalFlag
-from .sockets import accepted, file_limit, listen
+from .sockets import accept, file_limit, listen
 from .undecided import Undecided
 from .urls import TcpPlace, place_of, tcp_url, unix_url
 
@@ -69,10 +72,18 @@ _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 class StoreServer:
     """Serves a store to other processes until `close`."""
 
-    def __init__(self, store: ServedStore, env: Env, path: str) -> None:
+    def __init__(
+        self,
+        store: ServedStore,
+        env: Env,
+        path: str,
+        give_way: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`give_way`: the store has failed, and is to be let go of for others (SV5)."""
         self._store = store
         self._env = env
         self._path = os.path.abspath(path)
+        self._let_go = give_way
         self.epoch: Final = f"{env.random_u64():016x}"
         self.url: str | None = None
         self.failure: Exception | None = None  # why it could not start in the background
@@ -91,6 +102,9 @@ class StoreServer:
         self._listener: socket.socket | None = None
         self._waiters: set[ServedConnection] = set()
         self._socket_path: str | None = None
+        self._events = select.epoll()
+        self._stop = -1
+        _servers.add(self)
 
     # Starting and closing
 
@@ -106,11 +120,9 @@ class StoreServer:
             raise RemoteError(f"cannot listen at {url or place}: {error}") from None
         listener.setblocking(False)
         self._max_connections = min(MAX_CONNECTIONS, file_limit())
-        self._events = select.epoll()
         self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
         self._events.register(listener.fileno(), select.EPOLLIN)
         self._events.register(self._stop, select.EPOLLIN)
-        _servers.add(self)
         atexit.register(self.close)
         if isinstance(place, TcpPlace):
             url = tcp_url(place.host, listener.getsockname()[1])
@@ -169,9 +181,8 @@ class StoreServer:
         for _ in range(self._workers):
             self._jobs.put(None)
         self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
-        _servers.discard(self)  # a child that is forked later must not close these numbers
-        self._events.close()
-        os.close(self._stop)
+        _servers.discard(self)
+        self._close_events()
         if has_place:
             remove_socket(self._env, str(self._socket_path))
 
@@ -185,22 +196,29 @@ class StoreServer:
             self._changed.wait_for(condition, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
-        """In the child of a fork (SV4)."""
-        if self._listener is None:
-            return
+        """In the child of a fork (SV4), whose own children have nothing of it any more."""
+        _servers.discard(self)
         for connection in self._connections.values():
             connection.abandon()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._close_events()
+
+    def _close_events(self) -> None:
+        """Once: their numbers may be somebody else's files then."""
         self._events.close()
-        os.close(self._stop)
+        stop, self._stop = self._stop, -1
+        if stop >= 0:
+            os.close(stop)
 
     def wait_until_idle(self, linger: float | None, stop: threading.Event | SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
 
-        With `linger` also when the store has failed: who comes then opens it anew, and recovers.
+        Also when the store has failed: who comes then opens it anew, and recovers.
         """
         if linger is None:
-            stop.wait()
+            while not (stop.wait(LOOK_SECONDS) or self._store.failed):
+                pass
             return
         left = linger
         while not stop.wait(min(max(left, 0.02), 1.0)):
@@ -235,6 +253,8 @@ class StoreServer:
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         with self._changed:
+            if self._store.failed:
+                self._give_way()
             if self.is_closing:
                 raise ConnectionLost("the owner is closing the store: open it again")
             if len(self._connections) > self._max_connections:
@@ -251,6 +271,7 @@ class StoreServer:
             lambda: self.is_closing,
             lambda: self._waiting_on(connection),
             lambda source: self._tell_ready(connection, source),
+            self.when_failed,
         )
         answer = {
             "op": "hello",
@@ -261,10 +282,19 @@ class StoreServer:
         }
         return answer, session
 
+    def when_failed(self) -> None:
+        """It may be that the store has failed (SV5); called by any thread."""
+        if self._clients and self._store.failed:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self.is_closing = True
+        self._let_go()
+
     def _accept(self, listener: socket.socket) -> None:
         try:
             while True:
-                connection = ServedConnection(accepted(listener.accept()[0]), self)
+                connection = ServedConnection(accept(listener), self)
                 self._connections[connection.fd] = connection
                 self._events.register(connection.fd, _READ)
         except BlockingIOError:

@@ -9,6 +9,9 @@ SS4. A put that is refused leaves the transaction open, as in an embedded store;
     by the request that needs it, and has it still (PR4).
 SS5. One that found no room in a queue that says what to do then is kept, with what follows it, up
     to `HELD_BYTES`, and taken by the request that needs it, which may wait.
+SS6. What fails inside the owner, other than on purpose, is told with what became of the transaction
+    that the request named, as the store tells it; a change that is no transaction's may have taken
+    effect then (OutcomeUnknown).
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from quire.errors import (
     QuireError,
     RemoteError,
     StoreClosed,
+    StoreFailed,
     TransactionClosed,
 )
 from quire.info import TransactionState
@@ -64,7 +68,14 @@ from quire.transaction import Transaction
 from quire.typed_message import row_of_payload
 
 from .awaited import Awaited
-from .calls import SUBSCRIBING, Holding, answer_call, answer_subscribing, is_lasting
+from .calls import (
+    SUBSCRIBING,
+    Holding,
+    answer_call,
+    answer_subscribing,
+    changes,
+    is_lasting,
+)
 from .delivery import Answer, message_answer, messages_answers, short_message, value_answer
 from .failures import describe_error, error_from_elsewhere
 from .limits import HEAVY_BYTES, HELD_BYTES
@@ -119,6 +130,8 @@ _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
 _ROLLED_BACK: Final = b"".join(encode_call(RESULT, {"state": None}))
 _SIZE: Final = struct.Struct("<I")
+_IN_DOUBT: Final = TransactionState.IN_DOUBT.value
+_MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
 Found = TypeVar("Found")
 # Nothing; one frame; frames one after another, each in parts.
 Answers = bytes | Iterator[list[Bytes]] | None
@@ -170,8 +183,13 @@ class Session:
         is_closing: Callable[[], bool],
         waiting: Callable[[], AbstractContextManager[None]],
         ready: Callable[[str], None],
+        when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`."""
+        """`waiting`: a block in which a request waits for other clients. `ready`: see `Awaited`.
+
+        `when_failed` is called after an answer that the store has failed.
+        """
+        self._when_failed = when_failed
         self._store = store
         self._undecided = undecided
         self._client = client
@@ -185,6 +203,8 @@ class Session:
         self._held: list[tuple[Bytes, int]] = []  # frames of puts, each from where on (SS5)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
+        self._asked: ServedTransaction | None = None  # that the request names
+        self._doing = ""  # the change that it asks for
         self._placing = Placing()
         self._streams = ServedStreams(self._placing, waiting)
         self._holds = False  # subscriptions that end with it
@@ -221,6 +241,7 @@ class Session:
     def answer(self, data: Bytes) -> Answers:
         """What answers a frame (SS1)."""
         self._delivering = False
+        self._asked, self._doing = None, ""
         try:
             if self._is_closing():
                 raise StoreClosed(_CLOSING)
@@ -254,6 +275,7 @@ class Session:
     # Short requests
 
     def _put(self, data: Bytes) -> bytes:
+        self._doing = "a commit"
         start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[2]
         if start > len(data):
             raise RemoteError("a put is cut off in its queue's name")
@@ -389,6 +411,7 @@ class Session:
         return short_message(message) or self._frames(iter([message_answer(message)]))
 
     def _commit(self, data: Bytes) -> Answers:
+        self._doing = "a commit"
         _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
         transaction = self._transaction_of(number)
         wait = None if math.isnan(seconds) else seconds
@@ -429,6 +452,8 @@ class Session:
 
     def _dispatch(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
+        if changes(op):
+            self._doing = op
         if op in _DECISIONS:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         operation = self._operations.get(op)
@@ -611,6 +636,7 @@ class Session:
         """The transaction that a request names, begun if it is a new one (SS2)."""
         transaction = self._transaction
         if number == self._number and transaction is not None:
+            self._asked = transaction
             return transaction
         if number <= self._number:
             raise TransactionClosed(f"transaction {number} of this connection has ended")
@@ -630,6 +656,7 @@ class Session:
             timeout, large, owner or self._client, durable
         )
         transaction.put_timeout = 0.0  # see `_take_held`
+        self._asked = transaction
         self._number = number
         return transaction
 
@@ -684,13 +711,22 @@ class Session:
 
     def _failed(self, error: Exception) -> bytes:
         """The answer that reports an error."""
+        if isinstance(error, StoreFailed):
+            self._when_failed()
         if isinstance(error, struct.error | UnicodeDecodeError):
             error = RemoteError(f"a message cannot be read: {error}")
-        if self._delivering or not isinstance(error, QuireError):
+        on_purpose = isinstance(error, QuireError)
+        if self._delivering or not on_purpose:
             self.close()  # what was taken did not arrive, or nobody knows what happened
-        taken = self._taken
-        header = {**describe_error(error), "state": self._state(), "taken": taken}
-        return b"".join(encode_call(RESULT, header))
+        taken, state = self._taken, self._state()
+        if self._asked is not None:  # it may have left the session
+            state = _told(self._asked)
+        if not on_purpose:  # (SS6)
+            stands = self._asked is None or state in _MAY_STAND
+            error = error_from_elsewhere(error, self._doing if stands else "")
+        return b"".join(
+            encode_call(RESULT, {**describe_error(error), "state": state, "taken": taken})
+        )
 
     def _state(self) -> str | None:
         """The transaction's state for the client; None when there is none any more."""
@@ -723,6 +759,12 @@ def _lifetime(header: Header) -> float | None:
     if "timeout" not in header:
         return None
     return math.inf if header["timeout"] is None else check_lifetime(header["timeout"])
+
+
+def _told(transaction: Transaction) -> str:
+    """Its state, with an error. Who does not know the number of what is prepared has to look."""
+    state = _state(transaction)
+    return _IN_DOUBT if state is TransactionState.PREPARED else state.value
 
 
 def _state(transaction: Transaction) -> TransactionState:

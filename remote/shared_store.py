@@ -1,12 +1,21 @@
-"""A store that this process owns, and that serves other processes while it is open."""
+"""A store that this process owns, and that serves other processes while it is open.
+
+- SH1: where the store fails (promise 11), its owner gives way as soon as another process has joined
+  it, or would: it refuses what comes, and lets go of the lock without writing. Who takes over
+  recovers. As long as nobody is there, reads go on.
+- SH2: its store object stays failed, and never takes part in an election again: where every
+  process sees the same broken disk, each of them owns the store once at most.
+"""
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 from quire.engine import EmbeddedStore
 from quire.env import Env
 from quire.store import Status
+from quire.uninterrupted import held
 
 from .server import StoreServer
 
@@ -15,14 +24,30 @@ class SharedStore(EmbeddedStore):
     """An owned store with a server in the background, from `share` to `close`."""
 
     _server: StoreServer | None = None
+    _gives_way = False
 
     def share(self, env: Env) -> StoreServer:
         """Start the server, once."""
         if self._server is None:
             # The server keeps nobody from dropping the store.
-            self._server = StoreServer(weakref.proxy(self), env, self.path)
+            me = weakref.proxy(self)
+            self._server = StoreServer(me, env, self.path, lambda: me.give_way())  # noqa: PLW0108 - a bound method would hold it
+            self._maintenance.when_failed = self._server.when_failed
             self._server.start_in_background()
         return self._server
+
+    def give_way(self) -> None:
+        """The store has failed, and another process would recover it: let go of it, once."""
+        if not self._gives_way:
+            self._gives_way = True
+            # In a thread of its own: this may be one that the end of the store waits for.
+            threading.Thread(target=self.let_go_failed, name="quire-let-go", daemon=True).start()
+
+    def let_go_failed(self) -> None:
+        """See `EmbeddedStore`."""
+        if self._server is not None:
+            self._server.close()
+        super().let_go_failed()
 
     def status(self) -> Status:
         """Numbers on everything, with those of the sharing."""
@@ -34,7 +59,7 @@ class SharedStore(EmbeddedStore):
     def close(self) -> None:
         """Let the clients go first: whoever finds the lock free finds no server in its way."""
         if self._server is not None:
-            self._server.close()
+            held(self._server.close)
         super().close()
 
     def _give_up(self) -> bool:

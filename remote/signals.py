@@ -7,6 +7,7 @@ nothing else; whoever waits reads the socket.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
@@ -22,11 +23,20 @@ class SignalFlag:
     def __init__(self) -> None:
         self._reader, self._writer = _pair()
         self._wakes: socket.socket | None = None
+        self._process_id = os.getpid()
 
     def set(self) -> None:
         """Set the flag. Takes no lock."""
         with suppress(BlockingIOError):  # full: it has long been set
             self._writer.send(b"x")
+
+    def set_by(self, number: int) -> None:
+        """The same by a signal's handler. A forked child has its parent's, and ends by it."""
+        if self._process_id == os.getpid():
+            self.set()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether the flag is set, at the latest after so many seconds."""
@@ -96,7 +106,7 @@ def told_to_end() -> Iterator[SignalFlag]:
         if threading.current_thread() is threading.main_thread():
             handlers.enter_context(flag.woken_by_signals())
             for number in (signal.SIGTERM, signal.SIGINT):
-                before = signal.signal(number, lambda *_: flag.set())
+                before = signal.signal(number, lambda number, _: flag.set_by(number))
                 handlers.callback(signal.signal, number, before)
         yield flag
 
@@ -114,7 +124,7 @@ def on_hangup(action: Callable[[], None]) -> Iterator[None]:
             flag.clear()
             action()
 
-    before = signal.signal(signal.SIGHUP, lambda *_: flag.set())
+    before = signal.signal(signal.SIGHUP, lambda number, _: flag.set_by(number))
     thread = threading.Thread(target=run, name="quire-hangup", daemon=True)
     thread.start()
     try:

@@ -3,6 +3,8 @@
 SO1. A Unix socket may have any path: one too long for the system's address (108 bytes) is named
     through its directory, opened (`/proc/self/fd/N/name`).
 SO2. `send_all` sends all of the parts or raises; parts that are long are not copied.
+SO3. A socket is its process' alone: a child that is forked, at whatever moment, closes its copy. So
+    whoever is at the other end sees the end of the process that it talks to.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import os
 import resource
 import socket
 import struct
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from quire.arguments import Bytes
+from quire.uninterrupted import waiting
 
 from .limits import (
     BACKLOG,
@@ -25,12 +30,15 @@ from .limits import (
     KEPT_FILES,
     MAX_PARTS,
     MAX_SOCKET_PATH_BYTES,
+    MAX_WAIT_SECONDS,
     SEND_BYTES_PER_SECOND,
     SEND_SECONDS,
 )
 from .urls import Place, TcpPlace
 
 _TIME: Final = struct.Struct("ll")  # struct timeval
+_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)
+_making = threading.RLock()  # no fork while a socket begins or ends; finalisers take it, too
 
 
 def listen(place: Place) -> socket.socket:
@@ -45,7 +53,7 @@ def listen(place: Place) -> socket.socket:
             listener.close()
             raise
         return listener
-    listener = socket.socket(socket.AF_UNIX)
+    listener = _unix()
     try:
         with _address(place) as address:
             listener.bind(address)
@@ -58,28 +66,37 @@ def listen(place: Place) -> socket.socket:
 
 def connect(place: Place, seconds: float) -> socket.socket:
     """A connected socket; calls on it time out after so many seconds. Raises OSError."""
-    connection = _tcp(place) if isinstance(place, TcpPlace) else socket.socket(socket.AF_UNIX)
+    connection = _tcp(place) if isinstance(place, TcpPlace) else _unix()
     connection.settimeout(seconds)
     try:
         if isinstance(place, TcpPlace):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.connect((place.host.strip("[]"), place.port))
+            waiting(connection.connect, (place.host.strip("[]"), place.port))
         else:
             with _address(place) as address:
-                connection.connect(address)
+                waiting(connection.connect, address)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def accepted(connection: socket.socket) -> socket.socket:
-    """An accepted connection, made ready: sending does not wait for ever."""
+def accept(listener: socket.socket) -> socket.socket:
+    """A connection that waits, made ready: sending does not wait for ever. Raises OSError."""
+    with _making:
+        connection = listener.accept()[0]
+        _sockets.add(connection)
     connection.setblocking(True)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def close(connection: socket.socket) -> None:
+    """Let go of it; a child that is forked meanwhile has no copy either (SO3)."""
+    with _making:
+        connection.close()
 
 
 def has_ended(connection: socket.socket) -> bool:
@@ -101,17 +118,37 @@ def shut(connection: socket.socket) -> None:
             raise
 
 
+def wait_at_most(connection: socket.socket, option: int, seconds: float) -> None:
+    """How long the system waits until it says that nothing came, or nothing could be sent.
+
+    `option`: SO_RCVTIMEO or SO_SNDTIMEO. Unlike a time-out of Python's it costs a call nothing.
+    """
+    if seconds > MAX_WAIT_SECONDS:
+        whole = parts = 0  # for ever
+    else:
+        whole = int(seconds)
+        parts = max(int((seconds - whole) * 1e6), 0 if whole else 1)
+    connection.setsockopt(socket.SOL_SOCKET, option, _TIME.pack(whole, parts))
+
+
 def send_all(
-    connection: socket.socket, parts: Sequence[Bytes], clock: Callable[[], float] | None = None
+    connection: socket.socket,
+    parts: Sequence[Bytes],
+    clock: Callable[[], float] | None = None,
+    go_on: Callable[[], bool] | None = None,
 ) -> None:
     """Send the parts (SO2). Raises OSError; with a `clock`, also when it takes too long.
 
-    What counts as too long is for a connection of `accepted`.
+    What counts as too long is for a connection of `accept`. `go_on` is asked when nothing could be
+    sent for as long as `wait_at_most` says.
     """
     size = sum(map(len, parts))
     if size <= JOIN_BYTES:
         data = b"".join(parts)
-        sent = connection.send(data)
+        try:
+            sent = connection.send(data)
+        except BlockingIOError:
+            sent = _not_sent(go_on)
         if sent == size:
             return
         views = [memoryview(data)[sent:]]
@@ -119,7 +156,10 @@ def send_all(
         views = [memoryview(part) for part in parts if len(part)]
     deadline = None
     while views:
-        sent = connection.sendmsg(views[:MAX_PARTS])
+        try:
+            sent = connection.sendmsg(views[:MAX_PARTS])
+        except BlockingIOError:
+            sent = _not_sent(go_on)
         while views and sent >= len(views[0]):
             sent -= len(views[0])
             del views[0]
@@ -130,6 +170,13 @@ def send_all(
                     deadline = clock() + SEND_SECONDS + size / SEND_BYTES_PER_SECOND
                 elif clock() > deadline:
                     raise TimeoutError("the other side does not read")
+
+
+def _not_sent(go_on: Callable[[], bool] | None) -> int:
+    """None of it, which is not the end; else the error that is handled is raised."""
+    if go_on is None or not go_on():
+        raise  # noqa: PLE0704 - within an except block
+    return 0
 
 
 def file_limit() -> int:
@@ -143,7 +190,18 @@ def now() -> float:
 
 
 def _tcp(place: TcpPlace) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET)
+    return _made(socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET)
+
+
+def _unix() -> socket.socket:
+    return _made(socket.AF_UNIX)
+
+
+def _made(family: socket.AddressFamily) -> socket.socket:
+    with _making:
+        made = socket.socket(family)
+        _sockets.add(made)
+    return made
 
 
 @contextmanager
@@ -159,3 +217,17 @@ def _address(path: str) -> Iterator[bytes]:
         yield b"/proc/self/fd/%d/%s" % (fd, name)
     finally:
         os.close(fd)
+
+
+def _close_in_child() -> None:
+    global _making  # noqa: PLW0603 - a lock cannot be made anew in place
+    _making = threading.RLock()
+    for connection in list(_sockets):
+        connection.close()
+
+
+os.register_at_fork(
+    before=lambda: _making.acquire(),  # noqa: PLW0108 - that of the moment
+    after_in_parent=lambda: _making.release(),  # noqa: PLW0108
+    after_in_child=_close_in_child,
+)

@@ -34,7 +34,7 @@ class CheckpointFiles:
     def __init__(self, location: str, env: Env | None = None) -> None:
         self._env = env or OsEnv()
         self._location = location
-        self._path = _local_path(location)
+        self._path = local_directory(location)
         self._synced = dict.fromkeys(_LOGS, -1)  # the last entry of each log that is durable
 
     def sync(self) -> None:
@@ -72,7 +72,7 @@ class CheckpointFiles:
             self._synced[log] = new[-1]
 
 
-def _local_path(location: str) -> str | None:
+def local_directory(location: str) -> str | None:
     """The directory on this machine; None for a location that is elsewhere."""
     path = local_path(location)
     if re.match("[A-Za-z][A-Za-z0-9+.-]*:", path):

@@ -98,14 +98,22 @@ FULL_HOLD_SECONDS = 300.0
 FULL_PAUSE_SECONDS = (0.02, 0.05, 0.1, 0.25, 0.5)  # between looks whether there is room
 # How long a step waits before it tries again after an error, from the first one on in a row.
 RETRY_PAUSE_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-ATTEMPTS_BEFORE_BISECTION = 2  # of a batch, since most errors are not of a message
-# Messages of one batch that go to the dead letters; where more fail, it is the function that is
-# wrong, and the step says so.
-MOST_DEAD_LETTERS = 100
+ATTEMPTS_BEFORE_TELLING = 2  # of a batch, since most errors are not of a message
+# How long a batch is told apart before what is known of it is committed.
+DEFAULT_POISON_SECONDS = 30.0
+# Dead letters of one batch, each of which has a stack trace that the driver has in memory.
+MOST_DEAD_LETTERS = 5000
+# Rows of which a share that fails is told, and the share above which the function is wrong: a step
+# that goes on then puts all its input to the dead letters.
+POISON_WINDOW = 1000
+DEFAULT_POISON_SHARE = 0.1
 DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
 DEAD_REASON_BYTES = 2 << 10
 POSITION_DIGITS = 18  # of a message's position in the attributes of a dead letter
 REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
+# With Spark Connect, which does not say how many cores there are, so many tasks try the executors.
+EXECUTOR_TASKS = 16
+EXECUTOR_TRIAL_SECONDS = 0.2  # that each of them takes at least
 RATE_SECONDS = 60.0  # over which rates are told
 LOOK_SECONDS = 10.0  # of a lease that is given back at once
 WATCH_SECONDS = 1.0  # how often a run looks whether a step is to pause

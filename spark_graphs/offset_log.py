@@ -117,11 +117,16 @@ class OffsetLog:
         known.sources, known.source_files = set(numbers), found
 
     def _read(self, path: str) -> bytes:
-        file = self._env.open_file(path, read_only=True)
-        try:
-            return file.read(0, file.size())
-        finally:
-            file.close()
+        return read_file(self._env, path)
+
+
+def read_file(env: Env, path: str) -> bytes:
+    """All of a file of Spark's. Raises FileNotFoundError."""
+    file = env.open_file(path, read_only=True)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
 
 
 def digest(text: bytes, found_files: Iterable[bytes] = ()) -> int:

@@ -15,10 +15,10 @@ Reads
     subscription           streams: the subscription that keeps messages until the query has read
                            them; made if it is not there. One query reads by it at a time
     startingOffsets        earliest, latest, or {"queue": position} with -2 for earliest and -1 for
-                           latest. Batch: earliest by default. Streams: latest by default; words
+                           latest. Batch: earliest by default, never latest. Streams: latest; words
                            say where a new subscription begins, an old one goes on where it stands;
                            positions hold for every new query. A restarted query always goes on
-    endingOffsets          batch: the same, latest by default
+    endingOffsets          batch: the same, latest by default, never earliest
     startingTimestamp      begin with the first message committed then or later, in milliseconds
                            since 1970, and as positions do: for every new query. It goes before
                            startingOffsetsByTimestamp, and that before startingOffsets
@@ -78,14 +78,14 @@ LATEST = -1
 class Side(enum.Enum):
     """Where options are given."""
 
-    # One side for batch reads and writes: a view by CREATE TEMPORARY VIEW has one set for both.
-    BATCH = "a batch read or write"
+    BATCH_READ = "a batch read"
+    BATCH_WRITE = "a batch write"
     STREAM_READ = "a streaming read"
     STREAM_WRITE = "a streaming write"
 
 
-_READS = (Side.BATCH, Side.STREAM_READ)
-_WRITES = (Side.BATCH, Side.STREAM_WRITE)
+_READS = (Side.BATCH_READ, Side.STREAM_READ)
+_WRITES = (Side.BATCH_WRITE, Side.STREAM_WRITE)
 
 KNOWN: dict[str, tuple[Side, ...]] = {
     "path": tuple(Side),
@@ -94,12 +94,12 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "subscribePattern": _READS,
     "subscription": (Side.STREAM_READ,),
     "startingOffsets": _READS,
-    "endingOffsets": (Side.BATCH,),
+    "endingOffsets": (Side.BATCH_READ,),
     "startingTimestamp": _READS,
     "startingOffsetsByTimestamp": _READS,
     "startingOffsetsByTimestampStrategy": _READS,
-    "endingTimestamp": (Side.BATCH,),
-    "endingOffsetsByTimestamp": (Side.BATCH,),
+    "endingTimestamp": (Side.BATCH_READ,),
+    "endingOffsetsByTimestamp": (Side.BATCH_READ,),
     "maxMessagesPerTrigger": (Side.STREAM_READ,),
     "maxOffsetsPerTrigger": (Side.STREAM_READ,),
     "maxBytesPerTrigger": (Side.STREAM_READ,),
@@ -110,8 +110,8 @@ KNOWN: dict[str, tuple[Side, ...]] = {
     "includeHeaders": _READS,
     "columns": _READS,
     "where": _READS,
-    "txnAppId": (Side.BATCH,),
-    "txnVersion": (Side.BATCH,),
+    "txnAppId": (Side.BATCH_WRITE,),
+    "txnVersion": (Side.BATCH_WRITE,),
     "queueFullTimeout": _WRITES,
     "compression": _WRITES,
     # Spark hands its own `queryName` and `checkpointLocation` to a streaming sink.
@@ -168,11 +168,15 @@ class WriteOptions:
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a source. Raises InvalidArgument with what to change."""
-    options = _known(given, Side.STREAM_READ if streaming else Side.BATCH)
+    options = _known(given, Side.STREAM_READ if streaming else Side.BATCH_READ)
     path, queues = _path(options), _queues(options)
     starting = _offsets(options, "startingOffsets", LATEST if streaming else EARLIEST, queues)
     ending = _offsets(options, "endingOffsets", LATEST, queues)
     from_time, to_time = by_time.starting(options, queues), by_time.ending(options, queues)
+    if not streaming and from_time is None:
+        _check_word("startingOffsets", starting, LATEST)
+    if not streaming and to_time is None:
+        _check_word("endingOffsets", ending, EARLIEST)
     by_time.check_order(from_time, to_time)
     return ReadOptions(
         path=path,
@@ -196,7 +200,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options of a sink. Raises InvalidArgument with what to change."""
-    options = _known(given, Side.STREAM_WRITE if streaming else Side.BATCH)
+    options = _known(given, Side.STREAM_WRITE if streaming else Side.BATCH_WRITE)
     app_id, version = options.get("txnAppId"), options.get("txnVersion")
     if (app_id is None) != (version is None):
         raise InvalidArgument("give 'txnAppId' and 'txnVersion' together, or neither of them")
@@ -227,7 +231,9 @@ def _known(given: Mapping[str, str], side: Side) -> dict[str, str]:
         name = _CANONICAL.get(key.lower())
         if name is None:
             raise InvalidArgument(f"unknown option '{key}' of format 'quire'{_advice(key)}")
-        if side not in KNOWN[name]:
+        # A view by CREATE TEMPORARY VIEW has one set for SELECT and INSERT.
+        is_of_view = side is Side.BATCH_READ and Side.BATCH_WRITE in KNOWN[name]
+        if side not in KNOWN[name] and not is_of_view:
             places = [place.value for place in KNOWN[name]]
             raise InvalidArgument(
                 f"option '{name}' belongs to {' or '.join(places)}, not to {side.value}"
@@ -338,6 +344,20 @@ def _offsets(
             f"but gives {', '.join(sorted(offsets)) or 'none'}"
         )
     return offsets
+
+
+def _check_word(name: str, offsets: Starts, wrong: int) -> None:
+    """Refuse a batch read that begins where it ends, of a queue or of all."""
+    queues = [*offsets] if isinstance(offsets, Mapping) else []
+    found = [queue for queue in queues if offsets[queue] == wrong]  # type: ignore[index]
+    if offsets != wrong and not found:
+        return
+    words = ("latest", "earliest") if wrong == LATEST else ("earliest", "latest")
+    of_queue = f" for queue '{found[0]}'" if found else ""
+    raise InvalidArgument(
+        f"option '{name}' is {words[0]}{of_queue}, and a batch read has no rows then: give "
+        f"{words[1]} or a position. A stream may begin at latest"
+    )
 
 
 def _is_offset(value: object) -> bool:

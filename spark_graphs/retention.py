@@ -18,12 +18,19 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from quire.errors import InvalidArgument, PositionLost, QueueNotFound, SubscriptionNotFound
+from quire.errors import (
+    AlreadyCommitted,
+    InvalidArgument,
+    PositionLost,
+    QueueNotFound,
+    SubscriptionNotFound,
+)
 from quire.info import Lease, QueueInfo, SubscriptionInfo
 from quire.starts import Start
 
 from . import connection, input_queue, position_range
 from .checkpoint_files import CheckpointFiles
+from .lost_commit import CommitLog
 from .offsets import Offset, Positions
 from .options import EARLIEST, LATEST, ReadOptions
 from .queue_choice import first_queues, queues_read
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from quire.env import Env, FileLock
     from quire.store import Store
 
-_WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
+WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class Retention:
@@ -49,7 +56,13 @@ class Retention:
         self._held_queues: set[str] = set()
         checkpoint = options.checkpoint
         self._checkpoint = None if checkpoint is None else CheckpointFiles(checkpoint, env)
+        self._commits = CommitLog(options, env)
+        self._known: dict[str, int] = {}  # of the ledger: how far Spark has committed the query
         self._renewal: Renewal | None = None  # has a thread; made by the instance that plans
+
+    def put_back_commit(self) -> None:
+        """Before Spark reads its log: what it had committed it is not to repeat (YLC2)."""
+        self._commits.put_back()
 
     def start(self, store: Store) -> Offset:
         """Where the query begins; the topics get their subscription there (YT1)."""
@@ -60,7 +73,7 @@ class Retention:
         starts = {name: position_range.start_of(store, q, starting) for name, q in found.items()}
         kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
-            {name: kept[name] if start in _WORDS else start for name, start in starts.items()},
+            {name: kept[name] if start in WORDS else start for name, start in starts.items()},
             {name: queue.created_us for name, queue in found.items()},
         )
 
@@ -140,6 +153,13 @@ class Retention:
         self._read_to = end
 
     def _advance(self, store: Store, end: Offset) -> None:
+        try:
+            self._advance_all(store, end)
+        except AlreadyCommitted:  # by an attempt whose outcome was not known
+            self._known.clear()
+            self._advance_all(store, end)
+
+    def _advance_all(self, store: Store, end: Offset) -> None:
         gone = (QueueNotFound, SubscriptionNotFound, PositionLost, InvalidArgument)
         try:
             self._advance_in(store, end, end.positions)
@@ -161,13 +181,25 @@ class Retention:
     def _advance_in(self, store: Store, end: Offset, queues: Iterable[str]) -> None:
         """In these, all or none."""
         names = list(queues)
+        keys = self._commits.keys(end, names)
+        unknown = set(keys.values()) - self._known.keys()
+        if unknown:
+            self._known |= dict.fromkeys(unknown, -1) | store.ledger_many(unknown)
+        moved = {
+            key: end.positions[queue]
+            for queue, key in keys.items()
+            if end.positions[queue] > self._known[key]
+        }
         with store.transaction() as txn:
+            for key, position in moved.items():
+                txn.record(key, position)
             created_us = txn.read_to_many(
                 {f"{name}/{self._options.subscription}": end.positions[name] for name in names}
             )
             for name, of_this in zip(names, created_us.values(), strict=True):
                 if end.created_us.get(name) not in (None, of_this):
                     raise position_range.made_again(name)
+        self._known |= moved
 
     def _subscription(self, queue: QueueInfo) -> str:
         """The name of the query's subscription to a queue. Raises InvalidArgument (YT4, YV1)."""
@@ -208,5 +240,5 @@ class Retention:
     def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
         assert self._options.subscription is not None  # checked by _subscription
-        words = {queue: _WORDS.get(start, start) for queue, start in starts.items()}
+        words = {queue: WORDS.get(start, start) for queue, start in starts.items()}
         return store.subscribe_many(self._options.subscription, words)

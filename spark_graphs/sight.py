@@ -25,10 +25,19 @@ def seen(path: str) -> Iterator[None]:
         visible = OsEnv().exists(directory_of(path))
         if visible and not isinstance(error, PermissionError):
             raise
-        what = "may not use" if visible else "does not see"
-        raise StoreNotFound(
-            f"the executor on host '{platform.node()}' {what} the files of the store {path}, which "
-            "tasks read and write themselves: put the store on a file system that every executor "
-            "has under this path and may read and write, or run Spark on the store's host alone "
-            "(master local[*])"
-        ) from error
+        raise _unseen(path, "may not use" if visible else "does not see") from error
+
+
+def check(path: str) -> None:
+    """Raise StoreNotFound where this host does not have the store's files."""
+    if not OsEnv().exists(directory_of(path)):
+        raise _unseen(path, "does not see")
+
+
+def _unseen(path: str, what: str) -> StoreNotFound:
+    return StoreNotFound(
+        f"the executor on host '{platform.node()}' {what} the files of the store {path}, which "
+        "tasks read and write themselves: put the store on a file system that every executor "
+        "has under this path and may read and write, or run Spark on the store's host alone "
+        "(master local[*])"
+    )

@@ -84,7 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark takes one limit; those of the other options hold as well (`_admitted`).
+        # Spark asks before it reads its own logs.
+        self._retention.put_back_commit()
+        # It takes one limit; those of the other options hold as well (`_admitted`).
         options = self._options
         if options.max_messages is not None:
             return ReadMaxRows(options.max_messages)

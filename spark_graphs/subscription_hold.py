@@ -35,6 +35,8 @@ def hold(path: str, queues: Iterable[str], subscription: str, env: Env | None = 
                 f"queue '{queues_by_name[found]}' is being streamed by subscription "
                 f"'{subscription}' already, by another query or by another load in this one, and "
                 "each would release what the other has not read. Give each load an option "
-                "'subscription' of its own; in one query its rows may be used twice instead"
+                "'subscription' of its own. In one query the rows of one load may be used twice; "
+                "to join them with themselves rename all columns of one side (`select` with "
+                "`alias`), else Spark makes two loads of the one"
             )
         env.sleep(HOLD_PAUSE_SECONDS)

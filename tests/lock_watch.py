@@ -139,7 +139,7 @@ def locks_in_the_source() -> dict[str, str]:
     found = {}
     for path in all_sources():
         tree = ast.parse((ROOT / path).read_text())
-        makers = {*MAKERS, *_other_names(tree)}
+        makers = {*MAKERS, "OwnLock", *_other_names(tree)}
         for owner in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
             prefix = owner.name if isinstance(owner, ast.ClassDef) else path.stem
             for node in _own_statements(owner):

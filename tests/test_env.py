@@ -108,7 +108,6 @@ class TestFiles:
         calls: list[Callable[[], object]] = [
             lambda: file.read(0, 1),
             lambda: file.write(0, b"x"),
-            lambda: file.view(0, 1),
             file.sync,
             file.size,
             lambda: file.truncate(0),
@@ -219,66 +218,24 @@ class TestFiles:
             assert file.read(1, 1) == b"x"
 
 
-class TestViews:
-    def test_view_is_read_only_and_checked(self, machine: Machine) -> None:
-        """A view shows the bytes, cannot be written, and must lie within the file."""
-        file = machine.create()
-        file.write(0, b"abcdef")
-        view = file.view(2, 3)
-        assert bytes(view) == b"cde"
-        assert view.readonly
-        assert bytes(file.view(6, 0)) == b""
-        for offset, length in [(0, 7), (7, 0), (-1, 2), (0, -1)]:
-            with pytest.raises(ValueError, match="a view"):
-                file.view(offset, length)
-
-    def test_view_of_an_empty_file(self, machine: Machine) -> None:
-        """Nothing can be viewed, and that is allowed."""
-        assert bytes(machine.create().view(0, 0)) == b""
-
-    def test_view_shows_later_writes(self, machine: Machine) -> None:
-        """[E6] A view is the file, not a copy, for plain and direct files."""
+class TestWhatIsGone:
+    def test_a_file_that_got_shorter_gives_fewer_bytes(self, machine: Machine) -> None:
+        """[E6] Whoever cut it: what is left is read, and beyond it nothing, without a fault."""
         for direct in (False, True):
-            file = machine.create(f"file-{direct}", direct=direct)
+            name = f"file-{direct}"
+            file = machine.create(name, direct=direct)
+            file.allocate(0, 3 * PAGE)
             file.write(0, machine.page(1))
-            view = file.view(0, PAGE)
-            file.write(0, machine.page(2))
-            assert bytes(view) == b"\2" * PAGE
+            assert len(file.read(0, 3 * PAGE)) == 3 * PAGE
+            machine.env.open_file(machine.path(name)).truncate(PAGE + 5)
+            assert file.read(0, 3 * PAGE) == bytes(machine.page(1)) + bytes(5)
+            assert file.read(2 * PAGE, PAGE) == b""
 
-    def test_view_survives_growth_and_close(self, machine: Machine) -> None:
-        """[E6] Old views stay, and stay current, when the file grows; they outlive the handle."""
-        file = machine.create()
-        file.write(0, b"a" * PAGE)
-        old = file.view(0, PAGE)
-        for n in range(1, 20):
-            file.write(n * PAGE, bytes([n]) * PAGE)
-            assert file.view(n * PAGE, PAGE) == bytes([n]) * PAGE
-        file.write(0, b"b")
-        assert bytes(old[:2]) == b"ba"
-        file.close()
-        assert bytes(old[:2]) == b"ba"
-
-    def test_no_cut_under_a_view(self, machine: Machine) -> None:
-        """[E6] A file is not cut while viewed beyond; when the view is gone it is."""
-        file = machine.create()
-        file.write(0, b"abcdef")
-        view = file.view(2, 3)
-        with pytest.raises(BufferError):
-            file.truncate(3)
-        assert file.size() == 6
-        view.release()
-        file.truncate(3)
-        with pytest.raises(ValueError, match="beyond its size"):
-            file.view(2, 3)
-        assert bytes(file.view(0, 3)) == b"abc"
-
-    def test_view_of_a_removed_file(self, machine: Machine) -> None:
-        """Removing the name harms neither handle nor view."""
+    def test_a_removed_file(self, machine: Machine) -> None:
+        """Removing the name does not harm the handle."""
         file = machine.create()
         file.write(0, b"abc")
-        view = file.view(0, 3)
         machine.env.remove(machine.path("file"))
-        assert bytes(view) == b"abc"
         assert file.read(0, 3) == b"abc"
 
 
@@ -497,7 +454,7 @@ class TestTheRealMachine:
         for n in range(5):
             file = OsEnv().open_file(str(tmp_path / f"{n}"), create=True, direct=True)
             file.allocate(0, PAGE)
-            file.view(0, PAGE).release()
+            file.read(0, PAGE)
             file.close()
         assert len(os.listdir("/proc/self/fd")) == before
 

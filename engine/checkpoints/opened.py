@@ -17,10 +17,10 @@
   - a removed file that must not come back, because it could be adopted anew, is removed again
     where its name is not there any more (`discarded`, DI5);
   - leases, addresses and locks end with their process: nothing is built on them.
-- OD4: a store whose directory was removed, moved or replaced while it is open makes, renames and
-  removes no file by name from then on: what is at its path now may be another store, with an owner
-  of its own. It is looked at before each such round of work (a checkpoint, a step of the
-  maintenance, a new segment), and the store fails.
+- OD4: a store whose directory, or LOCK, was removed, moved or replaced while it is open changes
+  nothing from then on, in a file or by name: what is at its path now may be another store, with an
+  owner of its own. It is looked at before each round of work that does more than write a group (a
+  checkpoint, a step of the maintenance, a new segment, the close), and the store fails.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from typing import Any, Final
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.options import FIXED, Options
+from quire.engine.ownership import Ownership
 from quire.engine.pages.data_files import open_data_files
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.pages.places import Places
@@ -68,7 +69,7 @@ class Opened:
     options: Options
     settings: dict[str, int]
     store_id: int
-    lock: FileLock
+    ownership: Ownership
     journal: Journal
     state: State
     places: Places
@@ -77,13 +78,12 @@ class Opened:
     recovered: Recovered
 
     def check_place(self) -> None:
-        """Raises StoreFailed where the store is not at its path any more (OD4)."""
-        if not self.lock.in_place:
-            raise StoreFailed(
-                f"the store at {self.layout.path} was removed, moved or replaced while it was "
-                "open: close it; put its directory back and open it again, or open what is there "
-                "now. What is committed stays in the directory that was moved"
-            )
+        """Raises StoreFailed where the store is not this process's any more (OD4)."""
+        try:
+            self.ownership.check()
+        except StoreFailed as lost:
+            self.journal.give_up(lost)
+            raise
 
     def close(self) -> None:
         with ExitStack() as closing:  # from the last to the first, whatever one raises
@@ -146,18 +146,34 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
 def open_files(
     env: Env, layout: Layout, lock: FileLock, options: Options, given: set[str], create: bool
 ) -> Opened:
-    """Recover the store, or create it, under its lock."""
+    """Recover the store, or create it, under its lock; what guards it is held from then on."""
+    ownership = Ownership(env, layout, lock)
+    try:
+        ownership.guard_all()
+        return _open(ownership, layout, options, given, create)
+    except BaseException:
+        ownership.let_go()
+        raise
+
+
+def _open(
+    ownership: Ownership, layout: Layout, options: Options, given: set[str], create: bool
+) -> Opened:
+    env = ownership.env
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
         if not create:
             raise no_store(layout)
-        _create(env, layout, options)
+        _create(ownership, layout, options)
+        ownership.guard_all()
         lsns = list_checkpoints(env, layout.checkpoints)
-    return _recover(env, layout, lock, options, given, lsns[-1])
+    return _recover(ownership, layout, options, given, lsns[-1])
 
 
-def _create(env: Env, layout: Layout, options: Options) -> None:
+def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
     """Make an empty store; its first checkpoint comes last (OD1)."""
+    env = ownership.env
+    ownership.let_go()  # of what a creation that was broken off left: it is made anew
     if env.exists(layout.checkpoints):
         remove_older(env, layout.checkpoints, 0)
     for directory in (layout.checkpoints, layout.ltds, layout.run):
@@ -206,6 +222,7 @@ def _create(env: Env, layout: Layout, options: Options) -> None:
         "created_us": env.now_us(),
         **spaces_document(spaces, numbers),
     }
+    ownership.check()
     write_checkpoint(env, layout.checkpoints, store_id, journal.end_lsn, document, numbers)
     remove_older(env, layout.checkpoints, journal.end_lsn)
     data.close()
@@ -220,8 +237,9 @@ def _make_anew(env: Env, directory: str) -> None:
 
 
 def _recover(
-    env: Env, layout: Layout, lock: FileLock, options: Options, given: set[str], lsn: int
+    ownership: Ownership, layout: Layout, options: Options, given: set[str], lsn: int
 ) -> Opened:
+    env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
@@ -240,6 +258,8 @@ def _recover(
         state = restore(env, checkpoint, layout.ltds, data, strategy)
         journal, recovered = replay(env, layout.journal, checkpoint, state)
         opening.callback(journal.close)
+        ownership.go_on_to(journal.segment_path)
+        journal.before_segment = ownership.go_on_to
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)
         for manager in state.places.managers:
@@ -261,7 +281,7 @@ def _recover(
         options=options,
         settings=settings,
         store_id=checkpoint.store_id,
-        lock=lock,
+        ownership=ownership,
         journal=journal,
         state=state,
         places=state.places,

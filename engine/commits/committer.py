@@ -109,7 +109,10 @@ class Committer:
         moves: MovesSection | None = None,
         values: ValuesSection | None = None,
     ) -> None:
-        """All steps. The transaction knows its change from step 4 on. `light`: see `Puts`."""
+        """All steps. The transaction knows its change from step 4 on.
+
+        `light`: all that is written is so (see `Puts`), whatever its record takes.
+        """
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
         memory: MemorySection | None = None
@@ -162,7 +165,7 @@ class Committer:
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
-                packed = None
+                packed = None  # its blocks may have to go to pages
         try:
             if packed is not None:
                 if written:
@@ -173,14 +176,14 @@ class Committer:
                     self.reserve(memory.hold(self.encode(memory.written)), reserved)
                 self.reserve(groups, reserved)
                 extents = self.place(groups, self.inline_limit)
-                if groups or reads or entries or len(sections) > (memory is not None):
+                if memory is None or groups or reads or entries or len(sections) > 1:
                     more = pack_sections(sections)
                     packed = pack(transaction_id, groups, reads, entries, more)
             transaction.change = change = TransactionChange().fill(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
             )  # fmt: skip
-            if packed is not None or memory is None:
+            if memory is None or packed is not None:
                 self.sequencer.submit(change)
             else:
                 self._apply_alone(change, memory)

@@ -354,16 +354,16 @@ class Definitions:
         return released
 
     def subscribe(
-        self, subscription: str, starts: Mapping[str, str | int], form: SubscriptionForm
+        self, starts: Mapping[tuple[str, str], str | int], form: SubscriptionForm
     ) -> list[int]:
-        """Make a subscription in each queue; where there is one of the name, it stays as it is.
+        """Make subscriptions, by queue and name; where there is one already, it stays as it is.
 
         The numbers of those that were made.
         """
         state = self._state
         made: list[int] = []
         options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
-        for queue, start in starts.items():
+        for (queue, subscription), start in starts.items():
             target = state.queue(queue)
             _check_topic(target)
             if start != "earliest" and subscription not in target.named:
@@ -371,8 +371,8 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            changes: list[CatalogChange] = []
-            for queue, start in starts.items():
+            new: list[tuple[int, Queue, str]] = []
+            for (queue, subscription), start in starts.items():
                 found = state.queue(queue)
                 _check_topic(found)
                 if subscription in found.named:
@@ -382,12 +382,16 @@ class Definitions:
                     raise InvalidArgument(
                         f"start {start!r}: queue {queue!r} ends at position {found.end_position}"
                     )
+                new.append((position, found, subscription))
+            changes: list[CatalogChange] = []
+            # The first of a queue lets go of what is before it: so who begins earlier comes first.
+            for position, found, subscription in sorted(new, key=lambda each: each[0]):
                 body = {"queue_id": found.queue_id, "name": subscription, "start": position}
                 body |= options
                 number = numbers[not found.is_temporary].subscription()
                 changes.append(CatalogChange(SUBSCRIPTION, number, body))
             if not changes:
-                raise SubscriptionExists(f"subscription {subscription!r} is in all of them already")
+                raise SubscriptionExists("all of them are there already")
             made.extend(change.key for change in changes)
             return changes
 
@@ -395,7 +399,7 @@ class Definitions:
             self.submit(
                 len(starts) * MAX_CATALOG_ENTRY_BYTES,
                 prepare,
-                is_temporary=self._are_temporary(starts),
+                is_temporary=self._are_temporary([queue for queue, _ in starts]),
             )
         return made
 

@@ -42,6 +42,7 @@ from typing import Final, Protocol, cast
 from quire.errors import AlreadyCommitted, DiskFull, StoreFailed, TransactionNotFound, XidExists
 from quire.journal import Journal, WholeRecord, padded_bytes
 from quire.limits import GATHERED_CHANGES, GROUP_BYTES
+from quire.uninterrupted import nested
 
 
 class Change(Protocol):
@@ -195,7 +196,7 @@ class Sequencer:
                 action = next(gathering.actions, None)
                 if action is None:
                     break
-                action()
+                nested(action)
         finally:
             gathering.depth -= 1
             if gathering.turns is turns:  # nobody has written them meanwhile

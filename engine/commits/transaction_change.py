@@ -95,8 +95,12 @@ class TransactionChange:
         self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
         _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
         if sections:
-            for section in sections:
-                section.place()
+            try:
+                for section in sections:
+                    section.place()
+            except BaseException:
+                self.withdraw()
+                raise
 
     def _check(self) -> None:
         try:

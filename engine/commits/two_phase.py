@@ -57,8 +57,12 @@ class Prepare:
             section.check()
         self._state.check_entries(self._prepared.record.entries)
         self._state.prepared.place(self._prepared)
-        for section in self._sections:
-            section.place()
+        try:
+            for section in self._sections:
+                section.place()
+        except BaseException:
+            self.withdraw()
+            raise
 
     def withdraw(self) -> None:
         self._state.prepared.withdraw(self._prepared)

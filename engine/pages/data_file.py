@@ -1,4 +1,4 @@
-"""One data file: pages that blocks are written to, and mapped views of them. Version 1.
+"""One data file: pages that blocks are written to and read from. Version 1.
 
 Header: the first 64 bytes of page 0, little-endian; the rest of page 0 is zero.
 
@@ -26,9 +26,9 @@ Invariants:
 - D4: after a write, sync or change of size that failed, all of these raise `StoreFailed`; reads go
   on. Only opening the file anew ends this. Syncs come one after another: an error is told to one of
   them only, and what it concerns may be what another thread has written.
-- D5: a view never reaches beyond the pages of the file, and the file is cut only while no view of
-  it is alive; otherwise `shrink` gives the space back and keeps the size until `close`. Other
-  processes read the file by position and do not map it: for them it just ends earlier.
+- D5: nothing is read beyond the pages of the file. It is read by position and not mapped, here and
+  in other processes: for them it just ends earlier where it is cut. Bytes that are not there, or
+  that the disk does not give, are `StoreCorrupt`, and never the process's end.
 - D6: memory for writing is bounded: `MAX_LENT_BUFFERS` of `MAX_WRITE_BYTES`, whatever is written.
 
 Which pages hold space is not recorded. A page that was there at opening may have been punched, so
@@ -150,10 +150,11 @@ class DataFile:
 
     # Content
 
-    def read(self, offset: int, length: int) -> memoryview:
-        """A mapped, read-only view of `length` bytes at byte `offset`; it outlives the object.
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes at byte `offset`: nobody changes them any more.
 
-        Raises StoreCorrupt for bytes beyond the end: whatever points there is wrong.
+        Raises StoreCorrupt for bytes beyond the end, as whatever points there is wrong or the file
+        was cut, and for bytes that the disk does not give.
         """
         assert offset >= 0 <= length
         with self._lock:
@@ -164,7 +165,13 @@ class DataFile:
             raise StoreCorrupt(
                 f"{self.path} has {end} bytes: {length} bytes at {offset} are not in it"
             )
-        return self._file.view(offset, length)
+        data = self._file.read(offset, length)
+        if len(data) < length:
+            raise StoreCorrupt(
+                f"{self.path} ends within the {length} bytes at {offset}: somebody has cut it;"
+                " restore it from a copy"
+            )
+        return data
 
     def write_extent(self, first_page: int, pieces: Sequence[Piece]) -> int:
         """Write the pieces from `first_page` on, each from the beginning of a page; the page count.
@@ -231,18 +238,14 @@ class DataFile:
     def punch(self, first: int, pages: int) -> None:
         """Give the space of these pages back; they read as zeros until they are written again.
 
-        The caller knows that nobody needs them: views show the zeros too.
+        The caller knows that nobody needs them.
         """
         self._check_pages(first, pages)
         with self._size_lock:
             self._punch(first, first + pages)
 
     def shrink(self, pages: int) -> None:
-        """Cut the file down to `pages` pages; nobody may need what lies beyond.
-
-        While a view is alive its tail is punched, and cut off by `close`, or by this method after
-        the next opening (D5).
-        """
+        """Cut the file down to `pages` pages; nobody may need what lies beyond."""
         self._check_usable()
         with self._size_lock:
             old = self._pages
@@ -252,24 +255,19 @@ class DataFile:
                 return
             with self._lock:
                 self._pages = pages
-            if self._cut():
-                with self._lock:
-                    self._held.remove(pages, old)
-            else:
-                self._punch(pages, old)
+            with self._failing("truncate"):
+                self._file.truncate(pages * self.page_size)
+            with self._lock:
+                self._held.remove(pages, old)
 
     def close(self) -> None:
-        """Let go of the file, without a sync; twice is once. Views stay valid."""
+        """Let go of the file, without a write, a cut or a sync; twice is once."""
         with self._size_lock:
             with self._lock:
                 if self._closed:
                     return
                 self._closed = True
-            try:
-                if self._failure is None and self._file.size() > self._pages * self.page_size:
-                    self._cut()
-            finally:
-                self._file.close()
+            self._file.close()
 
     # Within
 
@@ -306,15 +304,6 @@ class DataFile:
             self._held.remove(first, end)
         with self._failing("punch"):
             self._file.punch(first * self.page_size, (end - first) * self.page_size)
-
-    def _cut(self) -> bool:
-        """Cut the file to its page count; False if a view is in the way."""
-        try:
-            with self._failing("truncate"):
-                self._file.truncate(self._pages * self.page_size)
-        except BufferError:
-            return False
-        return True
 
     def _check_pages(self, first: int, pages: int) -> None:
         self._check_usable()

@@ -80,8 +80,11 @@ class RecordPages:
 
     def _read(self, page: int, queue_id: int) -> PackedRecords:
         size = self._data.page_size
-        data = self._data.read(page * size, size)
         where = f"{self._data.where(page * size)} (records of queue {queue_id})"
+        try:
+            data = self._data.read(page * size, size)
+        except StoreCorrupt as error:
+            raise StoreCorrupt(f"{where}: {error}") from error
         return unpack(data, queue_id, where)[1]
 
 

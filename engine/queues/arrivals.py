@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from quire.uninterrupted import Condition
+
 
 class Arrivals:
     """Made by the first that waits. The queue's lock covers it, but for `withdraw`."""
 
     def __init__(self, lock: threading.Lock) -> None:
-        self._changed = threading.Condition(lock)
+        self._changed = Condition(lock)
         self._callbacks: dict[object, Callable[[], None]] = {}
 
     def wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:

@@ -43,6 +43,7 @@ from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNo
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
 from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
+from quire.uninterrupted import Condition
 
 from .arrivals import Arrivals
 from .partly_released import PartlyReleased
@@ -642,7 +643,7 @@ class Queue:
         with self.lock:
             space = self.space
             if space.room is None:
-                space.room = threading.Condition(self.lock)
+                space.room = Condition(self.lock)
 
             def ready() -> bool:
                 fits = space.lack(full) == (0, 0)

@@ -131,8 +131,12 @@ class StateValues:
                     "again when it is decided, or roll back"
                 )
         for where, seen in reads.items():
-            now = self.find(*where)
-            if where in self._placed or _identity(now) != _identity(seen):
+            placed = self._placed.get(where)
+            if placed is None:
+                is_same = _identity(self.find(*where)) == _identity(seen)
+            else:  # what is set is another value; what is deleted may have been missing before
+                is_same = placed == NO_ENTRY and seen is None
+            if not is_same:
                 name, key = where
                 raise StateConflict(
                     f"key {key!r} of state {name!r} was changed by another transaction after this "

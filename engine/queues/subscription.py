@@ -183,12 +183,12 @@ class Subscription:
         self._tell_plain()
 
     def take_one(self, end: int) -> int:
-        """The next position below `end`, now in flight; or NONE, BY_RULE."""
+        """The next position below `end`, now in flight; or NONE, BY_RULE.
+
+        An interrupt finds it taken or not: by `take` one may come in between.
+        """
         if self.returned.total or self.attempts.starts or not self.is_plain:
-            if not self.is_plain:
-                return BY_RULE
-            run = self.take(1, end)
-            return NONE if run is None else run[0]
+            return BY_RULE
         start = self.cursor
         last = self.done.last()
         if last is not None and last[1] > start:

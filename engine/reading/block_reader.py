@@ -184,7 +184,7 @@ class BlockReader:
             return fresh if fresh is not None else self._journal.read(ref.address, ref.length)
         if ref.kind == format.MEMORY:
             return self._memory.read(ref.address)
-        return bytes(self._data.read(ref.address, ref.length))
+        return self._data.read(ref.address, ref.length)
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
@@ -194,7 +194,8 @@ class BlockReader:
         """The place in words, for messages."""
         if ref.kind == format.DATA:
             return self._data.where(ref.address)
-        return f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+        place = f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
+        return f"{place} in {self._journal.path_of(ref.address)}" if not ref.kind else place
 
     def close(self) -> None:
         with self._ltds_lock:

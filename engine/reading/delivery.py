@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from quire.block import RowBlock
+from quire.arguments import Bytes
+from quire.block import RowBlock, StreamedBlock
 from quire.block.format import Column
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
+from quire.engine.records.format import LTDS
 from quire.env import Env
-from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, TransactionError
+from quire.errors import QueueInUse, QueueNotFound, StoreCorrupt, StoreError, TransactionError
 from quire.limits import HANDOUT_RUNS, REASONS_KEPT
 from quire.message import Delivered
+from quire.payload_reader import Stream
 from quire.retry import Retry
 
 from .block_reader import BlockMoved, BlockReader
@@ -342,20 +346,31 @@ class Delivery:
         """
         try:
             found = self._reader.deliver(pointer, deliveries)
+            if pointer.ref.kind == LTDS and isinstance(found[0].block, StreamedBlock):
+                found[0].block.read_chunk = partial(self._chunk, queue)
             if queue.schema is not None:
                 return [_widened(part, queue.schema) for part in found]
             return found
-        except (BlockMoved, StoreCorrupt) as moved:
+        except (BlockMoved, StoreError) as moved:
             start = pointer.ref.position + pointer.start
             end = pointer.end_position
             with queue.lock:
                 again = [] if queue.dropped else queue.pointers(start, end)
             if [p.ref for p in again] == [pointer.ref]:
+                where = f"queue {queue.name!r}, positions {start} to {end}"
+                if not isinstance(moved, (BlockMoved, StoreCorrupt)):  # it may be there
+                    raise type(moved)(f"{where}: {moved}") from moved
                 raise StoreCorrupt(
-                    f"queue {queue.name!r}, positions {start} to {end}: {moved}; run verify, and "
-                    "restore the store from a copy"
+                    f"{where}: {moved}; run verify, and restore the store from a copy"
                 ) from moved
             return [part for p in again for part in self.fetch(queue, p, deliveries)]
+
+    def _chunk(self, queue: Queue, stream: Stream, number: int) -> Bytes:
+        """See `BlockReader.chunk`: damage is told with the queue."""
+        try:
+            return self._reader.chunk(stream, number)
+        except StoreCorrupt as error:
+            raise StoreCorrupt(f"queue {queue.name!r}: {error}") from error
 
     def browse(
         self,

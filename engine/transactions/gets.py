@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import numpy as np
 
 from quire.block import Block
 from quire.engine.queues.queue import Queue, Taken
-from quire.engine.queues.subscription import BY_RULE, NONE, Subscription
+from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
 from quire.engine.reading.finding import position_of
@@ -29,6 +29,7 @@ from quire.retry import Retry
 
 from .context import Context
 
+IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
 
@@ -90,11 +91,15 @@ class Gets:
         return self
 
     def one(self, source: str) -> Message | None:
-        """The next message, if there is one."""
+        """The next message, if there is one.
+
+        Where it is not simply the next one: `IN_WHOLE`. Then `one_by_rule` is to be called, in a
+        whole call, which nothing interrupts.
+        """
         context = self._context
         queue, subscription = context.state.source(source)
         if not subscription.is_plain:
-            return self._one_by_rule(queue, subscription)
+            return IN_WHOLE
         reading = self._block
         record = None
         position = -1
@@ -103,8 +108,8 @@ class Gets:
                 if queue.is_shut or subscription.removed:
                     queue.check_there(subscription)
                 position = subscription.take_one(queue.durable.end_position)
-                if position == NONE:
-                    return None
+                if position < 0:
+                    return None if position == NONE else IN_WHOLE
                 epoch = queue.epoch
                 attempts = subscription.attempts
                 deliveries = attempts.of(position) + 1 if attempts.starts else 1
@@ -124,8 +129,6 @@ class Gets:
                         return plain_message(record[1], queue.name, payload, record[2], deliveries)
                 else:
                     self._block = reading = self._open(queue, record, epoch)
-            if position == BY_RULE:
-                return self._one_by_rule(queue, subscription)
             if reading is None:
                 runs = [(position, position + 1, deliveries)]
                 parts = context.delivery.deliver(queue, subscription, runs)
@@ -138,8 +141,9 @@ class Gets:
             raise
         return message
 
-    def _one_by_rule(self, queue: Queue, subscription: Subscription) -> Message | None:
+    def one_by_rule(self, source: str) -> Message | None:
         """The same where the next message is not simply the next one."""
+        queue, subscription = self._context.state.source(source)
         runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
         try:
             return message_of(queue.name, self.deliver(queue, subscription, runs))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Protocol
 from weakref import ref
 
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreClosed
 from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
@@ -42,7 +42,7 @@ class OpenTransaction(Protocol):
     def give_up(self) -> None:
         """Roll back, if it is open."""
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, kind: type[QuireError] = StoreClosed) -> None:
         """The store is closed."""
 
     def abandon(self, reason: str) -> None:

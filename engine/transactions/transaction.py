@@ -33,10 +33,11 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from _thread import get_ident
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import ref
 
 from quire.arguments import (
@@ -105,10 +106,22 @@ from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Transaction
+from quire.uninterrupted import (
+    OwnLock,
+    as_call,
+    begin,
+    call,
+    end,
+    giving,
+    held,
+    inside,
+    nested,
+    reentrant,
+)
 from quire.writebuffer import WriteBuffer
 
 from .context import Context
-from .gets import Gets, message_of
+from .gets import IN_WHOLE, Gets, message_of
 from .own_values import OwnValues
 from .puts import Puts
 from .streaming import StreamPut
@@ -117,6 +130,19 @@ _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
 _new_lock = threading.Lock
 R = TypeVar("R")
+
+
+def _again(
+    puts: Puts,
+    request_id: str | None,
+    queue: str,
+    content: bytes,
+    fields: Fields | None,
+    charge: int,
+) -> Callable[[], MessageId]:
+    """The put of one message that was refused."""
+    one = puts.one if request_id is None else partial(puts.once, request_id)
+    return partial(one, queue, content, fields, charge)
 
 
 class EmbeddedTransaction(TransactionCalls):
@@ -136,15 +162,18 @@ class EmbeddedTransaction(TransactionCalls):
         owner: str | None,
         durable: bool = True,
     ) -> None:
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
         env, registry = context.env, context.registry
         if registry.dropped:
-            registry.reap()
+            as_call(registry.reap)
         new_id = registry.new_id
         self.id = transaction_id = new_id()
         self.opened_us = env.now_us()
         seconds = context.transaction_timeout if timeout is None else timeout
         self.deadline = env.monotonic() + seconds
-        self.owner = owner or threading.get_ident()
+        self.owner = owner or thread
         self.durable = durable
         self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
         self._context = context
@@ -164,7 +193,7 @@ class EmbeddedTransaction(TransactionCalls):
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
-        if self._state is _OPEN:
+        if getattr(self, "_state", None) is _OPEN:  # else it was interrupted as it was made
             self._context.registry.drop(self)
             warnings.warn(
                 f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
@@ -225,25 +254,29 @@ class EmbeddedTransaction(TransactionCalls):
             checked = Fields.of(**from_now(fields, self._context.env.now_us))
             if checked is not None:
                 charge += checked.extra_bytes
-        with self._lock:
-            if self._state is not _OPEN:
-                self._check_open()
-            puts = self._puts
-            if puts is None:
-                puts = self._puts = Puts().begin(self._context, self.id, self._large)
-            try:
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        inside[thread] = None
+        try:
+            with self._lock:
+                if self._state is not _OPEN:
+                    self._check_open()
+                puts = self._puts = self._puts or Puts().begin(self._context, self.id, self._large)
                 try:
-                    if request_id is not None:
-                        return puts.once(request_id, queue, payload, checked, charge)
-                    return puts.one(queue, payload, checked, charge)
-                except QueueFull as full:
-                    one = puts.one if request_id is None else partial(puts.once, request_id)
-                    put = partial(one, queue, payload, checked, charge)
-                    return self._put_with_room(full, put, timeout)
-            except BaseException:
-                if puts.lost:
-                    self._lose()
-                raise
+                    try:
+                        if request_id is not None:
+                            return puts.once(request_id, queue, payload, checked, charge)
+                        return puts.one(queue, payload, checked, charge)
+                    except QueueFull as full:
+                        put = _again(puts, request_id, queue, payload, checked, charge)
+                        return self._put_with_room(full, put, timeout)
+                except BaseException:
+                    if puts.lost:
+                        self._lose()
+                    raise
+        finally:
+            del inside[thread]
 
     def _put_row(self, queue: str, row: object, timeout: float | None, **fields: Any) -> MessageId:
         """One message of a typed queue."""
@@ -276,8 +309,8 @@ class EmbeddedTransaction(TransactionCalls):
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
-        if isinstance(payloads, Iterator):
-            payloads = list(payloads)  # it may have to be done again
+        if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
+            payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self.putting(lambda puts: puts.many_once(queue, payloads, known), timeout)
@@ -311,6 +344,7 @@ class EmbeddedTransaction(TransactionCalls):
         self._check_open()
         return StreamPut(self._context, self, queue, checked, size, timeout)
 
+    @call
     def if_open(self, action: Callable[[Puts], None]) -> None:
         """Do something with what it has put, if it is open."""
         with self._lock:
@@ -323,6 +357,7 @@ class EmbeddedTransaction(TransactionCalls):
                 self._lose()
                 raise
 
+    @call
     def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
         """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
@@ -345,21 +380,39 @@ class EmbeddedTransaction(TransactionCalls):
     def get(self, source: str, timeout: float = 0.0) -> Message | None:
         """The next message of "queue" or "queue/subscription"; None: none came in `timeout` s."""
         if timeout != 0.0:
-            taken = self._take(source, 1, timeout)
-            return message_of(*taken) if taken else None
-        with self._lock:
-            if self._state is not _OPEN:
-                self._check_open()
-            gets = self._gets
-            if gets is None:
-                gets = self._gets = Gets().begin(self._context)
-            message = gets.one(source)
-        if message is None and self._context.registry.reap():  # what it has given back may be next
+            return self._wait_for_one(source, timeout)
+        message = None
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        inside[thread] = None
+        try:
             with self._lock:
-                self._check_open()
-                message = self._reading().one(source)
-        return message
+                if self._state is not _OPEN:
+                    self._check_open()
+                gets = self._gets
+                if gets is None:
+                    gets = self._gets = Gets().begin(self._context)
+                message = gets.one(source)
+            if message is None and self._context.registry.reap():  # what it gives back may be next
+                with self._lock:
+                    self._check_open()
+                    message = self._reading().one(source)
+        except BaseException:  # an interrupt, perhaps of what has got it
+            if message is not None and message is not IN_WHOLE:
+                held(self._give_back_latest)
+            raise
+        finally:
+            del inside[thread]
+        return self._get_whole(source) if message is IN_WHOLE else message
 
+    @giving("_give_back_latest")
+    def _get_whole(self, source: str) -> Message | None:
+        with self._lock:
+            self._check_open()
+            return self._reading().one_by_rule(source)
+
+    @giving("_give_back_latest")
     def get_many(self, source: str, max_messages: int = 1000, timeout: float = 0.0) -> Messages:
         """Up to `max_messages` next messages, a lazy sequence; empty if none came in `timeout`."""
         taken = self._take(source, max_messages, timeout)
@@ -368,6 +421,17 @@ class EmbeddedTransaction(TransactionCalls):
             return Messages(source.partition("/")[0], (), queue.schema)
         return Messages(*taken)
 
+    @giving("_give_back_latest")
+    def _wait_for_one(self, source: str, timeout: float) -> Message | None:
+        taken = self._take(source, 1, timeout)
+        return message_of(*taken) if taken else None
+
+    def _give_back_latest(self) -> None:
+        with self._lock:
+            if self._state is _OPEN and self._gets is not None:
+                self._gets.unget()
+
+    @giving("_give_back_latest")
     def get_scheduled(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
@@ -378,6 +442,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().scheduled(source, message_id, to_change=to_change)
 
+    @call
     def unget(self) -> None:
         """Give back what the latest get took, as if it had not been called."""
         with self._lock:
@@ -392,12 +457,19 @@ class EmbeddedTransaction(TransactionCalls):
         check_message(message)
         check_reason(reason)
         delay = check_delay(delay)
-        with self._lock:
-            self._check_open()
-            queue, subscription = self._reading().reject(message, reason, delay)
+        queue, subscription = self._reject(message, reason, delay)
         if subscription.spent:
             self._context.delivery.after_reject(queue, subscription)
 
+    @call
+    def _reject(
+        self, message: Message, reason: str, delay: float | Retry | None
+    ) -> tuple[Queue, Subscription]:
+        with self._lock:
+            self._check_open()
+            return self._reading().reject(message, reason, delay)
+
+    @call
     def take_gone(
         self, queue: Queue, subscription: Subscription, most: int
     ) -> tuple[int, list[tuple[Message, str]]]:
@@ -406,12 +478,14 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().gone(queue, subscription, most)
 
+    @call
     def pass_to(self, queue: Queue, subscription: Subscription, position: int) -> None:
         """The same as `read_to` for a subscription that has no name."""
         with self._lock:
             self._check_open()
             self._reading().passes.append((queue, subscription, position))
 
+    @call
     def take_waiting(
         self, queue: Queue, subscription: Subscription, most: int, end: int
     ) -> list[tuple[int, int]]:
@@ -420,6 +494,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().waiting(queue, subscription, most, end)
 
+    @call
     def take_oldest(
         self, queue: Queue, subscriptions: list[Subscription], runs: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
@@ -428,6 +503,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().oldest(queue, subscriptions, runs)
 
+    @call
     def take_chosen(
         self, queue: Queue, subscription: Subscription, positions: list[int]
     ) -> list[int]:
@@ -436,6 +512,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().chosen(queue, subscription, positions)
 
+    @call
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """The same for many sources; with an error, for none. Returns when each queue was made."""
         checked = check_ends(positions)
@@ -443,6 +520,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._reading().read_to(checked)
 
+    @call
     def seek(self, source: str, to: Start, timeout: float = 0.0) -> None:
         """Move a subscription when this transaction commits."""
         start, seconds = check_start(to), check_timeout(timeout)
@@ -470,6 +548,7 @@ class EmbeddedTransaction(TransactionCalls):
                 raise
             gets.seeks[subscription] = queue, position, is_strict
 
+    @call
     def record(self, key: str, version: int) -> None:
         """Enter key and version into the store's ledger, with the commit.
 
@@ -484,6 +563,7 @@ class EmbeddedTransaction(TransactionCalls):
                 self._entries = {}
             self._entries[key] = version
 
+    @call
     def get_state(self, name: str, key: str) -> bytes | None:
         """A value of a state, as this transaction sets it or as it was when it was read first."""
         check_state_name(name)
@@ -492,6 +572,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._check_open()
             return self._own_values().get(name, key)
 
+    @call
     def set_state(self, name: str, key: str, value: Bytes | None) -> None:
         """Set a value of a state when this transaction commits; None: delete it."""
         check_state_name(name)
@@ -514,40 +595,47 @@ class EmbeddedTransaction(TransactionCalls):
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
-        with self._lock:
-            if self._state is not _OPEN:
-                if self._state is TransactionState.PREPARED:
-                    self._decide(commit=True)
-                    return
-                self._check_open()
-            try:
+        thread = begin()
+        try:
+            with self._lock:
+                if self._state is not _OPEN:
+                    if self._state is TransactionState.PREPARED:
+                        self._decide(commit=True)
+                        return
+                    self._check_open()
                 try:
-                    self._commit()
-                except QueueFull as full:
-                    self._with_room(full, self._commit, self._seconds(timeout))
-            except (AlreadyCommitted, StateConflict):
-                self._undo()
-                raise
-            except StoreFailed:
-                self._end(TransactionState.IN_DOUBT)
-                raise
-            except BaseException:
-                if self.stands:
-                    self._settle()
-                elif self._context.committer.failed:  # an interrupt, in the journal's write
-                    self._end(TransactionState.IN_DOUBT)
-                elif self._puts is not None and self._puts.broken:
-                    self._lose()
-                raise
-            self._settle()
+                    try:
+                        self._commit()
+                    except QueueFull as full:
+                        self._with_room(full, self._commit, self._seconds(timeout))
+                except (AlreadyCommitted, StateConflict):
+                    self._undo()
+                    raise
+                except BaseException as error:
+                    if self.stands:
+                        self._settle()
+                    elif isinstance(error, StoreFailed) or self._context.committer.failed:
+                        self._end(TransactionState.IN_DOUBT)
+                    elif self._puts is not None and self._puts.broken:
+                        self._lose()
+                    raise
+                self._settle()
+        finally:
+            del inside[thread]
+            end(thread)
 
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
-        with self._lock:
-            if self._state is _OPEN:
-                self._undo()
-            elif self._state is TransactionState.PREPARED:
-                self._decide(commit=False)
+        thread = begin()
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+                elif self._state is TransactionState.PREPARED:
+                    self._decide(commit=False)
+        finally:
+            del inside[thread]
+            end(thread)
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared: that waits for a decision."""
@@ -555,10 +643,11 @@ class EmbeddedTransaction(TransactionCalls):
             if self._state is _OPEN:
                 self._undo()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, kind: type[QuireError] = StoreClosed) -> None:
         """Roll back because the store is closed; a commit that waits for space gives up."""
-        self._end_by(StoreClosed, reason, wait=True)
+        self._end_by(kind, reason, wait=True)
 
+    @call
     def prepare(self, xid: str, timeout: float | None = None) -> None:
         """Make everything durable and leave it undecided, under a name: two-phase commit.
 
@@ -596,6 +685,8 @@ class EmbeddedTransaction(TransactionCalls):
                 raise
             finally:
                 if self.is_prepared:
+                    if self._state is _OPEN:  # it failed before it was told
+                        self._state = TransactionState.PREPARED
                     self._let_go()  # and it may be decided already: nothing of it is here any more
 
     def expire(self) -> bool:
@@ -674,7 +765,7 @@ class EmbeddedTransaction(TransactionCalls):
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self.give_up()
+            as_call(self.give_up)
         elif self._state is _OPEN or (
             self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
         ):
@@ -859,7 +950,7 @@ class EmbeddedTransaction(TransactionCalls):
         while True:
             queue = context.state.names.get(full.queue or "")
             tries += 1
-            if queue is None or tries > ROOM_TRIES or not context.room.make(queue, full):
+            if queue is None or tries > ROOM_TRIES or not nested(context.room.make, queue, full):
                 self._wait_for_room(queue, full, deadline)
             try:
                 return action()
@@ -873,10 +964,13 @@ class EmbeddedTransaction(TransactionCalls):
         if queue is None:  # it has another name since, which the next error tells
             return
         self._waits_for = queue
+        own = self._lock
         try:
+            self._lock = cast("threading.Lock", OwnLock(own, get_ident()))
             if not queue.wait_for_room(full, left, lambda: self._shall_end is None):
                 raise full
         finally:
+            self._lock = own
             self._waits_for = None
         if self._shall_end is not None:
             self._ended_by = self._shall_end
@@ -891,7 +985,7 @@ class EmbeddedTransaction(TransactionCalls):
         seconds = 0.0
         if queue.config.properties.overflow == WAIT and queue.space.may_admit(full):
             seconds = self._seconds(self.put_timeout if timeout is None else timeout)
-        return self._with_room(full, action, seconds)
+        return held(self._with_room, full, action, seconds)
 
     def _seconds(self, timeout: float | None) -> float:
         """How long to wait for room: as is said, or as the store's options say."""

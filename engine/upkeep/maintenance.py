@@ -32,6 +32,7 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
+from quire.uninterrupted import nested
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -69,6 +70,7 @@ class Maintenance:
         self._swept = 0.0
         self._trim_at = context.env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
+        self.when_failed: Callable[[], None] = lambda: None  # called now and then
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
@@ -109,13 +111,13 @@ class Maintenance:
         """
         if self._journal.end_lsn < self._due:
             if self._thread is None:
-                self._do_small_things()
+                nested(self._do_small_things)
             return
         if self._thread is not None:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             self._wake.put(None)
         else:
-            self._try()
+            nested(self._try)
 
     def _set_due(self, lsn: int) -> None:
         """There is something to do when the journal is that long."""
@@ -249,6 +251,8 @@ class Maintenance:
         while not self._stopping:
             failed = self._journal.failed or self._context.sequencer.failure is not None
             done = False
+            if failed:
+                self.when_failed()
             try:
                 done = not failed and self._try()
                 if done and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:

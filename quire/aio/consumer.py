@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,7 @@ from quire.transaction import Transaction
 
 from .lines import Lines
 from .pool import Pool
-from .transaction import AsyncTransaction
+from .transaction import AsyncTransaction, roll_back
 
 T = TypeVar("T")
 
@@ -76,10 +77,13 @@ class AsyncConsumer(Generic[T]):
             await transaction.__aexit__(None, None, None)
 
     async def close(self) -> None:
+        await self._close(None)
+
+    async def _close(self, kind: type[BaseException] | None) -> None:
         self._ended = True
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
-            await transaction.rollback()
+            await roll_back(transaction, kind)
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,7 +98,7 @@ class AsyncConsumer(Generic[T]):
             if kind is None and self._asked.ack == "session":
                 await self.acknowledge()
         finally:
-            await self.close()
+            await self._close(kind)
 
     async def _take(self) -> Message | Messages | None:
         asked = self._asked
@@ -120,8 +124,9 @@ class AsyncConsumer(Generic[T]):
             return await transaction.get(asked.source, seconds)
         return await transaction.get_many(asked.source, asked.max_messages, seconds) or None
 
-    async def _look(self) -> Taken | None:
-        return await self._pool.run(partial(take, self._store, self._asked), _give_back)
+    async def _look(self, until: float = math.inf) -> Taken | None:
+        look = partial(take, self._store, self._asked)
+        return await self._pool.run(look, _give_back, until=until)
 
 
 def _give_back(taken: Taken | None) -> None:

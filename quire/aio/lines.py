@@ -17,14 +17,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from quire.env import OsEnv
 from quire.limits import AIO_THREADS, INTERVAL_SECONDS
 from quire.store import Store
 
 from .pool import Pool
 
 R = TypeVar("R")
+
+_ENV: Final = OsEnv()
 
 
 class _Line:
@@ -57,26 +60,30 @@ class Lines:
         self,
         source: str,
         seconds: float,
-        look: Callable[[], Awaitable[R | None]],
+        look: Callable[[float], Awaitable[R | None]],
         is_over: Callable[[], bool],
         holder: object = None,
     ) -> R | None:
         """What `look` finds, as soon as that is something; None if the time was over before.
 
-        `is_over`: whether waiting is of no use any more: then `look` is to say why. `holder`: the
-        transaction, if it has messages of the source (AL4).
+        `look` is told until when its caller waits, on the clock of `time.monotonic`: it waits for
+        no owner much longer. `is_over`: whether waiting is of no use any more: then `look` is to
+        say why. `holder`: the transaction, if it has messages of the source (AL4).
         """
         until = self._loop.time() + seconds
+        end = _ENV.monotonic() + seconds
         while True:
             limit = asyncio.timeout_at(until)
             try:
                 async with limit:
-                    return await self._stand_in_line(source, look, limit, is_over, holder)
+                    return await self._stand_in_line(
+                        source, partial(look, end), limit, is_over, holder
+                    )
             except TimeoutError:
                 if not limit.expired():  # it is the transaction's
                     raise
             if is_over():
-                found = await look()
+                found = await look(end)
                 if found is not None:
                     return found
             if self._loop.time() >= until:
@@ -104,9 +111,9 @@ class Lines:
                     if not line.may_have:
                         await self._wait(source, None if holder is None else INTERVAL_SECONDS)
                     until = limit.when()
-                    limit.reschedule(None)  # who takes something gets it
-                    line.may_have = False
                     async with self._looking:
+                        limit.reschedule(None)  # who takes something gets it
+                        line.may_have = False
                         try:
                             found = await look()
                         except BaseException:  # it may be the others' trouble, too

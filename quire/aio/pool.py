@@ -2,19 +2,23 @@
 
 - AP1: a call that is cancelled before a thread has begun it is never made. One that was begun is
   waited for, whatever is cancelled: nothing goes on behind its caller's back.
+- AP2: a cancelled call does not wait for a store's owner that does not answer: it is given up after
+  `CANCEL_SECONDS`, and ends then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from quire.errand import Errand
 from quire.errors import QuireError
-from quire.limits import AIO_PUTS, AIO_THREADS
+from quire.limits import AIO_PUTS, AIO_THREADS, CANCEL_SECONDS
 
 R = TypeVar("R")
 
@@ -32,31 +36,47 @@ class Pool:
         undo: Callable[[R], object] | None = None,
         *,
         surely: bool = False,
+        until: float = math.inf,
+        hurry: bool = False,
     ) -> R:
         """What the call returns, or raises.
 
         If its caller is cancelled and it has succeeded, `undo` is called with what it returned,
-        as nobody gets that. `surely`: it is made even if that caller is cancelled before.
+        as nobody gets that. `surely`: it is made even if that caller is cancelled before. `until`:
+        as of an `Errand`. `hurry`: the caller is cancelled already.
         """
+        errand = Errand(until)
         try:
-            job = self._threads.submit(call)
+            job = self._threads.submit(errand.do, call)
         except RuntimeError:  # after `close`: it says so at once, and lets go of what it has
             return call()
         ended = asyncio.wrap_future(job)
         cancelled: asyncio.CancelledError | None = None
         while not ended.done():
+            waits = (hurry or cancelled is not None) and not errand.given_up
             try:
-                await asyncio.wait([ended])
+                await asyncio.wait([ended], timeout=CANCEL_SECONDS if waits else None)
             except asyncio.CancelledError as error:
                 if not surely and job.cancel():
                     raise
                 cancelled = error
+                continue
+            if waits and not ended.done():
+                errand.give_up()
+                if job.cancel():  # no thread is free for it, and it waits for nobody now
+                    with suppress(asyncio.CancelledError):
+                        await ended
+                    ended = asyncio.get_running_loop().create_future()
+                    try:
+                        ended.set_result(errand.do(call))
+                    except Exception as error:  # noqa: BLE001 - raised below
+                        ended.set_exception(error)
         if cancelled is None:
             return ended.result()
         failure = ended.exception()
         if failure is None and undo is not None:
             with suppress(QuireError):  # the transaction is rolled back: it is undone
-                await self.run(partial(undo, ended.result()), surely=True)
+                await self.run(partial(undo, ended.result()), surely=True, hurry=True)
         raise cancelled from failure
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterable, Callable
 from functools import partial
 from types import TracebackType
@@ -150,7 +151,7 @@ class AsyncTransaction:
         await self._end(lambda inner, seconds: inner.commit(seconds), timeout)
 
     async def rollback(self) -> None:
-        await self._call(lambda inner: inner.rollback(), surely=True)
+        await roll_back(self, None)
 
     async def prepare(self, xid: str, timeout: float | None = None) -> None:
         await self._end(lambda inner, seconds: inner.prepare(xid, seconds), timeout)
@@ -167,18 +168,22 @@ class AsyncTransaction:
         if kind is None and self.state == "open":
             try:
                 await self.commit()
-            except BaseException:
-                await self.rollback()
+            except BaseException as failure:
+                await roll_back(self, type(failure))
                 raise
             return
         # It is rolled back, or tells who has done that; what is prepared is left to its decision.
-        await self._call(lambda inner: inner.__exit__(kind, error, None), surely=True)
+        await self._call(
+            lambda inner: inner.__exit__(kind, error, None),
+            surely=True,
+            hurry=_is_cancelled(kind),
+        )
 
     async def _get(
         self, source: str, timeout: float, take: Callable[[Transaction], R | None]
     ) -> R | None:
-        async def look() -> R | None:
-            found = await self._call(take, self._give_back)
+        async def look(until: float = math.inf) -> R | None:
+            found = await self._call(take, self._give_back, until=until)
             if found is not None:
                 self._sources.add(source)
             return found
@@ -225,6 +230,19 @@ class AsyncTransaction:
         undo: Callable[[R], object] | None = None,
         *,
         surely: bool = False,
+        until: float = math.inf,
+        hurry: bool = False,
     ) -> R:
         async with self._turn:
-            return await self._pool.run(partial(call, self._inner), undo, surely=surely)
+            inner = partial(call, self._inner)
+            return await self._pool.run(inner, undo, surely=surely, until=until, hurry=hurry)
+
+
+async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | None) -> None:
+    """For what was raised: who is cancelled does not wait for a stopped owner."""
+    hurry = _is_cancelled(why)
+    await transaction._call(lambda inner: inner.rollback(), surely=True, hurry=hurry)
+
+
+def _is_cancelled(kind: type[BaseException] | None) -> bool:
+    return kind is not None and issubclass(kind, asyncio.CancelledError)

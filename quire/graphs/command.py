@@ -14,7 +14,7 @@ from dataclasses import asdict
 from os.path import realpath
 from typing import Any, TypeVar
 
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StepTimeout
 from quire.limits import GRAPH_LINE_SECONDS
 
 from .definition import GraphDefinition
@@ -165,20 +165,29 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
+    """How the command ends: 0 where it was told to, or all is read; 1 where a step has failed."""
     with graph.start() as run:
         print(f"graph {graph.name} runs on {graph.path}", flush=True)
-        if drain:
-            run.drain()
-            print(run.status())
-            return 0
         before = ""
-        while not ending.wait(GRAPH_LINE_SECONDS) and not run.wait(0.0):
+        while not ending.is_set() and not _has_ended(run, ending, drain=drain):
             now = str(run.status())
-            if now != before:
+            if now != before and not drain:
                 print(now, flush=True)
             before = now
-        has_failed = any(step.phase == "failed" for step in run.status().steps.values())
-    return 1 if has_failed else 0
+        status = run.status()
+        print(status, flush=True)
+    return 1 if any(step.phase == "failed" for step in status.steps.values()) else 0
+
+
+def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
+    """Whether all is done, after some time in which a signal is seen. Raises StepFailed."""
+    if not drain:
+        return bool(ending.wait(GRAPH_LINE_SECONDS) or run.wait(0.0))
+    try:
+        run.drain(GRAPH_LINE_SECONDS)
+    except StepTimeout:
+        return False
+    return True
 
 
 def _made(name: str, function: Callable[[str], Any], path: str) -> Any:

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from quire.errors import StoreCorrupt
+
+
+def subscription_of(graph: str, step: str) -> str:
+    """What a step's subscriptions are called."""
+    return f"{graph}.{step}"
+
+
+def sources_of(
+    graph: str, step: str, kind: str, reads: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """What a step reads: each queue, with the subscription that it is read by.
+
+    A streaming step that reads a queue twice has two streams of it, and two subscriptions.
+    """
+    name = subscription_of(graph, step)
+    if kind != "streaming":
+        return tuple((queue, name) for queue in dict.fromkeys(reads))
+    counts = [reads[: index + 1].count(queue) for index, queue in enumerate(reads)]
+    return tuple(
+        (queue, name if count == 1 else f"{name}.{count}")
+        for queue, count in zip(reads, counts, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +62,17 @@ class StepDefinition:
     def inputs(self) -> tuple[str, ...]:
         """The queues that it reads, each once."""
         return tuple(dict.fromkeys(self.reads))
+
+    def sources(self, graph: str) -> tuple[tuple[str, str], ...]:
+        """Each queue with the subscription that it is read by: see `sources_of`."""
+        return sources_of(graph, self.name, self.kind, self.reads)
+
+    def sources_by_queue(self, graph: str) -> dict[str, list[str]]:
+        """The subscriptions by which each queue is read."""
+        found: dict[str, list[str]] = {}
+        for queue, subscription in self.sources(graph):
+            found.setdefault(queue, []).append(subscription)
+        return found
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.starts import Start
 
-from .definition import GraphDefinition, StepDefinition
+from .definition import GraphDefinition, StepDefinition, subscription_of
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -39,11 +39,6 @@ def graph_state_name(graph: str) -> str:
 def step_state_name(graph: str, step: str) -> str:
     """The state with a step's own values."""
     return f"{_PREFIX}{graph}{_OF_STEP}{step}"
-
-
-def subscription_of(graph: str, step: str) -> str:
-    """What a step's subscriptions are called."""
-    return f"{graph}.{step}"
 
 
 def graph_names(store: Store) -> list[str]:
@@ -99,6 +94,19 @@ def _told(store: Store, graph: str, what: str) -> dict[str, object]:
 def paused_steps(store: Store, graph: str) -> set[str]:
     """Those that were told to pause."""
     return {step for step, paused in _told(store, graph, "pause").items() if paused}
+
+
+def pause_reason(store: Store, graph: str, step: str) -> str:
+    """Why a step has paused by itself; "": it has not, or somebody told it to."""
+    found = _told(store, graph, "pause").get(step)
+    return found if isinstance(found, str) else ""
+
+
+def pause_itself(store: Store, graph: str, step: str, reason: str) -> None:
+    """A step pauses, until somebody has it go on (`set_paused`)."""
+    with store.transaction() as txn:
+        data = json.dumps(reason).encode()
+        txn.set_state(graph_state_name(graph), f"pause/{step}", data)
 
 
 def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list[str]:

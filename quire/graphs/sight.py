@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quire.errors import QueueNotFound
 
-from .definition import GraphDefinition
-from .kept import awaited_markers, paused_steps, step_state_name, subscription_of
+from .definition import GraphDefinition, subscription_of
+from .kept import awaited_markers, pause_reason, paused_steps, step_state_name
 
 if TYPE_CHECKING:
     from quire.store import Store
@@ -38,6 +39,7 @@ class StepSight:
     dead_letters: int  # that wait in its queue for them
     awaits: Mapping[str, str] = field(default_factory=dict)
     """By queue, the value of the marker that it lacked at the last look, "": any; or nothing."""
+    paused_for: str = ""  # why it has paused by itself
 
     @property
     def lag_messages(self) -> int:
@@ -63,11 +65,31 @@ class QueueSight:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftSubscription:
+    """A subscription that has a graph's name and is of none of its steps: of one that it had.
+
+    Nobody reads by it, and it keeps its queue's messages, until a queue with a capacity is full.
+    """
+
+    queue: str
+    subscription: str
+    messages: int  # that it keeps
+    command: str  # that ends it
+
+    def __str__(self) -> str:
+        return (
+            f"subscription {self.subscription} of queue {self.queue} is of no step of the graph, "
+            f"and keeps {self.messages} messages; it ends with: {self.command}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class GraphSight:
     """All of a graph."""
 
     steps: Mapping[str, StepSight]
     queues: Mapping[str, QueueSight]  # those that are there
+    left: tuple[LeftSubscription, ...] = ()
 
 
 def see(store: Store, definition: GraphDefinition) -> GraphSight:
@@ -94,8 +116,8 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
         steps[step.name] = StepSight(
             step.name,
             tuple(
-                _input(store, definition.name, step.name, queues[queue], ends[queue])
-                for queue in step.inputs
+                _input(store, queues[queue], names, ends[queue])
+                for queue, names in step.sources_by_queue(definition.name).items()
                 if queue in queues
             ),
             numbers.get(key),
@@ -103,14 +125,33 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             len(store.state_items(step_state_name(definition.name, step.name))),
             0 if dead is None else dead.messages,
             awaited.get(step.name, {}),
+            pause_reason(store, definition.name, step.name) if step.name in paused else "",
         )
-    return GraphSight(steps, queues)
+    return GraphSight(steps, queues, left_subscriptions(store, definition))
 
 
-def _input(store: Store, graph: str, step: str, queue: QueueSight, end: int) -> InputSight:
-    name = subscription_of(graph, step)
-    found = [each for each in store.subscriptions(queue.name) if each.name == name]
-    position = min(found[0].position, end) if found else end
+def left_subscriptions(store: Store, definition: GraphDefinition) -> tuple[LeftSubscription, ...]:
+    """Those of steps that the graph has no more, or that have another name or read other queues."""
+    own = {source for step in definition.steps for source in step.sources(definition.name)}
+    prefix = subscription_of(definition.name, "")
+    return tuple(
+        LeftSubscription(
+            info.name,
+            each.name,
+            each.pending,
+            shlex.join(["quire", "unsubscribe", store.path, info.name, each.name]),
+        )
+        for info in store.queues()
+        if any(name.startswith(prefix) for name in info.subscriptions)
+        for each in store.subscriptions(info.name)
+        if each.name.startswith(prefix) and (info.name, each.name) not in own
+    )
+
+
+def _input(store: Store, queue: QueueSight, names: Collection[str], end: int) -> InputSight:
+    found = {each.name: each.position for each in store.subscriptions(queue.name)}
+    position = min((found.get(name, end) for name in names), default=end)
     mean = queue.used_bytes / queue.messages if queue.messages else 0.0
-    lag = end - position
-    return InputSight(queue.name, position, lag, int(lag * mean), is_subscribed=bool(found))
+    lag = max(0, end - position)
+    is_subscribed = found.keys() >= set(names)
+    return InputSight(queue.name, end - lag, lag, int(lag * mean), is_subscribed=is_subscribed)

@@ -25,6 +25,8 @@ def _lines(definition: GraphDefinition, sight: GraphSight | None) -> Iterator[st
         yield from (f"  {line}" for line in _step(step))
         if sight is not None and step.name in sight.steps:
             yield from (f"  {line}" for line in _now(step, sight))
+    if sight is not None:
+        yield from map(str, sight.left)
 
 
 def _queue(options: object, seen: QueueSight | None) -> str:
@@ -73,7 +75,7 @@ def _cuts(step: StepDefinition) -> str:
 
 def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
     seen = sight.steps[step.name]
-    words = ["paused"] if seen.is_paused else []
+    words = [f"paused{f' ({seen.paused_for})' if seen.paused_for else ''}"] * seen.is_paused
     if step.kind != "streaming":  # whose numbers are in Spark's checkpoint
         words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
     words += [

@@ -27,7 +27,7 @@ NUMBERED_KINDS = (
     "make_directory",
     "sync_directory",
 )
-READ_KINDS = ("open", "read", "view", "list_directory")
+READ_KINDS = ("open", "read", "list_directory")
 
 
 class SimulatedCrash(BaseException):

@@ -19,11 +19,13 @@ from random import Random
 from typing import Literal
 
 from quire.errors import StoreLocked
-from quire.os_file import aligned_buffer, raise_if_full
+from quire.os_file import aligned_buffer, not_readable, raise_if_full
+from quire.os_lock import guarded_words
 from quire.testing.sim_calls import Call, CallLog, Fault, SimulatedCrash, io_error, matches
 from quire.testing.sim_disk import NameChange, SimDirectory, SimDisk, Survival, walk
 from quire.testing.sim_file import SimFile
 from quire.testing.sim_inode import PAGE_BYTES, SECTOR_BYTES, Outcome, SimInode, pages_of
+from quire.uninterrupted import nested
 
 # (the machine, path, offset, length) -> who uses any of it, in words; empty if nobody does.
 InUse = Callable[["SimEnv", str, int, int], str]
@@ -42,17 +44,20 @@ class Tally:
 
 
 TALLY = Tally()
+LockKey = tuple[SimInode, str]  # the file, and in which way it is locked
 START_US = 1_700_000_000_000_000
 STEP_US = 1
 
 
 class SimLock:
-    """A held lock of a `SimEnv` (see `quire.env.FileLock`)."""
+    """A held lock of a `SimEnv` (see `quire.env.FileLock`): of a file, in some way."""
 
-    def __init__(self, env: SimEnv, path: str) -> None:
+    def __init__(self, env: SimEnv, path: str, key: LockKey, owner: str) -> None:
         self._env = env
         self._path = path
+        self._key = key
         self._held = True
+        env.locks[key] = owner
 
     @property
     def held(self) -> bool:
@@ -60,15 +65,14 @@ class SimLock:
 
     @property
     def in_place(self) -> bool:
-        """Nobody removes it on this machine."""
-        return True
+        return self._env.disk.find(self._path) is self._key[0]
 
     def release(self) -> None:
         with self._env.guard:
             self._env.check_alive()
             if self._held:
                 self._held = False
-                del self._env.locks[self._path]
+                del self._env.locks[self._key]
 
 
 class SimNamesLock:
@@ -119,7 +123,7 @@ class SimEnv:
         self.guard = threading.RLock()
         self.clock_us = START_US
         self.wall_offset_us = 0
-        self.locks: dict[str, str] = {}
+        self.locks: dict[LockKey, str] = {}
         self.disk = SimDisk()
         self._faults: list[Fault] = []
         self._forbidden: list[str] = []
@@ -271,7 +275,12 @@ class SimEnv:
                 "create", path, lambda: self.disk.add(path, SimInode(path, self.clock_us))
             )
         else:
-            self.raise_fault(self.begin("open", path))
+            try:
+                self.raise_fault(self.begin("open", path))
+            except OSError as error:
+                if read_only and not isinstance(error, FileNotFoundError):
+                    raise not_readable(error, path) from error
+                raise
         with self.guard:
             inode = self.disk.file(path)
             return SimFile(self, inode, path, read_only, direct and self.direct and not read_only)
@@ -331,32 +340,36 @@ class SimEnv:
     def lock(self, path: str, owner: str) -> SimLock:
         with self.guard:
             self.check_alive()
-            if path in self.locks:
+            key = self._lock_key(path)
+            if key in self.locks:
                 raise StoreLocked(
-                    f"{path} is locked by this simulated machine, by {self.locks[path]};"
+                    f"{path} is locked by this simulated machine, by {self.locks[key]};"
                     " close the store there, or share the open one"
                 )
-            if self.disk.find(path) is None:
-                self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
-            self.locks[path] = owner
-            return SimLock(self, path)
+            return SimLock(self, path, key, owner)
+
+    def hold_file(self, path: str) -> SimLock:
+        with self.guard:
+            self.check_alive()
+            key = self.disk.file(path), "who holds the file"
+            if key in self.locks:
+                raise StoreLocked(guarded_words(path))
+            return SimLock(self, path, key, "who holds the file")
 
     def is_locked(self, path: str) -> bool:
         with self.guard:
             self.check_alive()
-            return path in self.locks
+            node = self.disk.find(path)
+            return isinstance(node, SimInode) and (node, "") in self.locks
 
     def lock_names(self, path: str, names: Sequence[str]) -> SimNamesLock | str:
         with self.guard:
             self.check_alive()
-            if self.disk.find(path) is None:
-                self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
-            keys = {name: f"{path}\0{name}" for name in names}
-            for name, key in keys.items():
+            keys = [self._lock_key(path, f"name {name}") for name in names]
+            for name, key in zip(names, keys, strict=True):
                 if key in self.locks:
                     return name
-            self.locks |= dict.fromkeys(keys.values(), "a name")
-            return SimNamesLock([SimLock(self, key) for key in keys.values()])
+            return SimNamesLock([SimLock(self, path, key, "a name") for key in set(keys)])
 
     def now_us(self) -> int:
         return self._tick() + self.wall_offset_us
@@ -388,7 +401,7 @@ class SimEnv:
             self.check_alive()
             call = self.calls.record(kind, path, offset, length)
         if self.before_call is not None and call.number:
-            self.before_call(call)
+            nested(self.before_call, call)  # what others do then, done by this thread
         self.check_alive()
         return call
 
@@ -453,6 +466,12 @@ class SimEnv:
             self.raise_fault(call)
             self.disk.change(change)
             self.crash_point(call)
+
+    def _lock_key(self, path: str, way: str = "") -> LockKey:
+        """Of a lock at the path, whose file is made if there is none."""
+        if self.disk.find(path) is None:
+            self.disk.change(self.disk.add(path, SimInode(path, self.clock_us)))
+        return self.disk.file(path), way
 
     def _restarted(self, disk: SimDisk, seed: int) -> SimEnv:
         env = SimEnv(seed, capacity_bytes=self.capacity_bytes, direct=self.direct)

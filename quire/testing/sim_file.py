@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.errors import InvalidArgument
-from quire.os_file import DIRECT_ALIGNMENT
+from quire.os_file import DIRECT_ALIGNMENT, unreadable
 from quire.testing.sim_inode import Change, SimInode, pages_of
 
 if TYPE_CHECKING:
@@ -28,21 +28,13 @@ class SimFile:
         self._cached = False  # a direct file has writes that wait for a sync
 
     def read(self, offset: int, length: int) -> bytes:
-        self._begin_read("read", offset, length)
+        try:
+            self._env.raise_fault(self._env.begin("read", self._inode.path, offset, length))
+        except OSError as error:
+            raise unreadable(error, self.path, offset, length) from error
         with self._env.guard:
             self._check_open(writing=False)
             return bytes(memoryview(self._inode.cache)[offset : offset + length])
-
-    def view(self, offset: int, length: int) -> memoryview:
-        if offset < 0 or length < 0:
-            raise ValueError(f"a view needs an offset and a length >= 0, got {offset}, {length}")
-        self._begin_read("view", offset, length)
-        with self._env.guard:
-            self._check_open(writing=False)
-            end, size = offset + length, len(self._inode.cache)
-            if end > size:
-                raise ValueError(f"a view of {self.path} up to {end} ends beyond its size, {size}")
-            return self._inode.view(offset, length)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         if self.direct:
@@ -140,9 +132,6 @@ class SimFile:
 
     def close(self) -> None:
         self._open = False
-
-    def _begin_read(self, kind: str, offset: int, length: int) -> None:
-        self._env.raise_fault(self._env.begin(kind, self._inode.path, offset, length))
 
     def _check_open(self, writing: bool = True) -> None:
         self._env.check_alive()

@@ -1,14 +1,12 @@
 """One file of the simulated disk: what reads see, what is durable, and what lies between.
 
-SI1. `cache` is what reads and views see. `durable` is what a power failure leaves for certain.
+SI1. `cache` is what reads see. `durable` is what a power failure leaves for certain.
     `pending` are the changes since, in order, that a sync makes durable. `uncertain` are those
     whose write or sync failed: reads see them too, but no sync ever makes them durable.
 SI2. At a power failure every pending and every uncertain change is kept, lost or (a write) torn by
     sectors of 512 bytes, each on its own. Writes to the same sector in another order give no
     further outcome: the earlier write last is the same as the later one lost.
-SI3. Views stay what they are: when the cache grows under a view it moves to a new buffer, and
-    writes go to the older buffers too.
-SI4. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
+SI3. An uncertain change ends where a later change of the same bytes becomes durable: so writing the
     same bytes again and syncing them makes certain what a failed write left. A cut whose sync
     failed is the exception: whether it is durable is decided at once.
 """
@@ -16,8 +14,6 @@ SI4. An uncertain change ends where a later change of the same bytes becomes dur
 from __future__ import annotations
 
 import sys
-import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
@@ -43,12 +39,6 @@ class Change:
     direct: bool = False
 
 
-class CacheBuffer(bytearray):
-    """A bytearray that can be referred to weakly."""
-
-    __slots__ = ("__weakref__",)
-
-
 class SimInode:
     """A file without its names."""
 
@@ -56,20 +46,16 @@ class SimInode:
         self.path = path
         self.modified_us = modified_us
         self.durable = bytearray() if durable is None else durable
-        self.cache = CacheBuffer(self.durable)
+        self.cache = bytearray(self.durable)
         self.pending: list[Change] = []
         self.uncertain: list[Change] = []
         self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
-        self._older: list[weakref.ref[CacheBuffer]] = []
         self._changes = 0
 
     @property
     def last_change(self) -> int:
         return self._changes
-
-    def view(self, offset: int, length: int) -> memoryview:
-        return memoryview(self.cache)[offset : offset + length].toreadonly()
 
     def change(
         self,
@@ -83,12 +69,7 @@ class SimInode:
         """Change what reads see; durable only after `make_durable`."""
         self._changes += 1
         change = Change(self._changes, kind, offset, length, data, direct)
-        if kind == "truncate" and length < len(self.cache):
-            self._shrink(length)
-        else:
-            self._grow(end_of(change))
-            for buffer in self._buffers():
-                apply_within(buffer, change)
+        apply(self.cache, change)
         self.pending.append(change)
         self._account(change)
         return change
@@ -110,14 +91,14 @@ class SimInode:
         return set(pages_of(change.offset, change.length)) if change.kind == "write" else set()
 
     def fail_write(self, offset: int, data: bytes) -> None:
-        """A write that failed has changed so much of what reads see; it stays uncertain (SI4)."""
+        """A write that failed has changed so much of what reads see; it stays uncertain (SI3)."""
         if data:
             change = self.change("write", offset, len(data), data)
             self.pending.remove(change)
             self.uncertain.append(change)
 
     def fail_sync(self, up_to: int, random: Random) -> None:
-        """The pending changes up to this number are uncertain from now on (SI4)."""
+        """The pending changes up to this number are uncertain from now on (SI3)."""
         while self.pending and self.pending[0].number <= up_to:
             change = self.pending.pop(0)
             if change.kind != "truncate":
@@ -129,7 +110,7 @@ class SimInode:
         """The same file once its process was killed: a direct write under way is uncertain."""
         inode = SimInode(self.path, self.modified_us, bytearray(self.durable))
         memo[id(self)] = inode
-        inode.cache = CacheBuffer(self.cache)
+        inode.cache = bytearray(self.cache)
         inode.pending = [change for change in self.pending if not change.direct]
         inode.uncertain = [*self.uncertain, *(change for change in self.pending if change.direct)]
         inode.pages, inode.protected = set(self.pages), set(self.protected)
@@ -160,7 +141,7 @@ class SimInode:
         return inode, outcomes
 
     def _settle(self, change: Change) -> None:
-        """The change is durable; older ones of the same bytes are uncertain no more (SI4)."""
+        """The change is durable; older ones of the same bytes are uncertain no more (SI3)."""
         apply(self.durable, change)
         if not self.uncertain or change.kind == "grow":
             return
@@ -170,30 +151,6 @@ class SimInode:
         older = [known for known in self.uncertain if known.number < change.number]
         newer = [known for known in self.uncertain if known.number > change.number]
         self.uncertain = [part for known in older for part in outside(known, first, end)] + newer
-
-    def _shrink(self, length: int) -> None:
-        for buffer in self._buffers():
-            if len(buffer) > length:
-                buffer.append(0)  # raises BufferError if there are views
-                del buffer[length:]
-
-    def _grow(self, end: int) -> None:
-        missing = end - len(self.cache)
-        if missing <= 0:
-            return
-        try:
-            self.cache.extend(bytes(missing))
-        except BufferError:
-            self._older.append(weakref.ref(self.cache))
-            self.cache = CacheBuffer(bytes(self.cache) + bytes(missing))
-
-    def _buffers(self) -> Iterator[CacheBuffer]:
-        yield self.cache
-        self._older = [reference for reference in self._older if reference() is not None]
-        for reference in self._older:
-            buffer = reference()
-            if buffer is not None:
-                yield buffer
 
     def _account(self, change: Change) -> None:
         if change.kind == "write":
@@ -244,17 +201,11 @@ def apply(content: bytearray, change: Change) -> None:
     missing = end_of(change) - len(content)
     if missing > 0:
         content.extend(bytes(missing))
-    apply_within(content, change)
-
-
-def apply_within(content: bytearray, change: Change) -> None:
-    """The bytes of a write or punch as far as they lie within `content`, whose size stays."""
     if change.kind not in ("write", "punch"):
         return
     room = max(min(change.length, len(content) - change.offset), 0)
     data = change.data[:room] if change.kind == "write" else bytes(room)
-    # Through a memoryview, which never resizes: views of the buffer may be about.
-    memoryview(content)[change.offset : change.offset + room] = data
+    content[change.offset : change.offset + room] = data
 
 
 def draw_outcome(random: Random) -> Outcome:

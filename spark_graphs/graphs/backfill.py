@@ -27,6 +27,7 @@ from .job import described
 from .planning import Batch, Planner, release
 from .preparing import check_no_aliases, prepare
 from .schemas import schemas_of
+from .session import ended, has_ended
 from .step_commit import StepCommit, ledger_key
 from .task_store import StoreFiles
 from .values import KeptValues, state_name
@@ -163,6 +164,8 @@ class Backfill:
                 if self._step.when_full == "fail":
                     raise
                 commit.refuse_too_large()
+            if has_ended(self._graph.spark):
+                raise ended()
             pause = next(pauses, pause)
             self._env.sleep(pause)
 

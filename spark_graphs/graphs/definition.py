@@ -11,9 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quire.arguments import check_name
 from quire.errors import InvalidArgument
-from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition
+from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
 from quire.limits import MAX_STRING_BYTES
-from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, DEFAULT_STEP_MESSAGES, MAX_TITLE
+from quire.spark_graphs.limits import (
+    DEFAULT_POISON_SECONDS,
+    DEFAULT_POISON_SHARE,
+    DEFAULT_STEP_BYTES,
+    DEFAULT_STEP_MESSAGES,
+    MAX_TITLE,
+)
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 from quire.starts import Start, check_start
 
@@ -34,6 +40,15 @@ class Limit:
     messages: int = DEFAULT_STEP_MESSAGES
     size_bytes: int = DEFAULT_STEP_BYTES  # about, and at least one message
 
+
+_OWN_OPTIONS: Final = {
+    name.lower(): name
+    for name in (
+        *("path", "queue", "subscribe", "subscribePattern"),
+        *("subscription", "checkpointLocation"),
+    )
+}
+"""Options of a source that nobody gives a step: it is found by them, and waited for."""
 
 UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
 """Of a step whose batches end behind markers and nowhere else."""
@@ -64,16 +79,25 @@ class Step:
     watermark: str | None = None
     marker: str | None = None  # the attribute of messages that batches end behind
     options: Mapping[str, Any] = field(default_factory=dict)  # of the sources of a streaming step
+    poison_share: float = DEFAULT_POISON_SHARE  # of the last rows: more, and it pauses
+    poison_seconds: float = DEFAULT_POISON_SECONDS  # that a batch is told apart at most
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The queues that it reads, each once."""
         return tuple(dict.fromkeys(self.reads))
 
+    def sources(self, graph: str) -> tuple[tuple[str, str], ...]:
+        """Each queue that it reads, with the subscription by which it does."""
+        return sources_of(graph, self.name, self.kind, self.reads)
+
     @property
     def queues(self) -> tuple[str, ...]:
         """All queues that it reads and writes, that of its dead letters too."""
         return (*self.inputs, *self.writes, *(() if self.dead is None else (self.dead,)))
+
+
+_POISON: Final = (DEFAULT_POISON_SHARE, DEFAULT_POISON_SECONDS)
 
 
 def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
@@ -109,6 +133,13 @@ def seconds_of(name: str, given: object) -> float:
     if isinstance(given, str):
         return quantity_of_seconds(name, given)
     raise InvalidArgument(f'{name} {given!r:.100}: give seconds, or a str as "500 ms"')
+
+
+def share_of(name: str, given: object) -> float:
+    """Above 0, up to 1.0 for all. Raises InvalidArgument."""
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 < given <= 1:
+        return float(given)
+    raise InvalidArgument(f"{name} {given!r:.100}: give a share above 0, up to 1.0 for all")
 
 
 def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
@@ -189,14 +220,14 @@ def check_step(step: Step) -> Step:
             "of a message may be in many results. Give `dead` to a step before it, which sorts out "
             "what is wrong, or have the function return that for one more output"
         )
+    if step.dead is None and (step.poison_share, step.poison_seconds) != _POISON:
+        raise InvalidArgument(
+            f"step '{step.name}' has no dead letters: `poison_share` and `poison_time` are of "
+            "steps with `dead`"
+        )
     if step.marker is not None:
         _check_marker(step)
-    if not isinstance(step.options, Mapping):
-        raise InvalidArgument(
-            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
-        )
-    if step.kind != "streaming" and step.options:
-        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    _check_options(step)
     if not isinstance(step.watermark, str | None):
         raise InvalidArgument(
             f"step '{step.name}': watermark {step.watermark!r:.100}: give a str as \"1 minute\""
@@ -216,6 +247,22 @@ def check_step(step: Step) -> Step:
         raise InvalidArgument(f"step '{step.name}' names an output twice")
     _check_parameters(step)
     return step
+
+
+def _check_options(step: Step) -> None:
+    if not isinstance(step.options, Mapping):
+        raise InvalidArgument(
+            f"step '{step.name}': options {step.options!r:.100}: give a mapping of names to values"
+        )
+    if step.kind != "streaming" and step.options:
+        raise InvalidArgument(f"step '{step.name}': `options` are of streaming steps")
+    for name in step.options:
+        own = _OWN_OPTIONS.get(str(name).lower())
+        if own is not None:
+            raise InvalidArgument(
+                f"step '{step.name}': option '{own}' is the step's own: `reads` says what it "
+                "reads, and its subscriptions and its checkpoint are called by its name"
+            )
 
 
 def _check_marker(step: Step) -> None:

@@ -9,9 +9,10 @@ YGR3. The steps of a graph are what they are called: its name and theirs say whi
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from quire.arguments import check_flag, check_name, check_queues
 from quire.errors import InvalidArgument, StoreNotFound
@@ -20,6 +21,7 @@ from quire.graphs import (
     GraphSight,
     draw,
     explain,
+    left_subscriptions,
     reset_step,
     save_graph,
     see,
@@ -28,6 +30,7 @@ from quire.graphs import (
 from quire.opening import checked_path
 from quire.row_schema import check_schema
 from quire.spark_graphs import connection
+from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.options import quantity_of_bytes
 from quire.starts import Start, Time
 
@@ -42,8 +45,10 @@ from .definition import (
     described_as,
     limit_of,
     seconds_of,
+    share_of,
     title_of,
 )
+from .executors import check_executors
 from .preparing import check_no_aliases, prepare
 from .run import Run
 from .runner import Restart
@@ -55,6 +60,8 @@ from .work import Work, running_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log: Final = logging.getLogger("quire.spark_graphs")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,6 +132,8 @@ class Graph:
         watermark: str | None = None,
         stateful: bool = False,
         options: Mapping[str, str] | None = None,
+        poison_share: float = DEFAULT_POISON_SHARE,
+        poison_time: float | str = DEFAULT_POISON_SECONDS,
     ) -> Callable[[F], F]:
         """Decorator: add the function as a step, by default under its own name.
 
@@ -133,6 +142,8 @@ class Graph:
         `queue` says where each row goes; or None. It is called for each batch anew.
 
         `dead`: the work queue for messages that the function fails with (`docs/graphs.md`).
+        `poison_share`: where more than that of the last 1,000 messages go there the step pauses;
+        1.0: never. `poison_time`: how long the messages of one batch are looked for, at most.
         `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".
         `trigger`: seconds, or a str as "500 ms", between the beginnings of two batches at least.
         `marker`: the name of an attribute: a batch ends just behind the next message that has it,
@@ -164,6 +175,8 @@ class Graph:
                 start=start,
                 watermark=watermark,
                 options={} if options is None else options,
+                poison_share=share_of("poison_share", poison_share),
+                poison_seconds=seconds_of("poison_time", poison_time),
             )
             self._add(step)
             return function
@@ -229,9 +242,13 @@ class Graph:
     def start(self, restart: Restart = "backoff", only: str | Sequence[str] | None = None) -> Run:
         """Check everything, make queues and subscriptions, and start all steps or none (YGR2).
 
+        All subscriptions of the graph are made, with one commit, before any step reads. Those of
+        steps that it has no more the log tells, with the command that ends them.
+
         `restart`: a step that has failed tries again after a pause ("backoff") or ends ("never").
         `only`: the steps to start, where it is not all. Raises QueueNotFound, QueueExists,
-        InvalidArgument, QueueInUse while another run of a step goes on, and what Spark raises.
+        InvalidArgument, QueueInUse while another run of a step goes on, StoreNotFound where an
+        executor of Spark does not see the store, and what Spark raises.
         """
         choice_of("restart", restart, ("backoff", "never"))
         names: Iterable[str] = (only,) if isinstance(only, str) else only or ()
@@ -241,17 +258,21 @@ class Graph:
         if not steps:
             raise InvalidArgument(f"graph '{self.name}' has no steps to start")
         tasks = self._tasks()
-        named = [*self.queues, *(queue for step in steps for queue in step.queues)]
+        all_steps = self.steps.values()
+        named = [*self.queues, *(queue for step in all_steps for queue in step.queues)]
         connection.call(self.path, lambda store: check_no_aliases(store, named))
         schemas = connection.call(self.path, lambda store: schemas_of(store, self.queues))
         works = {step.name: Work(step, self.spark, tasks, schemas) for step in steps}
         for work in works.values():
             try_out(work)
+        check_executors(self.spark, tasks)
         found = connection.call(
-            self.path, lambda store: prepare(store, self.name, steps, self.queues)
+            self.path, lambda store: prepare(store, self.name, all_steps, self.queues)
         )
         definition = described_as(self.name, self.queues, self.steps)
         connection.call(self.path, lambda store: save_graph(store, definition))
+        for each in connection.call(self.path, lambda store: left_subscriptions(store, definition)):
+            _log.warning("graph %s: %s", self.name, each)
         with contextlib.ExitStack() as undo:
             run = Run(self, works, found, restart)
             undo.callback(run.stop)

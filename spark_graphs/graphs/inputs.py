@@ -6,6 +6,7 @@ YIN1. The rows of an input are numbered from 0, in the order of their positions.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from quire.spark_graphs.limits import LOCAL_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.row_columns import whole_schema
 
@@ -50,12 +52,20 @@ class Input(Protocol):
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
         """Some of them, in order; read by tasks, or now, to travel with the job."""
 
-    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
-        """One of them, in all columns (see `arrow_columns`).
+    def part(self, runs: Sequence[Run]) -> Input:
+        """Some of them as an input of their own, in order."""
 
-        `words`: the schema of a typed queue as it is now, which may have more columns than when the
-        graph was started; None: as it was then.
+    def held(self) -> Held:
+        """The same in memory: for many looks at a few of them."""
+
+    def grown(self, words: str | None) -> Input:
+        """The same with the columns that its typed queue has got since the graph was started.
+
+        `words`: its schema now; None: as it was then.
         """
+
+    def message(self, number: int) -> pa.RecordBatch:
+        """One of them, in all columns (see `arrow_columns`)."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +100,37 @@ class Leased:
             return numbers.mapInArrow(
                 PartReader(self.store, parts, self.words), whole_schema(self.words)
             )
-        with trouble():
-            found = list(self.store.read(QuirePartition(pieces), self.words))
-        rows = pa.Table.from_batches(found, arrow_columns(self.words))
-        return _local(spark, rows, self.words)
+        return _local(spark, replace(self, pieces=tuple(pieces)).held().rows, self.words)
 
-    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
+    def grown(self, words: str | None) -> Leased:
+        return replace(self, words=words or self.words)
+
+    def message(self, number: int) -> pa.RecordBatch:
         part = QuirePartition(self._cut([(number, number + 1)]))
-        (found,) = self.store.read(part, words or self.words)
+        (found,) = self.store.read(part, self.words)
         return found
+
+    def position(self, number: int) -> int:
+        """Where a row is in its queue."""
+        index = bisect_right(self._ends, number)
+        piece = self.pieces[index].piece
+        return piece.first_position + number - (self._ends[index - 1] if index else 0)
+
+    def number_at(self, position: int) -> int:
+        """How many rows are before a position of the queue."""
+        found = 0
+        for item in self.pieces:
+            piece = item.piece
+            found += max(0, min(piece.stop - piece.start, position - piece.first_position))
+        return found
+
+    def part(self, runs: Sequence[Run]) -> Leased:
+        return replace(self, pieces=tuple(self._cut(runs)))
+
+    def held(self) -> Held:
+        with trouble():
+            found = list(self.store.read(QuirePartition(list(self.pieces)), self.words))
+        return Held(self.queue, pa.Table.from_batches(found, arrow_columns(self.words)), self.words)
 
     def _cut(self, runs: Sequence[Run]) -> list[QueuePiece]:
         """The pieces of some rows only."""
@@ -141,13 +173,51 @@ class Held:
         return int(self.rows.nbytes)
 
     def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
-        some = [self.rows.slice(begin, end - begin) for begin, end in runs]
-        rows = pa.concat_tables(some) if some else self.rows.slice(0, 0)
-        rows = rows.select(arrow_columns(self.words).names)
+        rows = self.part(runs).rows.select(arrow_columns(self.words).names)
         return _local(spark, rows, self.words)
 
-    def message(self, number: int, words: str | None = None) -> pa.RecordBatch:
+    def part(self, runs: Sequence[Run]) -> Held:
+        some = [self.rows.slice(begin, end - begin) for begin, end in runs]
+        return replace(self, rows=pa.concat_tables(some) if some else self.rows.slice(0, 0))
+
+    def held(self) -> Held:
+        return self
+
+    def grown(self, words: str | None) -> Held:
+        return self  # it has them
+
+    def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
+
+
+class Near:
+    """An input of which some rows are in memory: for trials of ever fewer, and of the next ones."""
+
+    def __init__(self, source: Input) -> None:
+        self._source = source
+        self._first = self._end = 0
+        self._held: Held | None = None  # rows from the first to before the end
+
+    def part(self, runs: Sequence[Run]) -> Input:
+        """As that of an input; what is small does not come from the store each time."""
+        found = self._source.part(runs)
+        if not runs or found.size_bytes > LOCAL_BYTES:
+            return found
+        begin, end = runs[0][0], runs[-1][1]
+        if self._held is None or begin < self._first or end > self._end:
+            self._hold(begin, end)
+        assert self._held is not None
+        return self._held.part([(first - self._first, last - self._first) for first, last in runs])
+
+    def _hold(self, begin: int, end: int) -> None:
+        """These rows, and of those behind them what is small with them."""
+        self._end = self._source.count
+        while True:
+            found = self._source.part([(begin, self._end)])
+            if found.size_bytes <= LOCAL_BYTES or self._end == end:
+                break
+            self._end = max(end, (begin + self._end) // 2)
+        self._first, self._held = begin, found.held()
 
 
 def empty(queue: str, store: TaskStore, words: str | None) -> Leased:

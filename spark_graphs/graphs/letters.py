@@ -8,8 +8,8 @@ YDL2. It is put by the commit that counts the message as read: it is in one of t
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -20,8 +20,6 @@ from quire.moving import OWN_PREFIX, QUEUE, REASON, SUBSCRIPTION, TIME
 from quire.row_schema import META, schema_of_words
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
 from quire.typed_message import ARROW_STREAM, row_payload
-
-from .reason import reason_of
 
 STEP: Final = "quire.step"
 """The graph and the step, as "orders/parse"."""
@@ -40,7 +38,8 @@ def letter(
     step: str,
     subscription: str,
     number: int,
-    error: Exception,
+    reason: str,
+    trace: str,
     now_us: int,
     dead_words: str | None = None,
 ) -> pa.RecordBatch:
@@ -53,18 +52,17 @@ def letter(
     is_typed = META in message.schema.names
     row = (message.column(META) if is_typed else message).to_pylist()[0]
     own = dict(row["attributes"] or ())
-    text = "".join(traceback.format_exception(error))
     said = {
         QUEUE: row["queue"],
         SUBSCRIPTION: subscription,
         POSITION: str(row["position"]),
         STEP: step,
         NUMBER: str(number),
-        REASON: _start(reason_of(error), DEAD_REASON_BYTES),
+        REASON: _start(reason, DEAD_REASON_BYTES),
         TIME: str(now_us),
     }
     row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
-    row["attributes"] = list(_fitting(own, said, {TRACE: _end(text, DEAD_TRACE_BYTES)}).items())
+    row["attributes"] = list(_fitting(own, said, {TRACE: _end(trace, DEAD_TRACE_BYTES)}).items())
     if is_typed:
         columns = message.select([name for name in message.schema.names if name != META])
         if dead_words is not None:
@@ -77,6 +75,14 @@ def letter(
             return columns.append_column(META, pa.array([row], _META_TYPE))
         row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
     return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
+
+
+def together(letters: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The same in as few batches as there are kinds of columns in a row."""
+    return [
+        pa.Table.from_batches(list(each)).combine_chunks().to_batches()[0]
+        for _, each in itertools.groupby(letters, key=lambda batch: batch.schema)
+    ]
 
 
 def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:

@@ -56,6 +56,9 @@ def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
 
 def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us: int) -> StepStatus:
     step, tally = runner.step, runner.tally
+    by_queue: dict[str, list[str]] = {}
+    for queue, subscription in step.sources(runner.graph):
+        by_queue.setdefault(queue, []).append(subscription)
     rate_in, rate_out = tally.rates()
     # In this order: a batch that is committed in between is seen in the inputs too.
     phase = tally.phase
@@ -64,8 +67,8 @@ def _step(store: Store, runner: Runner, queues: Mapping[str, QueueInfo], now_us:
         kind=step.kind,
         phase=phase,
         inputs=tuple(
-            _input(store, queues[queue], runner.subscription, now_us)
-            for queue in step.inputs
+            _input(store, queues[queue], names, now_us)
+            for queue, names in by_queue.items()
             if queue in queues
         ),
         writes=step.writes,
@@ -92,15 +95,15 @@ def _awaits(phase: Phase, tally: Tally) -> dict[str, str]:
     return {} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking)
 
 
-def _input(store: Store, info: QueueInfo, subscription: str, now_us: int) -> InputStatus:
-    found = [each for each in store.subscriptions(info.name) if each.name == subscription]
+def _input(store: Store, info: QueueInfo, names: Sequence[str], now_us: int) -> InputStatus:
+    found = {each.name: each.position for each in store.subscriptions(info.name)}
     end = info.end_position
-    position = min(found[0].position, end) if found else info.first_position
+    position = min([end, *(found.get(name, info.first_position) for name in names)])
     mean = info.used_bytes / info.messages if info.messages else 0.0
     oldest_us = _time_at(store, info.name, position) if position < end else None
     return InputStatus(
         info.name,
-        subscription,
+        names[0],
         position,
         end,
         lag_bytes=int((end - position) * mean),

@@ -72,7 +72,7 @@ class Planner:
     ) -> None:
         self._markers = None if marker is None else Markers(marker, created_us, tasks)
         self._created_us = created_us
-        self._limit = limit
+        self._limit = self._most = limit
         self._tasks = tasks
         self._schemas = schemas
 
@@ -91,8 +91,26 @@ class Planner:
 
         Those that end behind markers and nowhere else stay as they are.
         """
+        self.narrow(messages)
+        self._most = self._limit
+
+    def narrow(self, messages: int) -> None:
+        """The next batches have no more messages than that, until they grow again.
+
+        Those that end behind markers and nowhere else stay as they are.
+        """
         if self._limit != UNLIMITED:
             self._limit = Limit(max(1, messages), self._limit.size_bytes)
+
+    def can_narrow(self, messages: int) -> bool:
+        """Whether a batch of so many messages can be planned with fewer."""
+        return self._limit != UNLIMITED and 1 < messages <= self._limit.messages
+
+    def grow(self) -> None:
+        """A batch went well: the next may have twice as many messages, up to the limit."""
+        if self._limit != self._most:
+            most = min(2 * self._limit.messages, self._most.messages)
+            self._limit = Limit(most, self._limit.size_bytes)
 
     def plan(
         self,

@@ -1,17 +1,24 @@
 """What is done before a graph runs: everything is checked, and then its queues are made.
 
 YPR1. Nothing is made before everything was checked that can be.
+YPR2. All subscriptions of a graph are there before any of its steps reads, also those of steps that
+    are paused, that another run is to start, or that Spark streams: what one step has read is let
+    go of only when all have, and no step begins behind another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.order import COMMIT
 from quire.row_schema import is_part
 from quire.spark_graphs import position_range
+from quire.spark_graphs.options import Starts, read_options
+from quire.spark_graphs.retention import WORDS
+from quire.starts import Start
 
 from .definition import Queue, Step
 from .schemas import check_letters, schemas_of
@@ -19,6 +26,8 @@ from .schemas import check_letters, schemas_of
 if TYPE_CHECKING:
     from quire.info import QueueInfo
     from quire.store import Store
+
+    Beginning = Callable[[Store, QueueInfo], Start]
 
 
 def check_no_aliases(store: Store, names: Iterable[str]) -> None:
@@ -48,6 +57,7 @@ def prepare(
     Raises InvalidArgument, QueueNotFound, QueueExists.
     """
     steps = list(steps)
+    starts = _starts(steps, graph, store.path) if subscribe else {}
     there = {info.name: info for info in store.queues()}
     written = {queue for step in steps for queue in step.writes}
     dead = {step.dead for step in steps if step.dead is not None}
@@ -75,8 +85,7 @@ def prepare(
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
         store.create_queue(exist_ok=True, **_grown(new[name], there[name]))
     _make(store, [given for name, given in new.items() if name not in there])
-    if subscribe:
-        _subscribe(store, graph, steps)
+    _subscribe(store, starts)
     return {info.name: info for info in store.queues(new)}
 
 
@@ -96,10 +105,39 @@ def _make(store: Store, missing: list[dict[str, Any]]) -> None:
             store.create_queue(exist_ok=True, **given)
 
 
-def _subscribe(store: Store, graph: str, steps: Iterable[Step]) -> None:
+def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], Beginning]:
+    """Where new subscriptions begin, by queue and name. Raises InvalidArgument."""
+    found: dict[tuple[str, str], Beginning] = {}
     for step in steps:
-        if step.kind != "streaming":  # its sources make their own
-            store.subscribe_many(f"{graph}.{step.name}", dict.fromkeys(step.inputs, step.start))
+        for queue, name in step.sources(graph):
+            if step.kind == "streaming":  # whose options may say it
+                given = {"queue": queue, "startingOffsets": str(step.start), **step.options}
+                options = read_options({**given, "path": path}, streaming=True)
+                found[queue, name] = partial(_streamed, options.starting)
+            else:
+                found[queue, name] = partial(_said, step.start)
+    return found
+
+
+def _said(start: Start, store: Store, queue: QueueInfo) -> Start:
+    return start
+
+
+def _streamed(starting: Starts, store: Store, queue: QueueInfo) -> Start:
+    start = position_range.start_of(store, queue, starting)
+    return WORDS.get(start, start)
+
+
+def _subscribe(store: Store, starts: Mapping[tuple[str, str], Beginning]) -> None:
+    """Make the subscriptions that are not there, all with one commit (YPR2)."""
+    infos = {info.name: info for info in store.queues({queue for queue, _ in starts})}
+    new = {
+        f"{queue}/{name}": begin(store, infos[queue])
+        for (queue, name), begin in starts.items()
+        if name not in infos[queue].subscriptions
+    }
+    if new:
+        store.subscribe_many(None, new)
 
 
 def _check_dead(name: str, kind: str) -> None:

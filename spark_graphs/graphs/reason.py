@@ -1,22 +1,84 @@
-"""What an error says in one line, also where Spark hands on the traceback of a Python worker."""
+"""What an error says in one line, also where Spark hands on one of Java's, or of a Python worker.
+
+YRE1. The first line of what is told is the cause: neither who called whom, nor who handed it on.
+"""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+# What stands before the cause, in whatever order.
+_BEFORE: Final = re.compile(
+    r"""\s*(?:
+      An\ error\ occurred\ while\ calling\ [^\s:]+\s*:
+    | An\ exception\ was\ thrown\ from\ the\ Python\ worker[.:]?
+      (?:\ Please\ see\ the\ stack\ trace\ below\.)?
+    | \[PYTHON_EXCEPTION\]
+    | \[PYTHON_\w+\]\ Failed\ when\ Python\ [^:\n]*:
+    | \[STREAM_FAILED\]\ Query\ \[[^]]*\]\ terminated\ with\ exception:
+    | Job\ aborted\ due\ to\ stage\ failure:
+    | Task\ \S+\ in\ stage\ \S+\ failed\ \d+\ times,\ most\ recent\ failure:
+    | Lost\ task\ \S+\ in\ stage\ \S+\ \(TID\ \d+\)\ \([^)\n]*\):
+    | (?:[A-Za-z_$][\w$]*\.)+(?=[A-Z][\w$]*(?::|$))
+    | (?:SparkException|PythonException|StreamingQueryException|ExecutionException|StoreTrouble):
+    )\ ?""",
+    re.VERBOSE,
+)
+# What only says that something else has failed, which stands further on.
+_ELSEWHERE: Final = re.compile(
+    r"$|Exception thrown in awaitResult|Job aborted|Writing job|"
+    r"\[(?:TASK_WRITE_FAILED|WRITING_JOB_ABORTED|FAILED_EXECUTE_UDF)"
+)
+_SAID: Final = "quire_said"
+_CAUSED_BY: Final = "Caused by: "
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_HANDED_ON: Final = frozenset(
+    {"Py4JJavaError", "PythonException", "SparkException", "StreamingQueryException"}
+    | {"UnknownException", "StoreTrouble"}
+)
+
+
+def text_of(error: BaseException) -> str:
+    """All that an error says. Those of Spark ask the JVM each time, some ten times over: once."""
+    said = vars(error)  # where it is kept
+    if _SAID not in said:
+        said[_SAID] = str(error)
+    return str(said[_SAID])
+
 
 def reason_of(error: BaseException) -> str:
-    """The first line that says anything, or of what has a traceback in it the last."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    worker = [line for line in lines if not line.startswith((" ", "\t", "Traceback"))]
-    found = (worker or lines or [""])[-1 if "Traceback" in str(error) else 0]
-    return found.strip() or type(error).__name__
+    """The line that says what happened."""
+    return _cause(text_of(error)) or type(error).__name__
 
 
 def told(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
-    kind, text = type(error).__name__, str(error)
-    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
-    if "Traceback" not in text and not notes:
-        return f"{kind}: {text}{advice}"
-    reason = reason_of(error)
-    first = f"{kind}: {reason}{''.join(f' ({note})' for note in notes)}{advice}"
-    return first if reason == text else f"{first}\n{text}"
+    kind, text, reason = type(error).__name__, text_of(error), reason_of(error)
+    notes = [f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    head = reason if kind in (*_HANDED_ON, reason) else f"{kind}: {reason}"
+    first = f"{head}{''.join(notes)}{advice}"
+    if text.partition("\n")[0] == reason:
+        text = text.partition("\n")[2]
+    return f"{first}\n{text}".rstrip()
+
+
+def _cause(text: str) -> str:
+    while found := _BEFORE.match(text):
+        text = text[found.end() :]
+    text = text.lstrip()
+    if text.startswith(_TRACEBACK):
+        return _cause(_raised(text))
+    first = text.partition("\n")[0].strip()
+    if _CAUSED_BY in text and _ELSEWHERE.match(first):
+        return _cause(text.rpartition(_CAUSED_BY)[2])
+    return first
+
+
+def _raised(text: str) -> str:
+    """What follows the frames of a traceback, of the last one where they are several."""
+    lines = text.rpartition(_TRACEBACK)[2].lstrip("\n").splitlines()
+    for index, line in enumerate(lines):
+        if line.strip() and not line.startswith((" ", "\t")):
+            return "\n".join(lines[index:])
+    return ""

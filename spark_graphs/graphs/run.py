@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, QuireError, StepFailed, StepTimeout
+from quire.errors import InvalidArgument, StepFailed, StepTimeout
 from quire.graphs import asked_replays, paused_steps, take_replay
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -26,6 +26,7 @@ from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_S
 from .job import cancel
 from .looking import look
 from .runner import Restart, StepRunner
+from .session import ended, has_ended
 from .status import Phase, RunStatus
 from .step_hold import StepHold
 from .streaming import StreamRunner
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 Runner = StepRunner | StreamRunner
+Ends = dict[str, dict[str, int]]  # by step, and by queue that it reads
 
-_BUSY: Final = (Phase.RUNNING, Phase.WAITING, Phase.RETRYING)
+_BUSY: Final = (
+    Phase.STARTING, Phase.RUNNING, Phase.ISOLATING, Phase.WAITING, Phase.RETRYING
+)  # fmt: skip
 _ENDED: Final = (Phase.STOPPED, Phase.FAILED)
 _log: Final = logging.getLogger("quire.spark_graphs")
 
@@ -56,15 +60,12 @@ class Run:
         self.graph = graph
         self._changed = threading.Condition()
         self._ending = threading.Event()
+        self._spark_has_ended = False
         self._lock = threading.Lock()
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
         }
-        self._holds = {
-            name: StepHold(runner)
-            for name, runner in self.runners.items()
-            if isinstance(runner, StepRunner)
-        }
+        self._holds = {name: StepHold(runner) for name, runner in self.runners.items()}
 
     def _runner(self, work: Work, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         graph, step = self.graph, work.step
@@ -96,17 +97,21 @@ class Run:
         with contextlib.ExitStack() as holds:  # of all steps, before any of them begins
             for each in self._holds.values():
                 holds.enter_context(each)
-            for name in sorted(self.runners, key=self._holds.__contains__):
+            for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
-        threading.Thread(target=self._watch, name="quire-graph-watch", daemon=True).start()
+        self._thread(self._watch).start()
+        # One of its own: nothing that the store makes wait keeps it from being seen.
+        threading.Thread(
+            target=self._watch_spark, name="quire-graph-spark-watch", daemon=True
+        ).start()
 
     def _start(self, name: str) -> None:
         runner = self.runners[name]
-        if not isinstance(runner, StepRunner):
-            runner.start(self._thread)
-            return
         with self._holds[name] as held:
             runner.start(lambda target: self._thread(held.over(target)))
+
+    def _is_plain(self, name: str) -> bool:
+        return isinstance(self.runners[name], StepRunner)
 
     # What it tells
 
@@ -127,7 +132,8 @@ class Run:
     def drain(self, timeout: float | None = None) -> None:
         """Return when all inputs are empty, without waiting for triggers.
 
-        What lies behind the last markers of a step with `marker` is not waited for.
+        A streaming step has read what its query has committed; one that begins is waited for. What
+        lies behind the last markers of a step with `marker` is not waited for.
         `timeout`: in seconds; None: for ever. Raises StepFailed where a step that has something to
         read has ended or is paused, StepTimeout, InvalidArgument, and what reaching the store
         raises.
@@ -136,13 +142,14 @@ class Run:
         deadline = None if timeout is None else env.monotonic() + check_timeout(timeout)
         self._hurry(True)
         try:
-            before = -1
+            before: Ends | None = None
             while True:
-                batches = sum(runner.tally.batches for runner in self.runners.values())
-                behind = self._behind()
-                if not behind and batches == before:
+                behind, ends = self._behind()
+                # Twice the same: so nothing came into any input between the two looks, at which
+                # each step had read all of its own.
+                if not behind and ends == before:
                     return
-                before = -1 if behind else batches
+                before = None if behind else ends
                 if behind and deadline is not None and env.monotonic() > deadline:
                     raise StepTimeout(
                         f"after {timeout} seconds there is more to read: {behind} messages; wait "
@@ -174,11 +181,14 @@ class Run:
     def resume(self, step: str) -> None:
         """Start a step again that was stopped or has failed.
 
-        Raises InvalidArgument, and QueueInUse where another run has begun it since.
+        Raises InvalidArgument, QueueInUse where another run has begun it since, StepFailed where
+        Spark has ended, and what Spark raises.
         """
         runner = self.runners[self._checked(step)]
         if self._ending.is_set():
             raise InvalidArgument("this run was stopped: start the graph again")
+        if self._spark_has_ended:
+            raise ended()
         with self._lock:
             if not runner.is_alive:
                 self._start(step)
@@ -239,6 +249,8 @@ class Run:
         while not runner.join(WATCH_SECONDS):
             if isinstance(runner, StepRunner):  # a job that began since
                 cancel(self.graph.spark, self.graph.name, name)
+            if self._spark_has_ended:
+                return  # it has failed; what its function still does counts once, as ever
             if env.monotonic() > deadline:
                 raise StepTimeout(
                     f"step '{name}' goes on after {STOP_SECONDS:g} seconds, as its function does "
@@ -249,12 +261,17 @@ class Run:
         for runner in self.runners.values():
             runner.hurry(hurried)
 
-    def _behind(self) -> str:
-        """Which steps have something to read, in words. Raises StepFailed (see `drain`)."""
+    def _behind(self) -> tuple[str, Ends]:
+        """Which steps have something to read, in words; and where the inputs end.
+
+        Raises StepFailed (see `drain`).
+        """
         found = []
+        ends = {}
         for name, step in self.status().steps.items():
             awaited = self.runners[name].tally.awaited
             inputs = {each.queue: (each.position, each.end_position) for each in step.inputs}
+            ends[name] = {queue: end for queue, (_, end) in inputs.items()}
             has_done_all = awaited is not None and awaited.is_about(inputs)
             lag = 0 if has_done_all else step.lag_messages
             if step.phase is Phase.FAILED or (lag and step.phase in (Phase.STOPPED, Phase.PAUSED)):
@@ -264,7 +281,7 @@ class Run:
                 )
             if lag or step.phase in _BUSY:
                 found.append(f"{name} {lag}")
-        return ", ".join(found)
+        return ", ".join(found), ends
 
     def _thread(self, target: Callable[[], None]) -> threading.Thread:
         from pyspark import InheritableThread
@@ -284,6 +301,17 @@ class Run:
         found = connection.call(self.graph.path, lambda store: asked_replays(store, name))
         return {step: most for step, most in found.items() if step in self.runners}
 
+    def _watch_spark(self) -> None:
+        """Have all steps fail when Spark has ended: those at rest would never see it."""
+        while not self._ending.wait(WATCH_SECONDS):
+            if has_ended(self.graph.spark):
+                self._spark_has_ended = True
+                _log.error("graph %s: Spark has ended, and with it this run", self.graph.name)
+                for runner in self.runners.values():
+                    if runner.is_alive:
+                        runner.fail(ended())
+                return
+
     def _watch(self) -> None:
         paused: set[str] = set()
         replaying: threading.Thread | None = None
@@ -291,7 +319,7 @@ class Run:
             try:
                 before, paused = paused, self._paused()
                 asked = self._asked()
-            except QuireError as error:
+            except Exception as error:  # noqa: BLE001 - or nobody would see a pause any more
                 _log.debug("graph %s: %s", self.graph.name, error)
                 continue
             for name, runner in self.runners.items():

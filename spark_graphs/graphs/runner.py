@@ -7,7 +7,7 @@ YRN2. At the start, and after whatever went wrong, the step's number and where i
     stand are read from the store: nothing that this process remembers outlives an error.
 YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
 YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
-    messages are tried apart (poison.py), if the step has a queue for dead letters.
+    messages are told apart (apart.py), if the step has a queue for dead letters.
 """
 
 from __future__ import annotations
@@ -16,37 +16,42 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
 from quire.env import Env, OsEnv
-from quire.errors import QueueFull, QuireError, StoreFailed
-from quire.graphs import awaited_markers, tell_awaited
+from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
+from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.limits import (
-    ATTEMPTS_BEFORE_BISECTION,
+    ATTEMPTS_BEFORE_TELLING,
     FULL_HOLD_SECONDS,
     FULL_PAUSE_SECONDS,
     MARKER_PAUSE_SECONDS,
     RETRY_PAUSE_SECONDS,
+    WATCH_SECONDS,
 )
 from quire.spark_graphs.offsets import Positions
 
+from .apart import Apart, Broken, Smaller
 from .definition import Step
-from .inputs import Held, Input
+from .inputs import Held, Input, Near
 from .job import described
-from .letters import letter
+from .letters import letter, together
 from .planning import Batch, Planner, release, standing
-from .poison import NoPoison, Poison, find_poison, without
+from .poison import Fails, NoPoison, Poison, Selection, Told, tell_apart, without
+from .quiet import quiet
+from .reason import text_of
 from .schemas import Schemas
+from .session import ended, has_ended
 from .status import Phase
 from .step_commit import StepCommit, ledger_key
 from .tally import Tally
 from .task_store import StoreTrouble
 from .values import KeptValues, ValueRefused, state_name
-from .work import Work, whole
+from .work import Work, is_too_much, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,11 +106,14 @@ class StepRunner:
         self._wake = threading.Event()
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._stopping = False
+        self._is_failed = False  # by `fail`
         self._paused = False
+        self._is_broken = False  # it has paused by itself, which the store knows
+        self._apart = Apart(self.step.poison_share, self.step.poison_seconds, self._env)
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
         # A step that ends with its first error has one attempt.
-        self._attempts = 1 if restart == "never" else ATTEMPTS_BEFORE_BISECTION
+        self._attempts = 1 if restart == "never" else ATTEMPTS_BEFORE_TELLING
         self._failures: dict[int, int] = {}  # of the batch with this number
         self.turn = threading.Lock()  # held for each batch, also by who puts dead letters back
         self._thread: threading.Thread | None = None
@@ -114,7 +122,7 @@ class StepRunner:
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises what reaching the store raises."""
-        self._stopping = False
+        self._stopping = self._is_failed = False
         self.tally.number = connection.call(
             self.path, lambda store: store.ledger(self._key), env=self._env
         )
@@ -126,6 +134,14 @@ class StepRunner:
         """Tell it to stop, as soon as it can."""
         self._stopping = True
         self._wake.set()
+
+    def fail(self, error: Exception) -> None:
+        """Have it end as failed, for what is no fault of its own; it is told at once."""
+        self._is_failed = self._stopping = True
+        self.tally.failed(error)
+        self.tally.phase = Phase.FAILED
+        self._wake.set()
+        self._told()
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended; False: it goes on."""
@@ -164,6 +180,7 @@ class StepRunner:
                         phase = Phase.STOPPED if self._stopping else Phase.FAILED
                         return
         finally:
+            phase = Phase.FAILED if self._is_failed else phase
             self.tally.phase = phase
             _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
             self._told()
@@ -171,8 +188,9 @@ class StepRunner:
     def _pass(self) -> None:
         """Do a batch, or wait for what is to be done."""
         self._wake.clear()
-        if self._paused:
-            self._rest(Phase.PAUSED, None)
+        if self._paused or self._is_broken:
+            self._rest(Phase.PAUSED, WATCH_SECONDS if self._is_broken else None)
+            self._is_broken = self._is_broken and not self._stopping and self._is_told_to_pause()
             return
         early = self._begun + self.step.trigger_seconds - self._env.monotonic()
         if early > 0 and not self._hurried:
@@ -188,6 +206,12 @@ class StepRunner:
             self._rest(Phase.IDLE, None)
         elif awaited.is_complete:
             self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
+
+    def _is_told_to_pause(self) -> bool:
+        paused = connection.call(
+            self.path, lambda store: paused_steps(store, self.graph), env=self._env
+        )
+        return self.step.name in paused
 
     def do_next(self) -> bool:
         """Do the next batch; False: there is nothing to read. Who calls holds `turn`.
@@ -272,15 +296,39 @@ class StepRunner:
     def _goes_on(self, error: BaseException) -> bool:
         """After an error: pause, and try again; or not."""
         self._known = self._lacking = None
+        if not self._is_spark_there():
+            self.fail(ended())
+            return False
+        if isinstance(error, Broken):
+            error = self._broken(error)
         self.tally.failed(error, self._advice(error))
         _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
         _log.debug("%s", "".join(traceback.format_exception(error)))
-        if self._restart == "never" or not self._is_spark_there():
+        if self._restart == "never":
             return False
+        if self._is_broken:
+            return not self._stopping
         step = min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1
         self._wake.clear()
         self._rest(Phase.RETRYING, RETRY_PAUSE_SECONDS[step])
         return not self._stopping
+
+    def _broken(self, error: Broken) -> StepFailed:
+        """Pause, for whoever runs the graph and whenever; what the status tells."""
+        self._apart.forget_all()
+        told = StepFailed(
+            f"{error}. Its messages stay where they are, those of the last batch too. Mend the "
+            f"function; `quire graph resume {self.path} {self.graph} {self.step.name}` has it go "
+            "on. With `poison_share=1.0` the step goes on whatever the share is"
+        )
+        if self._restart != "never":  # then it ends
+            connection.call(
+                self.path,
+                lambda store: pause_itself(store, self.graph, self.step.name, str(told)),
+                env=self._env,
+            )
+            self._is_broken = True
+        return told
 
     def _advice(self, error: BaseException) -> str:
         """What somebody has to do before it can go on."""
@@ -293,13 +341,7 @@ class StepRunner:
         )
 
     def _is_spark_there(self) -> bool:
-        context = getattr(self._spark, "_sc", None)
-        if context is None:  # Spark Connect: the next job tells
-            return True
-        try:
-            return context._jsc is not None and not context._jsc.sc().isStopped()
-        except Exception:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
-            return False
+        return not has_ended(self._spark)
 
     # A batch
 
@@ -310,33 +352,67 @@ class StepRunner:
         self.tally.phase = Phase.RUNNING
         try:
             with described(self._spark, self.graph, self.step.name, number):
-                fragments, letters = self._tried(batch.inputs, number, self._attempts)
-            self._commit(batch, number, fragments, letters, began)
+                fragments, poison = self._tried(batch.inputs, number, self._attempts, batch)
+                letters = self._letters(batch.inputs, number, poison)
+            if self._commit(batch, number, fragments, letters, began):
+                if not self._apart.is_slow:
+                    self._planner.grow()
+                self._apart.committed([each.count for each in batch.inputs], poison)
+        except Smaller as smaller:
+            self._planner.narrow(smaller.messages)
         finally:
             release(self.path, batch)
 
     def _tried(
-        self, inputs: Sequence[Input], number: int, attempts: int
-    ) -> tuple[list[Fragment], list[tuple[str, pa.RecordBatch]]]:
-        """What the function makes of messages, and the dead letters among them (YRN4).
+        self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
+    ) -> tuple[list[Fragment], Sequence[Poison]]:
+        """What the function makes of messages, and those among them that it fails with (YRN4).
 
-        `attempts`: how often it has to have failed before messages are tried apart.
+        `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
+        messages they are; None: they are dead letters. Raises Smaller, Broken.
         """
         counts = [each.count for each in inputs]
+        known = Told() if batch is None else self._apart.known(batch.inputs)
         try:
-            return self._attempt(inputs, number, whole(inputs)), []
+            return self._attempt(inputs, number, without(counts, known.poison)), known.poison
         except Exception as error:
             failures = self._failures.get(number, 0) + 1
             self._failures = {number: failures}
             if not self._may_be_poison(error) or failures < attempts:
                 raise
             first = error
+        fails = self._trials(inputs, number)
+        phase, self.tally.phase = self.tally.phase, Phase.ISOLATING
+        self._work.forget_written()
+        self._told()
+        try:
+            if batch is None:
+                told = tell_apart(counts, fails, lambda told: False)
+            else:
+                cut = self._planner.can_narrow(sum(counts))
+                told = self._apart.tell(batch.inputs, fails, known, cut=cut)
+        except NoPoison as none:
+            first.add_note(f"nothing of it goes to the dead letters: {none}")
+            raise first from None
+        finally:
+            self.tally.phase = phase
+        return self._attempt(inputs, number, without(counts, told.poison)), told.poison
 
-        def fails(selection: Any) -> Exception | None:
+    def _trials(self, inputs: Sequence[Input], number: int) -> Fails:
+        """What the function fails with, of some rows; nothing of it counts."""
+        near = [Near(each) for each in inputs]
+
+        def fails(selection: Selection) -> Exception | None:
             if self._stopping:
                 raise Ended
+            parts = [each.part(runs) for each, runs in zip(near, selection, strict=True)]
             try:
-                found = self._attempt(inputs, number, selection)
+                try:
+                    found = self._attempt(parts, number, whole(parts))
+                except Exception as error:
+                    if not is_too_much(error):
+                        raise
+                    found = self._attempt(parts, number, whole(parts))
             except Exception as error:
                 if not self._may_be_poison(error):
                     raise
@@ -344,19 +420,15 @@ class StepRunner:
             StepCommit(self.path, {}, found, env=self._env).discard()
             return None
 
-        try:
-            poison = find_poison(counts, fails)
-        except NoPoison as none:
-            first.add_note(f"nothing of it goes to the dead letters: {none}")
-            raise first from None
-        fragments = self._attempt(inputs, number, without(counts, poison))
-        now = self.schemas_now()
-        return fragments, [self._letter(inputs, number, each, now) for each in poison]
+        return fails
 
-    def _attempt(self, inputs: Sequence[Input], number: int, selection: Any) -> list[Fragment]:
+    def _attempt(
+        self, inputs: Sequence[Input], number: int, selection: Selection
+    ) -> list[Fragment]:
         if self._values is not None:
             self._values.forget_changes()
-        return self._work.run(inputs, selection, number, self.values)
+        with quiet():  # what it fails with is told by the step
+            return self._work.run(inputs, selection, number, self.values)
 
     def _may_be_poison(self, error: Exception) -> bool:
         """Whether a message may be at fault: not the store, nor what Spark finds without any."""
@@ -368,25 +440,36 @@ class StepRunner:
             and not self._stopping
             and is_of_rows
             and not isinstance(error, (AnalysisException, StoreTrouble))
-            and StoreTrouble.__name__ not in str(error)  # as Spark hands it on
+            and StoreTrouble.__name__ not in text_of(error)  # as Spark hands it on
             and self._is_spark_there()
         )
 
-    def _letter(
-        self, inputs: Sequence[Input], number: int, poison: Poison, now: Schemas
-    ) -> tuple[str, pa.RecordBatch]:
+    def _letters(
+        self, inputs: Sequence[Input], number: int, poison: Sequence[Poison]
+    ) -> list[tuple[str, pa.RecordBatch]]:
+        """The messages as dead letters, with the queue for them."""
+        if not poison:
+            return []
         assert self.step.dead is not None
-        source = inputs[poison.index]
-        found = letter(
-            source.message(poison.number, now.get(source.queue)),
+        now = self.schemas_now()
+        near = [Near(each.grown(now.get(each.queue))) for each in inputs]
+        found = [self._letter(near, number, each, now) for each in poison]
+        return [(self.step.dead, each) for each in together(found)]
+
+    def _letter(
+        self, near: Sequence[Near], number: int, poison: Poison, now: Schemas
+    ) -> pa.RecordBatch:
+        run = (poison.number, poison.number + 1)
+        return letter(
+            near[poison.index].part([run]).message(0),
             step=f"{self.graph}/{self.step.name}",
             subscription=self.subscription,
             number=number,
-            error=poison.error,
+            reason=poison.reason,
+            trace=poison.trace,
             now_us=self._env.now_us(),
-            dead_words=now.get(self.step.dead),
+            dead_words=now.get(self.step.dead or ""),
         )
-        return self.step.dead, found
 
     def schemas_now(self) -> Schemas:
         """Of the inputs and the queue for dead letters, with the columns that were added since."""
@@ -414,7 +497,8 @@ class StepRunner:
         fragments: list[Fragment],
         letters: list[tuple[str, pa.RecordBatch]],
         began: float,
-    ) -> None:
+    ) -> bool:
+        """Whether it was done by this."""
         commit = StepCommit(
             self.path,
             {self._key: number},
@@ -433,7 +517,7 @@ class StepRunner:
             raise
         if not is_done:
             self._known = None
-            return
+            return False
         if self._values is not None:
             self._values.committed()
         # After a lost answer they are read from the store again (YRN2).
@@ -442,7 +526,9 @@ class StepRunner:
         went = sum(each.messages for each in fragments)
         seconds = self._env.monotonic() - began
         came = batch.messages
-        self.tally.committed(number, came, went, len(letters), batch.removed, seconds)
+        dead = sum(each.num_rows for _, each in letters)
+        self.tally.committed(number, came, went, dead, batch.removed, seconds)
+        return True
 
     def _committed(self, commit: StepCommit, batch: Batch) -> bool:
         """Whether it was done by this; waits for room (YRN3)."""
@@ -487,7 +573,8 @@ class StepRunner:
         """
         number = -1 if self.tally.number is None else self.tally.number
         with described(self._spark, self.graph, self.step.name, number, restore=True):
-            fragments, letters = self._tried(inputs, number, attempts=1)
+            fragments, poison = self._tried(inputs, number, attempts=1)
+            letters = self._letters(inputs, number, poison)
         name = state_name(self.graph, self.step.name)
         commit = StepCommit(
             self.path, {}, fragments, letters=letters, values=self._values, values_name=name

@@ -14,18 +14,22 @@ class Phase(StrEnum):
 
     | phase | what it means |
     |---|---|
+    | starting | its streaming query begins, and has not looked for messages yet |
     | idle | it has read all there is, or waits for its trigger |
     | running | a batch is on its way |
+    | isolating | a batch has failed (`last_error`), and the messages at fault are looked for |
     | aligning | there are messages, and no next marker that all inputs have (`awaits` says more) |
     | waiting | an output has no room (`full` says which); nothing is held meanwhile |
     | retrying | a batch has failed (`last_error`), and is tried again after a pause |
-    | paused | somebody told it to pause, which outlives the run |
+    | paused | it was told to pause, or has itself as too many messages fail; it outlives the run |
     | stopped | this run was told to stop it |
     | failed | it has ended with `last_error` |
     """
 
+    STARTING = "starting"
     IDLE = "idle"
     RUNNING = "running"
+    ISOLATING = "isolating"
     ALIGNING = "aligning"
     WAITING = "waiting"
     RETRYING = "retrying"
@@ -150,7 +154,7 @@ class RunStatus:
                 line += f", waits for {', '.join(map(_marker, step.awaits.items()))}"
             if step.dead_letters:
                 line += f", {step.dead_letters} dead letters"
-            if step.last_error and step.phase in (Phase.RETRYING, Phase.FAILED):
+            if step.last_error and (step.retries or step.phase is Phase.FAILED):
                 line += f", {step.last_error.splitlines()[0]:.200}"
             lines.append(line)
         return "\n".join(lines)

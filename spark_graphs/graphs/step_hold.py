@@ -2,6 +2,8 @@
 
 YSH1. The step's subscriptions are held while any of them is at work, and let go of with the last:
     so a step that was stopped or has failed can be reset, or run by somebody else.
+YSH2. The subscriptions of a streaming step its query holds, which ends and begins with pauses and
+    errors; its run holds names of its own. Else two runs would take the query from each other.
 """
 
 from __future__ import annotations
@@ -12,18 +14,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quire.errors import QueueInUse
+from quire.graphs import subscription_of
 from quire.spark_graphs.subscription_hold import hold
 
 if TYPE_CHECKING:
     from quire.env import FileLock
 
     from .runner import StepRunner
+    from .streaming import StreamRunner
 
 
 class StepHold:
     """Entered by each who works on the step. Thread-safe."""
 
-    def __init__(self, runner: StepRunner) -> None:
+    def __init__(self, runner: StepRunner | StreamRunner) -> None:
         self._runner = runner
         self._lock = threading.Lock()
         self._file_lock: FileLock | None = None
@@ -63,8 +67,13 @@ class StepHold:
 
     def _taken(self) -> FileLock:
         step = self._runner.step
+        name = subscription_of(self._runner.graph, step.name)
         try:
-            return hold(self._runner.path, step.inputs, self._runner.subscription)
+            return hold(
+                self._runner.path,
+                step.inputs,
+                f"{name}.run" if step.kind == "streaming" else name,
+            )
         except QueueInUse:
             raise QueueInUse(
                 f"step '{step.name}' of graph '{self._runner.graph}' runs already, in this "

@@ -23,6 +23,7 @@ from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
 from .schemas import routes_of
+from .session import be_in, ended, has_ended
 from .status import Phase
 from .tally import Tally
 from .trial import analysed
@@ -35,7 +36,15 @@ if TYPE_CHECKING:
 
     from .runner import Restart
 
+_STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 _log: Final = logging.getLogger("quire.spark_graphs")
+
+# What Spark says of a query whose sources are not there yet, and of one that has looked for
+# messages and found none.
+_INITIALIZING: Final = "Initializing"
+_WAITING: Final = "Waiting for"
+# And of a micro-batch without messages, which does what the last one has made due.
+_CLEANING: Final = "No new data but cleaning up"
 
 
 class StreamRunner:
@@ -55,9 +64,8 @@ class StreamRunner:
     ) -> None:
         self.step: Step = work.step
         self.tally = Tally(env)
-        self.subscription = f"{graph}.{self.step.name}"
-        self._graph = graph
-        self._path = path
+        self.graph = graph
+        self.path = path
         self._checkpoint = checkpoint
         self._work = work
         self._spark = spark
@@ -66,18 +74,21 @@ class StreamRunner:
         self._env = env or OsEnv()
         self._wake = threading.Event()
         self._stopping = False
+        self._is_failed = False  # by `fail`
         self._paused = False
         self._query: StreamingQuery | None = None
+        self._has_begun = False  # the query, with its first look for messages
+        self._has_positions = any(str(name).lower() in _STARTS for name in self.step.options)
         self._told_batch = -1
         self._thread: threading.Thread | None = None
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises InvalidArgument for what Spark finds wrong, and what it raises else."""
-        self._stopping = False
+        self._stopping = self._is_failed = False
         if not self._paused:
             with analysed(self.step):
-                self._query = self._writer().start()
-        self.tally.phase = Phase.IDLE
+                self._begin()
+        self.tally.phase = Phase.PAUSED if self._paused else Phase.STARTING
         self._thread = make_thread(self._run)
         self._thread.start()
 
@@ -85,6 +96,14 @@ class StreamRunner:
         """Tell it to stop, as soon as it can."""
         self._stopping = True
         self._wake.set()
+
+    def fail(self, error: Exception) -> None:
+        """Have it end as failed, for what is no fault of its own; it is told at once."""
+        self._is_failed = self._stopping = True
+        self.tally.failed(error)
+        self.tally.phase = Phase.FAILED
+        self._wake.set()
+        self._told()
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended; False: it goes on."""
@@ -110,6 +129,7 @@ class StreamRunner:
     # Its thread
 
     def _run(self) -> None:
+        _log.info("graph %s: step %s begins", self.graph, self.step.name)
         phase = Phase.STOPPED
         try:
             while not self._stopping:
@@ -117,13 +137,18 @@ class StreamRunner:
                 self._wake.clear()
                 try:
                     self._look()
-                except Exception as error:  # noqa: BLE001 - told, and tried again or not
+                except BaseException as error:  # noqa: BLE001 - told, and tried again; sys.exit too
                     if not self._goes_on(error):
                         phase = Phase.STOPPED if self._stopping else Phase.FAILED
                         return
         finally:
-            self._end()
+            try:
+                self._end()
+            except Exception as error:  # noqa: BLE001 - whatever Py4J raises where the JVM has ended
+                _log.debug("graph %s: step %s: %s", self.graph, self.step.name, error)
+            phase = Phase.FAILED if self._is_failed else phase
             self.tally.phase = phase
+            _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
             self._told()
 
     def _look(self) -> None:
@@ -132,7 +157,8 @@ class StreamRunner:
             self._end()
             self._set(Phase.PAUSED)
         elif self._query is None:
-            self._query = self._writer().start()
+            self._set(Phase.STARTING)
+            self._begin()
         elif not self._query.isActive:
             error = self._query.exception()
             self._query = None
@@ -141,7 +167,7 @@ class StreamRunner:
             self._take(self._query)
 
     def _take(self, query: StreamingQuery) -> None:
-        progress = query.lastProgress
+        progress, status = query.lastProgress, query.status
         if progress is not None and progress["batchId"] != self._told_batch:
             rows = sum(each["numInputRows"] for each in progress["sources"])
             if rows:
@@ -149,17 +175,29 @@ class StreamRunner:
                 seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
                 self.tally.committed(self._told_batch, rows, 0, 0, 0, seconds)
                 self._told()
-        is_busy = query.status["isTriggerActive"] and query.status["isDataAvailable"]
-        self._set(Phase.RUNNING if is_busy else Phase.IDLE)
+        message = status["message"]
+        self._has_begun |= progress is not None or message.startswith(_WAITING)
+        if not self._has_positions:  # else it may have to read what its subscription is past
+            self._has_begun |= not message.startswith(_INITIALIZING)
+        is_busy = status["isTriggerActive"] and status["isDataAvailable"]
+        if not self._has_begun:
+            self._set(Phase.STARTING)
+        elif is_busy or message.startswith(_CLEANING):
+            self._set(Phase.RUNNING)
+        else:
+            self._set(Phase.IDLE)
 
     def _set(self, phase: Phase) -> None:
-        if self.tally.phase is not phase:
+        if self.tally.phase is not phase and not self._stopping:
             self.tally.phase = phase
             self._told()
 
-    def _goes_on(self, error: Exception) -> bool:
+    def _goes_on(self, error: BaseException) -> bool:
+        if has_ended(self._spark):
+            self.fail(ended())
+            return False
         self.tally.failed(error)
-        _log.warning("graph %s: step %s: %s", self._graph, self.step.name, self.tally.last_error)
+        _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
         if self._stopping or self._restart == "never":
             return False
         self._set(Phase.RETRYING)
@@ -168,22 +206,29 @@ class StreamRunner:
         return not self._stopping
 
     def _end(self) -> None:
-        query, self._query = self._query, None
-        if query is not None:
-            query.stop()
+        """Stop the query, which is there until that is done."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
 
     # Its query
 
+    def _begin(self) -> None:
+        """Start a query, from where its checkpoint stands. Raises what Spark raises."""
+        be_in(self._spark)
+        self._has_begun = False
+        self._query = self._writer().start()
+
     def _writer(self) -> DataStreamWriter:
         step = self.step
-        inputs = [self._input(index, queue) for index, queue in enumerate(step.reads)]
+        inputs = [self._input(*source) for source in step.sources(self.graph)]
         outputs = self._work.outputs(step.function(*inputs))
         rows, queue = _routed(step, outputs, self._work.typed)
         writer = (
             rows.writeStream.format("quire")
-            .queryName(f"{self._graph}.{step.name}")
+            .queryName(f"{self.graph}.{step.name}")
             .option("checkpointLocation", self._checkpoint)
-            .option("path", self._path)
+            .option("path", self.path)
         )
         if queue is not None:
             writer = writer.option("queue", queue)
@@ -191,13 +236,11 @@ class StreamRunner:
             return writer.trigger(processingTime=f"{int(step.trigger_seconds * 1000)} milliseconds")
         return writer
 
-    def _input(self, index: int, queue: str) -> DataFrame:
+    def _input(self, queue: str, subscription: str) -> DataFrame:
         step = self.step
-        count = step.reads[:index].count(queue) + 1
-        name = self.subscription if count == 1 else f"{self.subscription}.{count}"
         options = {
             "queue": queue,
-            "subscription": name,
+            "subscription": subscription,
             "startingOffsets": str(step.start),
             "maxMessagesPerTrigger": str(step.limit.messages),
             "maxBytesPerTrigger": str(step.limit.size_bytes),
@@ -205,8 +248,8 @@ class StreamRunner:
             **_all_columns(self._work.schemas.get(queue)),
             **step.options,
         }
-        read_options({**options, "path": self._path}, streaming=True)
-        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self._path)
+        read_options({**options, "path": self.path}, streaming=True)
+        rows: DataFrame = self._spark.readStream.format("quire").options(**options).load(self.path)
         if step.watermark is None:
             return rows
         if META in rows.columns and "time" not in (name.lower() for name in rows.columns):

@@ -63,6 +63,9 @@ class TaskStore(Protocol):
     def size_bytes(self, piece: Piece) -> int | None:
         """About how many bytes the messages of a leased piece have; None: it cannot be told."""
 
+    def check(self) -> None:
+        """Raise StoreNotFound where this host does not see the store, or may not use it."""
+
 
 @dataclass(frozen=True)
 class StoreFiles:
@@ -90,6 +93,9 @@ class StoreFiles:
     def size_bytes(self, piece: Piece) -> int | None:
         mean = mean_bytes(self.path, self.store_id, piece)
         return None if mean is None else max(1, int(mean * (piece.stop - piece.start)))
+
+    def check(self) -> None:
+        sight.check(self.path)
 
 
 @dataclass(frozen=True)

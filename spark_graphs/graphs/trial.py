@@ -11,6 +11,8 @@ from quire.errors import InvalidArgument
 
 from .definition import Step
 from .inputs import empty
+from .quiet import quiet
+from .reason import told
 from .values import KeptValues
 from .work import Work, whole
 
@@ -29,19 +31,40 @@ def analysed(step: Step) -> Iterator[None]:
 
 
 def try_out(work: Work) -> None:
-    """Raise what Spark, or the rules of outputs, find wrong with what a function returns.
+    """Raise what is wrong with a function, or with what it returns, whatever the messages are.
 
-    Other errors of the function are its own: it may not expect to have no messages at all. A
-    terminal is not tried, since what it does cannot be dropped; a streaming step is by its start.
+    Other errors it may have because it does not expect to have no messages at all: they are told
+    in the log. A terminal is not tried, since what it does cannot be dropped; a streaming step is
+    by its start.
     """
     if work.step.kind != "step":
         return
     values = KeptValues(work.step.name, {})
     inputs = [empty(queue, work.tasks, work.schemas.get(queue)) for queue in work.step.inputs]
     try:
-        with analysed(work.step):
+        with analysed(work.step), quiet():
             work.called(inputs, whole(inputs), -1, lambda: values)
     except InvalidArgument:
         raise
-    except Exception as error:  # noqa: BLE001 - it is told when there are messages
-        _log.info("step %s fails without messages: %s", work.step.name, error)
+    except Exception as error:
+        name = work.step.name
+        if not _may_be_for_lack(error):
+            raise InvalidArgument(
+                f"step '{name}': its function fails, and no message is at fault: {told(error)}"
+            ) from error
+        _log.warning("step %s fails without messages: %s", name, told(error).partition("\n")[0])
+
+
+def _may_be_for_lack(error: Exception) -> bool:
+    """Whether a function may fail so only since there are no messages: of a None, or of nothing."""
+    from pyspark.errors import PySparkAttributeError, PySparkTypeError
+
+    if isinstance(error, UnboundLocalError):  # of a loop over no rows
+        return True
+    if isinstance(error, (NameError, ImportError, SyntaxError, NotImplementedError)):
+        return False
+    if isinstance(error, (PySparkAttributeError, PySparkTypeError)):
+        return False
+    if isinstance(error, AttributeError):
+        return error.obj is None
+    return not isinstance(error, TypeError) or "NoneType" in str(error)

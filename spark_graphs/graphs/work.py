@@ -21,6 +21,7 @@ from quire.spark_graphs.row_sink import Routes
 
 from .definition import Step
 from .inputs import Input, Run
+from .reason import text_of
 from .schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
 from .values import KeptValues
@@ -70,11 +71,15 @@ class Work:
         try:
             fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
         except Exception as error:
-            if _TOO_MUCH in str(error):  # to come here; tried again, it goes by tasks
+            if is_too_much(error):  # tried again, it goes by tasks
                 self._written_bytes = LOCAL_BYTES + 1
             raise
         self._written_bytes = sum(each.charge_bytes for each in fragments)
         return fragments
+
+    def forget_written(self) -> None:
+        """What follows are a few rows, whatever the last batch has written."""
+        self._written_bytes = 0
 
     def _is_small(self, inputs: Sequence[Input]) -> bool:
         """Whether a batch's rows may travel with its job, and what becomes of them too (YWO1)."""
@@ -159,6 +164,11 @@ class Work:
         routes = routes_of(rows.schema, queue, self.typed)
         allowed = routes.keys() if routes is not None else {*self.step.writes} - self.typed.keys()
         return PartWriter(self.tasks, queue, frozenset(allowed), self.step.name, routes)
+
+
+def is_too_much(error: Exception) -> bool:
+    """Whether it is of a result that is too large for the driver."""
+    return _TOO_MUCH in text_of(error)
 
 
 def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:

@@ -490,7 +490,7 @@ def test_scanning_reads_record_headers_only(monkeypatch: pytest.MonkeyPatch) -> 
     looked: list[tuple[str, int]] = []
 
     def record(log: CallLog, kind: str, path: str, offset: int = 0, length: int = 0) -> Call:
-        if kind in ("read", "view"):
+        if kind == "read":
             looked.append((path, length))
         return known(log, kind, path, offset, length)
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from xml.etree import ElementTree as ET
@@ -14,7 +19,7 @@ import pytest
 from quire.cli import main
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, QueueInUse
+from quire.errors import InvalidArgument, QueueInUse, StepTimeout
 from quire.graphs import (
     GraphDefinition,
     QueueDefinition,
@@ -140,6 +145,35 @@ def test_a_step_without_its_subscription_is_shown(quire: Command, path: str) -> 
     assert "batch 1 is committed, no subscription to in, " in quire("show", "shop")
 
 
+def test_what_a_step_has_left_behind_is_shown(quire: Command, path: str) -> None:
+    """By steps that are no more, or read another queue; with a command that ends it as it stands.
+
+    Those of other graphs, of steps that are there, and of consumers are not meant.
+    """
+    with Store.open(path, background=False) as store:
+        left = [("in", "shop.old"), ("out", "shop.check"), ("out", "shop.windows.2")]
+        for queue, name in [*left, ("in", "shop"), ("in", "shopping.old"), ("in", "reader")]:
+            store.subscribe(queue, name)
+        put = store.subscriptions("in")[0].pending
+    told = [line for line in quire("show", "shop").splitlines() if "is of no step" in line]
+    assert len(told) == len(left)
+    assert told[0].startswith(
+        f"subscription shop.old of queue in is of no step of the graph, and keeps {put} messages"
+    )
+    shown = json.loads(quire("show", "shop", "--json"))["now"]["left"]
+    assert [(each["queue"], each["subscription"]) for each in shown] == left
+    for line in told:
+        command = shlex.split(line.partition("it ends with: ")[2])
+        assert command[0] == "quire"
+        program = Path(sys.executable).with_name("quire")
+        subprocess.run([program, *command[1:]], check=True, timeout=60)
+    assert "is of no step" not in quire("show", "shop")
+    with Store.open(path, background=False) as store:
+        assert {each.name for each in store.subscriptions("in")} == {
+            "shop.check", "shop", "shopping.old", "reader"
+        }  # fmt: skip
+
+
 def test_steps_are_told_to_pause_and_to_go_on(quire: Command, path: str) -> None:
     """One or all; it is kept."""
     assert quire("pause", "shop", "check") == "check: paused\n"
@@ -181,24 +215,37 @@ def test_a_step_is_reset(quire: Command, path: str) -> None:
     assert "from position 10 on" in quire("reset", "shop", "check", "--to", "latest", "--yes")
 
 
+class Status:
+    """As much of a status."""
+
+    steps: Mapping[str, object] = {}
+
+    def __str__(self) -> str:
+        return "how it is"
+
+
 class Graph:
     """As much of a graph as the command needs."""
 
     name = "shop"
     steps = GRAPH.steps
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, signals_first: bool = False) -> None:
         self.path = path
         self.drained = False
+        self.signals_first = signals_first
 
     def start(self) -> Graph:
         return self
 
-    def drain(self) -> None:
+    def drain(self, timeout: float) -> None:
+        if self.signals_first:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise StepTimeout("there is more to read")
         self.drained = True
 
-    def status(self) -> str:
-        return "all is done"
+    def status(self) -> Status:
+        return Status()
 
     def __enter__(self) -> Graph:
         return self
@@ -209,7 +256,12 @@ class Graph:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self.drained
+        assert self.drained != self.signals_first
+
+
+def endless(path: str) -> Graph:
+    """One that never has read all; a signal comes meanwhile."""
+    return Graph(path, signals_first=True)
 
 
 elsewhere = Graph("/elsewhere")
@@ -222,7 +274,8 @@ def of_two(spark: object, path: str) -> Graph:
 
 def test_a_graph_is_run_by_its_name(quire: Command) -> None:
     """A graph, or what makes one of the path; anything else is refused with the reason."""
-    assert "all is done" in quire("run", f"{__name__}:Graph", "--drain")
+    assert "how it is" in quire("run", f"{__name__}:Graph", "--drain")
+    assert "how it is" in quire("run", f"{__name__}:endless", "--drain")
     for name, words in {
         "shop": "MODULE:ATTRIBUTE", f"{__name__}:none": "cannot be had", "no_such:g": "cannot be",
         f"{__name__}:GRAPH": "is no Graph", f"{__name__}:elsewhere": "not of",

@@ -306,7 +306,7 @@ def test_a_torn_tail_on_the_next_segment_is_cut(machine: Machine) -> None:
     """A torn group that did not fit in its predecessor's segment is found and cut there."""
     lsns = written(machine, 10 * PAGE, 10 * PAGE)
     assert lsns[1] == SEGMENT + PAGE
-    machine.flip(lsns[1] + 100)
+    machine.flip(lsns[1] + 1000)  # one that its first sector does not tell from a torn one
     assert machine.recovered() == [(1, 0, b"\x01" * 10 * PAGE)]
     assert machine.reports[-1].tail_file == machine.path(1)
     assert machine.recovered() == [(1, 0, b"\x01" * 10 * PAGE)]
@@ -314,8 +314,8 @@ def test_a_torn_tail_on_the_next_segment_is_cut(machine: Machine) -> None:
 
 def test_a_watermark_beyond_the_end_is_damage(machine: Machine) -> None:
     """What a checkpoint knows to have been durable cannot be a torn tail (J7)."""
-    lsns = written(machine, 100, 100)
-    machine.flip(lsns[1] + 80)
+    lsns = written(machine, 100, 1000)
+    machine.flip(lsns[1] + 800)
     with pytest.raises(StoreCorrupt, match=f"offset {lsns[1]}"):
         machine.recovered(durable_lsn=lsns[2])
     assert machine.recovered(durable_lsn=lsns[1]) == [(1, 0, b"\x01" * 100)]

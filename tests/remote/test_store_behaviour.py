@@ -88,6 +88,22 @@ def test_many_topics_are_subscribed_to_at_once(store: AnyStore) -> None:
     assert len(set(numbers)) == len(numbers) == 3
 
 
+def test_subscriptions_of_several_names_are_made_at_once(store: AnyStore) -> None:
+    """All of them or none, each where it is to begin; those that are there stay where they are."""
+    store.create_queues(["a", "b"])
+    for queue in "ab":
+        store.put(queue, b"0")
+    old = store.subscribe("a", "x")
+    for wrong in ({"a/y": 0, "b/y": 2}, {"a/y": 0, "none/y": 0}, {"a/y": 0, "b": 0}):
+        with pytest.raises((InvalidArgument, QueueNotFound)):
+            store.subscribe_many(None, wrong)
+    assert [info.name for info in store.subscriptions("a")] == ["x"]
+    made = store.subscribe_many(None, {"b/y": "latest", "a/x": 1, "b/z": "earliest"})
+    found = [(info.queue, info.name, info.position) for info in made]
+    assert found == [("b", "y", 1), ("a", "x", 0), ("b", "z", 0)]
+    assert made[1] == old
+
+
 def test_many_ranges_are_one_lease(store: AnyStore) -> None:
     """They have one id, to renew and to release; with one that is gone, none is leased."""
     infos = store.create_queues(["a", {"name": "work", "kind": "work"}])

@@ -18,13 +18,17 @@ from tests.spark.session import ROOT, SHORT_LIVED, spark_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
+UNSHARE = ("unshare", "--mount")
 ANY_PORT = ("--port", "0", "--webui-port", "0")
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 @contextmanager
-def cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The address of its master; each worker is a host of one core."""
+def cluster(directory: Path, workers: int, hidden: Path | None = None) -> Iterator[str]:
+    """The address of its master; each worker is a host of one core.
+
+    `hidden`: a directory that the last worker, and what it starts, does not see.
+    """
     log = directory / "cluster.log"
     with ExitStack() as stack:
         stack.enter_context(_daemon(directory, MASTER, "--host", "127.0.0.1", *ANY_PORT))
@@ -38,12 +42,25 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
         for number in range(workers):
             given = ("--host", f"127.0.0.{2 + number}", *ANY_PORT, "--cores", "1", "-m", "1g")
             work = ("--work-dir", f"{directory}/work-{number}")
-            stack.enter_context(_daemon(directory, WORKER, *given, *work, address[1]))
+            blind = hidden if number == workers - 1 else None
+            stack.enter_context(_daemon(directory, WORKER, *given, *work, address[1], hidden=blind))
         yield address[1]
 
 
+def can_hide() -> bool:
+    """Whether this user may have processes that do not see what others do."""
+    return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+def _without(hidden: Path | None) -> list[str]:
+    """What runs a command with an empty directory in the place of one that is there."""
+    if hidden is None:
+        return []
+    return [*UNSHARE, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden)]
+
+
 @contextmanager
-def _daemon(directory: Path, *command: str) -> Iterator[None]:
+def _daemon(directory: Path, *command: str, hidden: Path | None = None) -> Iterator[None]:
     home = spark_home(directory)
     environment = os.environ | {
         "SPARK_HOME": str(home),
@@ -53,7 +70,7 @@ def _daemon(directory: Path, *command: str) -> Iterator[None]:
     }
     with (directory / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), *command],
+            [*_without(hidden), str(home / "bin" / "spark-class"), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -194,7 +194,6 @@ def test_a_batch_read_between_two_times(store: Any) -> None:
     assert batch(store, endingOffsetsByTimestamp=by_queue, startingOffsets='{"q": 15}') == [
         *range(15, 20)
     ]
-    assert batch(store, startingOffsets="latest", endingOffsets='{"q": 3}') == []
 
 
 def test_a_read_by_time_is_of_what_is_left(store: Any) -> None:

@@ -24,6 +24,7 @@ from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_
 from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
 from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of
 from quire.spark_graphs.graphs.planning import Batch, Planner, release, standing
+from quire.spark_graphs.graphs.poison import Poison
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.step_commit import StepCommit
 from quire.spark_graphs.graphs.task_store import StoreFiles
@@ -234,15 +235,12 @@ def message(**fields: Any) -> pa.RecordBatch:
 def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
     """And is the message as it was; what is too much for attributes is left out."""
     topic(store, "dead")
-    error = ValueError("no number\n" + "more of it " * 500)
+    poison = Poison.of(0, 7, ValueError("no number\n" + "more of it " * 500))
     said: dict[str, Any] = {"step": "g/s", "subscription": "g.s", "number": 4, "now_us": 5}
-    made = letter(message(correlation_id="c", priority=3), error=error, **said)
-    large = letter(
-        message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 2_000))]), error=error, **said
-    )
-    full = letter(
-        message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), error=error, **said
-    )
+    said |= {"reason": poison.reason, "trace": poison.trace}
+    made = letter(message(correlation_id="c", priority=3), **said)
+    large = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 2_000))]), **said)
+    full = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), **said)
     with store.transaction() as txn:
         for each in (made, large, full):
             txn.put_many("dead", each)

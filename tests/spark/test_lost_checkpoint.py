@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.kit import (
+    eventually,
     last_logged,
     lose,
     numbers_in,
@@ -219,3 +220,37 @@ def test_a_sink_of_another_kind(spark: SparkSession, store: Any, tmp_path: Path)
     put_numbers(store, "in", range(250, 400))
     run()
     assert numbers_in(store, "out") == Counter(range(400))
+
+
+@pytest.mark.parametrize("is_stateful", [False, True])
+def test_a_lost_entry_of_the_commit_log_is_put_back(
+    spark: SparkSession, store: Any, tmp_path: Path, is_stateful: bool
+) -> None:
+    """Its messages are let go of, so Spark cannot repeat it: the query goes on behind it."""
+    store.create_queue("in")
+    topic(store, "out")
+    store.subscribe("in", "spark")
+    checkpoint = tmp_path / "c"
+
+    def run(numbers: range) -> None:
+        put_numbers(store, "in", numbers)
+        rows = stream(spark, store, "in", checkpointLocation=str(checkpoint)).select("payload")
+        if is_stateful:
+            rows = rows.dropDuplicates(["payload"])
+        query = sink(rows, store, checkpoint, queue="out").start()
+        try:
+            eventually(lambda: not query.isActive or store.queue("in").messages == 0)
+            assert query.isActive, query.exception()
+        finally:
+            query.stop()
+
+    run(range(10))
+    run(range(5, 20))
+    last = last_logged(checkpoint, "commits")
+    assert last is not None
+    assert last == last_logged(checkpoint, "offsets")
+    (checkpoint / "commits" / str(last)).unlink()  # its checksum is left behind
+    run(range(15, 30))
+    assert last_logged(checkpoint, "commits") == last + 1
+    found = Counter([*range(10), *range(5, 20), *range(15, 30)])
+    assert numbers_in(store, "out") == (Counter(range(30)) if is_stateful else found)

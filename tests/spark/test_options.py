@@ -9,7 +9,7 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.ltds import Codec
 from quire.spark_graphs import options as options_module
-from quire.spark_graphs.options import EARLIEST, LATEST, read_options, write_options
+from quire.spark_graphs.options import EARLIEST, LATEST, Side, read_options, write_options
 from tests.source_tree import ROOT
 
 BASE = {"path": "/store", "queue": "orders"}
@@ -68,7 +68,7 @@ def test_offsets_are_words_or_json() -> None:
         ({"path": "/s", "subscribe": "a,.b"}, "queue name '.b': use 1 to 200"),
         ({**BASE, "assign": "{}"}, "a queue has no partitions"),
         ({**BASE, "zzz": "5"}, "unknown option 'zzz'"),
-        ({**BASE, "txnAppId": "5"}, "'txnAppId' belongs to a batch read or write"),
+        ({**BASE, "txnAppId": "5"}, "'txnAppId' belongs to a batch write"),
         ({**BASE, "endingOffsets": "latest"}, "'endingOffsets' belongs to a batch read"),
         ({**BASE, "maxMessagesPerTrigger": "0"}, "at least 1"),
         ({**BASE, "minPartitions": "many"}, "whole number"),
@@ -142,10 +142,38 @@ def test_the_page_on_spark_lists_the_options() -> None:
 
 
 def test_a_view_is_read_and_written_with_one_set_of_options() -> None:
-    """CREATE TEMPORARY VIEW ... USING quire has one set for SELECT and INSERT."""
-    options = {**BASE, "minPartitions": "2", "txnAppId": "a", "txnVersion": "3"}
-    assert read_options(options, streaming=False).min_partitions == 2
+    """CREATE TEMPORARY VIEW ... USING quire has one set for SELECT and INSERT: those of writes."""
+    options = {**BASE, "txnAppId": "a", "txnVersion": "3"}
+    assert read_options(options, streaming=False).queues == ("orders",)
     assert write_options(options, streaming=False).version == 3
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, sides in options_module.KNOWN.items() if Side.BATCH_WRITE not in sides]
+)
+def test_a_write_refuses_the_options_of_reads(name: str) -> None:
+    """By their names, in a batch as in a stream."""
+    for streaming in (False, True):
+        if streaming and Side.STREAM_WRITE in options_module.KNOWN[name]:
+            continue
+        with pytest.raises(InvalidArgument, match=f"option '{name}' belongs to"):
+            write_options({"path": "/s", name: "1"}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("startingOffsets", "latest"), ("endingOffsets", "earliest")]
+)
+def test_a_batch_read_begins_before_its_end(name: str, wrong: str) -> None:
+    """As with Kafka's connector; a stream may begin at the end, and a time goes before."""
+    number = {"latest": -1, "earliest": -2}[wrong]
+    for value in (wrong, wrong.upper(), f'{{"orders": {number}}}'):
+        with pytest.raises(InvalidArgument, match=f"option '{name}' is {wrong}.*has no rows then"):
+            read_options({**BASE, name: value}, streaming=False)
+    if name == "startingOffsets":
+        stream = {**BASE, "subscription": "s", name: wrong}
+        assert read_options(stream, streaming=True).starting == number
+        timed = {**BASE, name: wrong, "startingTimestamp": "5"}
+        assert read_options(timed, streaming=False).starting != number
 
 
 def test_files_are_compressed_where_that_is_asked_for() -> None:

@@ -3,60 +3,128 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from quire.spark_graphs.graphs.poison import NoPoison, Selection, find_poison, without
-from quire.spark_graphs.limits import MOST_DEAD_LETTERS
+from quire.spark_graphs.graphs.apart import RecentRows
+from quire.spark_graphs.graphs.poison import (
+    Fails,
+    NoPoison,
+    Poison,
+    Selection,
+    Told,
+    tell_apart,
+    without,
+)
+from quire.spark_graphs.limits import POISON_WINDOW
+
+Row = tuple[int, int]  # an input, and a number
 
 
-def failing_with(bad: set[tuple[int, int]], tried: list[Selection]) -> Callable[..., object]:
+def rows_of(selection: Selection) -> list[Row]:
+    """One by one."""
+    return [
+        (index, number)
+        for index, runs in enumerate(selection)
+        for begin, end in runs
+        for number in range(begin, end)
+    ]
+
+
+def failing_with(bad: set[Row], tried: list[Selection]) -> Fails:
     """A step that fails with these rows, each by its input and its number."""
 
     def fails(selection: Selection) -> Exception | None:
         tried.append(selection)
-        rows = {
-            (index, number)
-            for index, runs in enumerate(selection)
-            for begin, end in runs
-            for number in range(begin, end)
-        }
-        hit = sorted(rows & bad)
+        hit = sorted(bad.intersection(rows_of(selection)))
         return ValueError(f"row {hit[0]}") if hit else None
 
     return fails
 
 
-def test_what_is_at_fault_is_found_and_nothing_else(rng: random.Random) -> None:
-    """For any sizes of one to three inputs; with about two trials for each halving."""
+def never(told: Told) -> bool:
+    """There is time."""
+    return False
+
+
+def over(tried: list[Selection], most: int) -> Callable[[Told], bool]:
+    """It is enough after so many trials."""
+    return lambda told: len(tried) >= most
+
+
+def places(poison: tuple[Poison, ...]) -> list[Row]:
+    """Where they are."""
+    return [(each.index, each.number) for each in poison]
+
+
+def drawn(rng: random.Random, most: int = 4) -> Iterator[tuple[list[int], list[Row], set[Row]]]:
+    """Counts of one to three inputs, all their rows, and those that are bad."""
     for _ in range(200):
         counts = [rng.randrange(60) for _ in range(rng.randint(1, 3))]
         rows = [(i, n) for i, count in enumerate(counts) for n in range(count)]
-        if not rows:
-            continue
-        bad = set(rng.sample(rows, rng.randint(1, min(4, len(rows)))))
+        if rows:
+            yield counts, rows, set(rng.sample(rows, rng.randint(1, min(most, len(rows)))))
+
+
+def test_what_is_at_fault_is_found_and_nothing_else(rng: random.Random) -> None:
+    """For any sizes of one to three inputs; with about two trials for each halving."""
+    for counts, rows, bad in drawn(rng):
         tried: list[Selection] = []
-        found = find_poison(counts, failing_with(bad, tried))  # type: ignore[arg-type]
-        assert [(each.index, each.number) for each in found] == sorted(bad)
-        assert all(str(each.error) == f"row {(each.index, each.number)}" for each in found)
-        assert len(tried) <= 2 + len(bad) * 2 * (sum(counts).bit_length() + 1)
-        rest = without(counts, found)
-        left = {(i, n) for i, runs in enumerate(rest) for a, b in runs for n in range(a, b)}
-        assert left == set(rows) - bad
+        told = tell_apart(counts, failing_with(bad, tried), never)
+        assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
+        assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
+        assert len(tried) <= 2 + (1 + len(bad)) * 2 * (len(rows).bit_length() + 1)
+        left = rows_of(without(counts, told.poison))
+        assert left == [row for row in rows if row not in bad]
+
+
+def test_it_ends_at_any_time_and_goes_on(rng: random.Random) -> None:
+    """What is known then is true of the first rows, and needs no second look."""
+    for counts, rows, bad in drawn(rng, most=60):
+        told = Told()
+        while told.rows < len(rows):
+            tried: list[Selection] = []
+            most = rng.randint(1, 8)
+            try:
+                told = tell_apart(counts, failing_with(bad, tried), over(tried, most), told)
+            except NoPoison:
+                assert set(places(told.poison)) == bad  # none among the others
+                break
+            assert len(tried) <= most + 2
+            assert places(told.poison) == [row for row in rows[: told.rows] if row in bad]
+        assert places(told.poison) == sorted(bad)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9, 1.0])
+def test_how_many_trials_a_share_takes(rng: random.Random, share: float) -> None:
+    """Of 10,000 rows: a logarithm for each where they are rare, about one a row where many are."""
+    bad = {(0, n) for n in range(10_000) if rng.random() < share}
+    tried: list[Selection] = []
+    tell_apart([10_000], failing_with(bad, tried), never)
+    most = {0.001: 400, 0.01: 1_500, 0.1: 8_000, 0.9: 13_000, 1.0: 10_100}
+    assert len(tried) < most[share], (share, len(bad), len(tried))
 
 
 def test_where_no_message_is_at_fault() -> None:
-    """The step fails without any, only with two of them together, or with too many."""
+    """The step fails without any, or only with two of them together."""
     with pytest.raises(NoPoison, match="without any message"):
-        find_poison([5], lambda selection: ValueError())
+        tell_apart([5], lambda selection: ValueError(), never)
 
     def together(selection: Selection) -> Exception | None:
-        count = sum(end - begin for runs in selection for begin, end in runs)
-        return ValueError() if count > 1 else None
+        return ValueError() if len(rows_of(selection)) > 1 else None
 
     with pytest.raises(NoPoison, match="no message of it fails alone"):
-        find_poison([5, 4], together)
-    many = MOST_DEAD_LETTERS + 1
-    with pytest.raises(NoPoison, match="more than"):
-        find_poison([many], failing_with({(0, n) for n in range(many)}, []))  # type: ignore[arg-type]
+        tell_apart([5, 4], together, never)
+
+
+def test_the_share_is_of_the_last_rows() -> None:
+    """Of so many, however few there were; what is older does not count."""
+    recent = RecentRows()
+    assert recent.share(5, [0, 1, 2, 3, 4]) == 5 / POISON_WINDOW
+    recent.add(5, [0, 1, 2, 3, 4])
+    assert recent.share(POISON_WINDOW - 5, []) == 5 / POISON_WINDOW
+    assert recent.share(POISON_WINDOW - 3, [0]) == 4 / POISON_WINDOW
+    recent.add(POISON_WINDOW - 3, [0])
+    assert recent.share(0, []) == 4 / POISON_WINDOW
+    assert recent.share(2 * POISON_WINDOW, [0, 2 * POISON_WINDOW - 1]) == 1 / POISON_WINDOW

@@ -90,12 +90,8 @@ class SimWork(Work):
         number: int,
         values: Any,
     ) -> list[Fragment]:
-        given = []
-        with trouble():
-            for each, some in zip(inputs, runs, strict=True):
-                for batch in self.tasks.read(QuirePartition(each._cut(some)), None):
-                    given += batch.column("payload").to_pylist()
-        given = [int(payload) for payload in given]
+        rows = [each.part(some).held().rows for each, some in zip(inputs, runs, strict=True)]
+        given = [int(payload) for each in rows for payload in each.column("payload").to_pylist()]
         kept: KeptValues = values()
         kept["sum"] = kept.get("sum", 0) + sum(given)
         kept[f"of {number}"] = len(given)
@@ -136,11 +132,11 @@ STEP = Step(
 class InTwo(StepRunner):
     """The canary: what it has read is committed after what it has written. Then the power fails."""
 
-    def _commit(self, batch: Any, number: int, fragments: Any, letters: Any, began: float) -> None:
+    def _commit(self, batch: Any, number: int, fragments: Any, letters: Any, began: float) -> bool:
         env: Any = self._env
         StepCommit(self.path, {}, fragments, letters=letters, env=env).commit()
         env.crash_at = env.calls.last_number + 1
-        super()._commit(batch, number, [], [], began)
+        return super()._commit(batch, number, [], [], began)
 
 
 @contextmanager

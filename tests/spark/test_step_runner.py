@@ -16,6 +16,13 @@ from typing import Any
 import pytest
 
 from quire.errors import OutcomeUnknown, StoreFailed
+from quire.graphs import (
+    GraphDefinition,
+    StepDefinition,
+    pause_reason,
+    save_graph,
+    set_paused,
+)
 from quire.opening import open_or_serve
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.definition import Limit, Step
@@ -46,6 +53,11 @@ def running(store: Any, made: Step, restart: str = "backoff") -> Iterator[StepRu
         runner.stop()
         assert runner.join(30)
         connection.forget(store.path)
+
+
+def told_of(runner: StepRunner) -> str:
+    """The last error, as its status tells it."""
+    return str(runner.tally.last_error)
 
 
 def at_end(store: Any, runner: StepRunner) -> bool:
@@ -94,6 +106,54 @@ def test_poison_in_any_place(store: Any, rng: random.Random) -> None:
         assert replay(runner, "dead", None) == 7
     assert numbers_in(store, "out") == Counter(2 * n for n in range(100))
     assert store.browse("dead").payloads() == [b"another's"]
+
+
+def test_many_poison_messages_pause_the_step(store: Any) -> None:
+    """Above its share nothing of the batch is put: it pauses until it is told to go on."""
+    topic(store, "in", "out")
+    store.put_many("in", [b"%d" % n if n % 6 == 0 else b"bad" for n in range(130)])
+    is_right: list[bool] = []
+
+    def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
+        return {"out": payloads} if is_right else doubled(payloads)
+
+    with running(store, step(function, dead="dead")) as runner:
+        eventually(lambda: runner.tally.phase is Phase.PAUSED)
+        told = "StepFailed: the function is broken: it fails with 10.1% of the last 1000 messages"
+        assert told_of(runner).startswith(told)
+        assert "more than `poison_share` 0.1, at last with: invalid literal" in told_of(runner)
+        assert pause_reason(store, "g", "s") == told_of(runner).removeprefix("StepFailed: ")
+        assert (store.queue("dead").messages, store.ledger("graph/g/s")) == (0, None)
+        is_right.append(True)
+        save_graph(store, GraphDefinition("g", steps=(StepDefinition("s", "step", ("in",)),)))
+        set_paused(store, "g", "s", False)
+        eventually(lambda: at_end(store, runner))
+        assert store.queue("out").messages == 130
+
+
+def test_a_share_of_one_never_pauses(store: Any) -> None:
+    """Then all that fails is a dead letter, however much it is."""
+    topic(store, "in", "out")
+    store.put_many("in", [b"%d" % n if n % 6 == 0 else b"bad" for n in range(1200)])
+    made = step(doubled, dead="dead", limit=Limit(700), poison_share=1.0)
+    with running(store, made) as runner:
+        eventually(lambda: at_end(store, runner))
+        assert (store.queue("out").messages, store.queue("dead").messages) == (200, 1000)
+        assert (runner.tally.number, runner.tally.dead_letters) == (1, 1000)
+
+
+def test_telling_apart_takes_its_time_at_most(store: Any) -> None:
+    """What is known when it is over is committed with the good messages before it."""
+    topic(store, "in", "out")
+    numbers = range(40)
+    store.put_many("in", [b"bad %d" % n if n % 7 == 3 else b"%d" % n for n in numbers])
+    made = step(doubled, dead="dead", limit=Limit(16), poison_seconds=0.0)
+    with running(store, made) as runner:
+        eventually(lambda: at_end(store, runner))
+        assert runner.tally.batches > 3  # of which none has taken longer than a trial
+    assert numbers_in(store, "out") == Counter(2 * n for n in numbers if n % 7 != 3)
+    found = [int(each.attributes["quire.position"]) for each in store.browse("dead")]
+    assert found == [n for n in numbers if n % 7 == 3]
 
 
 def test_errors_of_the_function_are_no_poison(store: Any) -> None:

@@ -1,0 +1,115 @@
+"""Messages that a step fails with: what telling them apart takes, beside its trials as empty jobs.
+
+A step doubles numbers, and some messages are none; they stand at even distances. Its function is
+called once for each batch and for each trial of some messages: so many empty jobs of Spark are the
+floor. Each share is drained with `poison_share=1.0`; what fails more often than that by default
+pauses the step. That the rows are exact, and no batch is over its limit, is checked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from statistics import median
+from typing import Any
+
+import quire
+from bench.figure import Result, Setting, Table
+from bench.spark import start_session
+
+__all__ = ["run"]
+
+SHARES = (0.0001, 0.01, 0.1, 0.9)
+LIMIT = 10_000  # messages of a batch
+
+
+def run(setting: Setting) -> list[Result]:
+    """Seconds, trials and milliseconds a trial, for each share."""
+    rows = setting.scaled(100_000, 1_000)
+    spark = start_session({})
+    try:
+        job_ms = _empty_job_ms(spark)
+        found = [_drained(spark, setting, rows, share, job_ms) for share in SHARES]
+        pauses = _pauses(spark, setting, rows)
+    finally:
+        spark.stop()
+    columns = ["share", "s", "trials", "ms a trial", "floor s", "times the floor", "batches"]
+    note = f"an empty job takes {job_ms:.1f} ms; with 90 % the step {pauses} by default"
+    return [Table(f"{rows:,} messages, some of which fail", columns, found, note)]
+
+
+def _empty_job_ms(spark: Any) -> float:
+    empty = spark.range(0, 1, 1, 1)
+    times = []
+    for _ in range(40):
+        begin = time.perf_counter()
+        empty.write.format("noop").mode("append").save()
+        times.append(1_000 * (time.perf_counter() - begin))
+    return median(times[20:])
+
+
+def _is_bad(number: int, share: float) -> bool:
+    """Such a share of all numbers, evenly."""
+    return int((number + 1) * share) > int(number * share)
+
+
+def _step(spark: Any, setting: Setting, rows: int, share: float, **options: Any) -> Any:
+    """A graph over a new store that is filled, and the list of its function's calls."""
+    from quire.spark_graphs import Graph
+
+    path = str(setting.folder / f"store-{share}-{len(options)}")
+    with quire.open(path) as store:
+        store.create_queue("in", kind="topic", keep_forever=True)
+        store.create_queue("out", kind="topic")
+        store.put_many("in", [b"bad" if _is_bad(n, share) else b"%d" % n for n in range(rows)])
+    graph = Graph("poison", spark, path)
+    calls: list[float] = []
+
+    @graph.step("in", "out", dead="dead", limit=LIMIT, **options)
+    def double(rows: Any) -> Any:
+        calls.append(time.perf_counter())
+        return rows.selectExpr("string(bigint(string(payload)) * 2) as payload")
+
+    return graph, calls
+
+
+def _drained(
+    spark: Any, setting: Setting, rows: int, share: float, job_ms: float
+) -> list[float | str]:
+    graph, calls = _step(spark, setting, rows, share, poison_share=1.0)
+    with graph.start() as run:
+        begin = time.perf_counter()
+        run.drain()
+        seconds = time.perf_counter() - begin
+        batches = run.status().steps["double"].batches
+    with quire.open(graph.path) as store:
+        _check(store, rows, share)
+    floor = len(calls) * job_ms / 1_000
+    each = 1_000 * seconds / len(calls)
+    words = f"{100 * share:g} %"
+    return [words, seconds, len(calls), each, floor, seconds / floor, batches]
+
+
+def _check(store: Any, rows: int, share: float) -> None:
+    """Each message is where it belongs, once; and a commit has no more than the limit."""
+    out, dead = (
+        list(store.browse("out", max_messages=rows)),
+        list(store.browse("dead", max_messages=rows)),
+    )
+    good = [n for n in range(rows) if not _is_bad(n, share)]
+    assert Counter(int(each.payload) for each in out) == Counter(2 * n for n in good)
+    bad = Counter(n for n in range(rows) if _is_bad(n, share))
+    assert Counter(int(each.attributes["quire.position"]) for each in dead) == bad
+    commits = Counter(each.time for each in (*out, *dead))
+    assert max(commits.values()) <= LIMIT, commits.most_common(1)
+
+
+def _pauses(spark: Any, setting: Setting, rows: int) -> str:
+    graph, calls = _step(spark, setting, rows, 0.9)
+    begin = time.perf_counter()
+    with graph.start() as run:
+        while run.status().steps["double"].phase != "paused":
+            time.sleep(0.05)
+        status = run.status().steps["double"]
+    assert (status.batches, status.dead_letters) == (0, 0)
+    return f"pauses after {len(calls)} trials and {time.perf_counter() - begin:.1f} s"

@@ -1,0 +1,399 @@
+"""Calls that signals do not interrupt half way, and that nobody enters a second time.
+
+A signal's handler runs in the main thread, between any two steps of whatever that does, and may
+raise: Ctrl-C, a job runner's alarm. A finaliser runs in any thread whenever an object goes; a
+logging handler, a warnings filter, code of a user is called in the midst of a call. Each may call
+the store again, in a thread that holds a lock, or leads a group of commits.
+
+- UI1: between `begin` and `end` no handler of `SIGNALS` runs in the main thread, but while it waits
+  (`waiting`). What came meanwhile runs at the end, once for each signal, in the order in which they
+  came, and what it raises leaves from there: the call is done, and its outcome stands.
+- UI2: a wait, for a message, for room or for an owner's answer, lets handlers run, first those of
+  signals that came before. What a handler raises ends the wait, and the caller steps back.
+- UI3: a call that a thread makes inside one of its own raises `ReentrantCall`, at once. While the
+  outer one waits, or has others done within it (`nested`), it is carried out.
+- UI4: outside of calls each signal has the handler that the program gave it. One that is
+  changed meanwhile stays as it was changed. Should an interrupt come while handlers are put back,
+  what stands in for one calls it, and the next call puts it back.
+- UI5: a child that is forked within another thread's call has the program's handlers.
+
+Without a handler in Python there is nothing to hold back: a signal that is ignored, or ends the
+process, does so. A stand-in takes the handler's place for the call: CPython looks up a signal's
+handler when it runs it. To block signals of the thread would not do, as another thread is given
+them then, and has the handler run in this one.
+
+A put to or a get from an open transaction, which takes two microseconds, only notes its thread
+(UI3): what it does steps back by itself, whatever interrupts it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from _thread import get_ident
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from signal import Signals
+from types import FrameType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from quire.env import after_fork
+from quire.errors import ReentrantCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Handler = Callable[[int, FrameType | None], Any]
+
+# Those by which programs are told to stop, or to look up. Looking at one takes 30 ns.
+SIGNALS: Final = (
+    Signals.SIGINT, Signals.SIGTERM, Signals.SIGALRM, Signals.SIGUSR1, Signals.SIGUSR2,
+    Signals.SIGHUP, Signals.SIGQUIT, Signals.SIGCHLD, Signals.SIGVTALRM, Signals.SIGPROF,
+    Signals.SIGXCPU,
+)  # fmt: skip
+_NUMBERS: Final = tuple(map(int, SIGNALS))
+
+# Not those of `signal`, which make enumerations of what they are given, and take ten times as long.
+_signal: Final = import_module("_signal")
+getsignal: Final[Callable[[int], Any]] = _signal.getsignal
+set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
+
+inside: Final[dict[int, None]] = {}
+"""The threads that are in a call, by their idents. Statements without a call change it: so no
+handler can come in between."""
+
+
+def reentrant() -> ReentrantCall:
+    """For a call that is made inside another one (UI3)."""
+    return ReentrantCall(
+        "this thread is in a call of Quire already, and would wait for itself: a finaliser, a "
+        "signal handler, a logging handler or a callback was run in its midst; let it note what "
+        "is to be done, and do that after the call, or in another thread"
+    )
+
+
+class _Main:
+    """The main thread's signals. Only it comes here, but for `ident`."""
+
+    __slots__ = ("depth", "found", "handlers", "ident", "nested", "pending", "program", "waits")
+
+    def __init__(self) -> None:
+        self.ident = threading.main_thread().ident
+        self.depth = 0  # of calls, one in another
+        self.waits = 0  # the depth at which one waits: there, handlers run
+        self.nested = 0  # how often one within another lets calls in
+        self.pending: list[int] = []
+        self.found: tuple[Any, ...] = ()  # the handlers at the latest look
+        self.program: list[tuple[int, Handler]] = []  # those of them that are functions
+        self.handlers: dict[int, Handler] = {}  # what a stand-in calls
+
+    def hold(self) -> None:
+        """Have stand-ins take the places of handlers."""
+        try:
+            found = tuple(map(getsignal, _NUMBERS))
+            if found != self.found:
+                self._look(found)
+            for number, _ in self.program:
+                set_handler(number, _stand_in)
+        except BaseException as error:
+            self.put_back()
+            if isinstance(error, ValueError) and "main thread" in str(error):
+                self.ident = None  # of another interpreter, which is given no signals
+                return
+            raise
+
+    def _look(self, found: tuple[Any, ...]) -> None:
+        program = []
+        for number, handler in zip(_NUMBERS, found, strict=True):
+            if handler is _stand_in:  # left behind (UI4)
+                program.append((number, self.handlers[number]))
+            elif callable(handler):
+                self.handlers[number] = handler
+                program.append((number, handler))
+        self.program = program
+        self.found = found
+
+    def put_back(self) -> None:
+        """Give the handlers their places again; may be called again."""
+        for number, handler in self.program:
+            before = set_handler(number, handler)
+            if before is not _stand_in and before is not None:  # it was changed, or is in place
+                set_handler(number, before)
+
+    def run_pending(self) -> None:
+        """The handlers of what came. If one raises, the others run all the same."""
+        while self.pending:
+            number = self.pending.pop(0)
+            try:
+                self.handlers[number](number, sys._getframe())
+            except BaseException:
+                self.run_pending()
+                raise
+
+
+_main: Final = _Main()
+
+
+def _stand_in(number: int, frame: FrameType | None) -> None:
+    """Note a signal, or run its handler if there is no call that it would come into."""
+    if _main.depth > _main.waits:
+        if number not in _main.pending:
+            _main.pending.append(number)
+    else:
+        _main.handlers[number](number, frame)
+
+
+def begin() -> int:
+    """A call begins, in this thread. Raises ReentrantCall.
+
+    It ends by `del inside[thread]`, with what is returned, and then `end`: in a `finally`, where
+    that statement comes before anything that a handler could interrupt.
+    """
+    thread = get_ident()
+    if thread in inside:
+        raise reentrant()
+    main = _main
+    if thread == main.ident:
+        if main.depth > main.waits and not main.nested:
+            main.depth = main.waits  # of a call whose `end` was interrupted
+        if not main.depth:
+            main.hold()
+        main.depth += 1
+    inside[thread] = None
+    return thread
+
+
+def end(thread: int) -> None:
+    """The call has ended; handlers run that waited for this."""
+    if thread == _main.ident:
+        _leave()
+
+
+def call(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that is a whole call."""
+
+    @wraps(method)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        thread = begin()
+        try:
+            return method(*args, **kwargs)
+        finally:
+            del inside[thread]
+            end(thread)
+
+    return whole
+
+
+def giving(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A method that is a whole call and gives what it takes away elsewhere.
+
+    Where an interrupt at its end keeps that from the caller, the object's method of this name is
+    called.
+    """
+
+    def made(method: Callable[P, R]) -> Callable[P, R]:
+        @wraps(method)
+        def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = None
+            thread = begin()
+            try:
+                given = method(*args, **kwargs)
+                return given
+            finally:
+                del inside[thread]
+                try:
+                    end(thread)
+                except BaseException:
+                    if given:
+                        held(getattr(args[0], undo))
+                    raise
+
+        return whole
+
+    return made
+
+
+def look(method: Callable[P, R]) -> Callable[P, R]:
+    """The same of one that changes nothing and may take long: handlers run in it (UI3 holds)."""
+
+    @wraps(method)
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        inside[thread] = None
+        try:
+            return method(*args, **kwargs)
+        finally:
+            del inside[thread]
+
+    return whole
+
+
+def as_call(action: Callable[[], R]) -> R:
+    """Do it as a whole call."""
+    thread = begin()
+    try:
+        return action()
+    finally:
+        del inside[thread]
+        end(thread)
+
+
+def _leave() -> None:
+    main = _main
+    if main.depth <= 1:
+        try:
+            main.put_back()
+        except BaseException:
+            main.put_back()
+            raise
+        finally:
+            main.depth = 0
+            if main.pending:
+                main.run_pending()
+    else:  # by a handler, in a wait, or nested
+        main.depth -= 1
+        if main.pending and main.depth <= main.waits:
+            main.run_pending()
+
+
+def held(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do the action, in a call or not, while handlers wait (UI1)."""
+    if get_ident() != _main.ident:
+        return action(*args, **kwargs)
+    main = _main
+    if not main.depth:
+        main.hold()
+    try:
+        main.depth += 1
+        main.nested += 1
+        return action(*args, **kwargs)
+    finally:
+        main.nested -= 1
+        _leave()
+
+
+def made(action: Callable[[], R], undo: Callable[[R], None]) -> R:
+    """What the action makes; undone where an interrupt keeps it from the caller."""
+    found: list[R] = []
+
+    def make() -> None:
+        found.append(action())
+
+    try:
+        held(make)
+    except BaseException:
+        for one in found:
+            held(undo, one)
+        raise
+    return found[0]
+
+
+def waiting(wait: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do what waits, with no lock of the engine: handlers run, and calls are let in (UI2, UI3)."""
+    thread = get_ident()
+    is_inside = thread in inside
+    main = _main
+    if thread != main.ident:
+        if not is_inside:
+            return wait(*args, **kwargs)
+        try:
+            del inside[thread]
+            return wait(*args, **kwargs)
+        finally:
+            inside[thread] = None
+    waits, nests = main.waits, main.nested
+    try:
+        if is_inside:
+            del inside[thread]
+        main.waits, main.nested = main.depth, 0
+        if main.pending:
+            main.run_pending()
+        return wait(*args, **kwargs)
+    finally:
+        main.waits, main.nested = waits, nests
+        if is_inside:
+            inside[thread] = None
+
+
+def nested(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do what makes calls of its own within a call."""
+    thread = get_ident()
+    if thread not in inside:
+        return action(*args, **kwargs)
+    is_main = thread == _main.ident
+    try:
+        del inside[thread]
+        if is_main:
+            _main.nested += 1
+        return action(*args, **kwargs)
+    finally:
+        inside[thread] = None
+        if is_main:
+            _main.nested -= 1
+
+
+class OwnLock:
+    """A lock that a thread may hold while it waits: it refuses its holder (UI3)."""
+
+    __slots__ = ("_lock", "_thread")
+
+    def __init__(self, lock: threading.Lock, thread: int | None = None) -> None:
+        """`thread`: who holds the lock already."""
+        self._lock = lock
+        self._thread = thread
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking and self._thread == get_ident():
+            raise reentrant()
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+        self._thread = get_ident()
+
+    def __exit__(self, *exception: object) -> None:
+        self._thread = None
+        self._lock.release()
+
+
+class Condition(threading.Condition):
+    """One whose waits let handlers run, and calls in; its lock is a plain one."""
+
+    _lock: threading.Lock
+    _waiters: Any
+
+    def wait(self, timeout: float | None = None) -> bool:
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        self._lock.release()
+        got = False
+        try:
+            seconds = -1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))
+            got = waiting(waiter.acquire, True, seconds)
+        finally:
+            self._lock.acquire()
+            if not got and waiter in self._waiters:
+                self._waiters.remove(waiter)
+        return got
+
+
+def _in_child(parent: int) -> None:
+    """Of another thread's calls nothing is left (UI5)."""
+    thread = get_ident()
+    for other in list(inside):
+        if other != thread:
+            del inside[other]
+    if thread != _main.ident and _main.depth:
+        _main.depth = _main.waits = _main.nested = 0
+        _main.pending.clear()
+        _main.put_back()
+    _main.ident = thread
+
+
+after_fork(_in_child)

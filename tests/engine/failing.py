@@ -1,0 +1,44 @@
+"""A failure at any moment within the engine: memory that runs out, or a fault of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from tests.source_tree import ROOT
+
+FOLDERS = tuple(
+    f"{ROOT}/{name}/"
+    for folder in ("engine", "journal", "ltds", "writebuffer", "quire/block")
+    for name in (folder, f"quire/{folder}")
+)
+
+
+class Failing:
+    """Raises an error, once: as a function begins, or behind one that is built in."""
+
+    def __init__(self, moment: int, error: type[Exception] = MemoryError) -> None:
+        self._left = moment
+        self._error = error
+        self.raised = False
+        self.where = ""
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        sys.setprofile(self._hear)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _hear(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename.startswith(FOLDERS):
+            self._left -= 1
+            if not self._left:
+                self.raised = True
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                sys.setprofile(None)
+                raise self._error(f"a failure in {frame.f_code.co_name}")

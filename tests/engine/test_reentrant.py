@@ -1,0 +1,360 @@
+"""Calls from inside a call: by a signal's handler, a finaliser, a logging handler, a callback.
+
+None may wait for its own thread. Each is refused, or done; the call that it came into goes on.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import Random
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import quire
+from quire.errors import ReentrantCall
+from quire.store import Store
+from tests.engine.kit import WAIT
+
+TIMES = 100
+
+
+@pytest.fixture
+def store(store_path: str) -> Iterator[Store]:
+    """With a queue, and room for all."""
+    with quire.open(store_path, share=False) as store:
+        store.create_queue("work", kind="work")
+        store.create_queue("told", kind="work")
+        yield store
+        assert not store.failed
+        assert store.verify().ok
+
+
+@contextmanager
+def done_in_time() -> Iterator[None]:
+    """A hang fails the test, by ending the process, where everything else may be stuck."""
+    timer = threading.Timer(WAIT, os.abort)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class Tells:
+    """Puts a message into "told", whoever calls; counts what came of it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.refused = 0
+        self.put = 0
+
+    def __call__(self) -> None:
+        try:
+            self.store.put("told", b"x")
+        except ReentrantCall:
+            self.refused += 1
+        else:
+            self.put += 1
+
+    def check(self, least: int) -> None:
+        assert self.put + self.refused >= least
+        assert self.store.queue("told").messages == self.put
+
+
+def work(store: Store, rng: Random) -> None:
+    """A few calls, of which any may be the one that is entered again."""
+    store.put("work", b"1")
+    with store.transaction() as transaction:
+        transaction.put("work", b"2")
+        transaction.put_many("work", [b"3", b"4"])
+        transaction.get("work")
+        transaction.get_many("work", 2)
+    if rng.random() < 0.5:
+        store.get("work", timeout=0.001)
+    store.browse("work")
+    with store.transaction() as transaction:
+        transaction.get("work")
+        transaction.rollback()
+    store.get_many("work")
+
+
+@pytest.mark.promise(2)
+def test_a_handler_that_puts(store: Store, rng: Random) -> None:
+    """Within a call it waits for the end, or is refused; outside it puts."""
+    tells = Tells(store)
+    before = signal.signal(signal.SIGUSR1, lambda *_: tells())
+    ended = threading.Event()
+    sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        while not ended.wait(rng.random() / 500):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            sent += 1
+
+    thread = threading.Thread(target=send)
+    try:
+        with done_in_time():
+            thread.start()
+            while sent < TIMES:
+                work(store, rng)
+    finally:
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    tells.check(TIMES // 2)
+    assert tells.put > 0
+
+
+class Cyclic:
+    """Garbage that the collector finds, at any allocation, and whose finaliser calls."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action = action
+        self.me = self
+
+    def __del__(self) -> None:
+        self.action()
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_finaliser_that_puts(store: Store, rng: Random, *, elsewhere: bool) -> None:
+    """The collector runs it in the midst of a call; also in a thread that is not the main one."""
+    tells = Tells(store)
+    finalised = 0
+
+    def tell() -> None:
+        nonlocal finalised
+        finalised += 1
+        tells()
+
+    def run() -> None:
+        while finalised < TIMES:
+            Cyclic(tell)
+            work(store, rng)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(7, 2, 2)  # all the time
+    try:
+        with done_in_time():
+            if elsewhere:
+                thread = threading.Thread(target=run)
+                thread.start()
+                thread.join()
+            else:
+                run()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.collect()
+    tells.check(TIMES)
+    assert tells.refused > 0
+
+
+@pytest.mark.promise(2)
+def test_a_logging_handler_that_puts(store: Store) -> None:
+    """A callback that fails is logged in the midst of the commit that brought the message."""
+    tells = Tells(store)
+
+    class Putting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tells()
+
+    def fail() -> None:
+        raise ValueError
+
+    handler = Putting()
+    logger = logging.getLogger("quire.callbacks")
+    logger.addHandler(handler)
+    try:
+        with done_in_time():
+            for number in range(TIMES):
+                store.when_ready("work", fail)
+                assert store.put("work", b"1") > 0
+                assert tells.put + tells.refused == number + 1
+                store.get("work")
+    finally:
+        logger.removeHandler(handler)
+    tells.check(TIMES)
+
+
+def test_a_logging_handler_that_raises(store: Store) -> None:
+    """What it raises does not come into the commit."""
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            store.put("told", b"x")
+            raise ValueError
+
+    def fail() -> None:
+        raise ValueError
+
+    handler = Raising()
+    logger = logging.getLogger("quire.callbacks")
+    logger.addHandler(handler)
+    try:
+        with done_in_time():
+            store.when_ready("work", fail)
+            store.put("work", b"1")
+    finally:
+        logger.removeHandler(handler)
+    assert store.queue("work").messages == 1
+
+
+def test_a_callback_that_puts_is_refused(store: Store) -> None:
+    """It is called under a queue's lock."""
+    tells = Tells(store)
+    with done_in_time():
+        for _ in range(TIMES):
+            store.when_ready("work", tells)
+            store.put("work", b"1")
+            store.get("work")
+    assert (tells.put, tells.refused) == (0, TIMES)
+
+
+@contextmanager
+def alarm(action: Callable[[], object]) -> Iterator[list[object]]:
+    """In a moment the main thread's handler does this; what came of it."""
+    found: list[object] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            found.append(action())
+        except quire.QuireError as error:
+            found.append(type(error))
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with done_in_time():
+            yield found
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_handler_puts_what_the_interrupted_call_waits_for(store: Store) -> None:
+    """A get that waits lets calls in."""
+    with store.transaction() as transaction, alarm(lambda: store.put("work", b"1")) as found:
+        message = transaction.get("work", timeout=WAIT)
+    assert message is not None
+    assert found == [message.id]
+
+
+def test_a_handler_uses_the_transaction_that_waits_for_a_message(store: Store) -> None:
+    """Nothing of it is held meanwhile; so a rollback ends the wait."""
+    transaction = store.transaction()
+    with (
+        alarm(transaction.rollback) as found,
+        pytest.raises(quire.TransactionClosed),
+    ):
+        transaction.get("work", timeout=WAIT)
+    assert found == [None]
+
+
+def test_a_handler_is_refused_the_transaction_that_waits_for_room(store: Store) -> None:
+    """The waiting call holds it; another transaction makes the room."""
+    store.create_queue("full", kind="work", max_messages=1, overflow="wait")
+    store.put("full", b"1")
+    transaction = store.transaction()
+    refused: list[Any] = []
+
+    def make_room() -> object:
+        try:
+            transaction.rollback()
+        except ReentrantCall as error:
+            refused.append(error)
+        return store.get("full")
+
+    with alarm(make_room) as found:
+        transaction.put("full", b"2", timeout=WAIT)
+    transaction.commit()
+    assert len(refused) == 1
+    assert len(found) == 1
+    assert store.get_many("full").payloads() == [b"2"]
+
+
+def test_handlers_are_the_program_s_again(store: Store) -> None:
+    """Also where one is changed within a call, as by a finaliser."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    store.put("work", b"1")
+    store.checkpoint()
+    with pytest.raises(quire.QueueNotFound):
+        store.put("nowhere", b"1")
+    assert {number: signal.getsignal(number) for number in signal.valid_signals()} == handlers
+
+    def change() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        store.when_ready("work", change)
+        store.get_many("work")
+        store.put("work", b"1")
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_signals_run_once_each_in_their_order(store: Store) -> None:
+    """After the call; if one raises, the others run all the same."""
+    ran: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        ran.append(number)
+        assert frame is not None
+        if number == signal.SIGUSR1:
+            raise KeyError
+
+    def send() -> None:
+        for number in (signal.SIGUSR1, signal.SIGALRM, signal.SIGUSR1):
+            os.kill(os.getpid(), number)
+            len(ran)
+        assert ran == []
+
+    numbers = (signal.SIGUSR1, signal.SIGALRM)
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        store.when_ready("work", send)
+        with pytest.raises(KeyError):
+            store.put("work", b"1")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert ran == list(numbers)
+    assert store.queue("work").messages == 1
+
+
+def test_a_fork_in_another_thread_has_the_program_s_handlers(store: Store) -> None:
+    """While the main thread is in a call, whose end the child does not see."""
+    statuses: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            fine = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            with suppress(BaseException):
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000):
+                    pass
+                fine = False
+            os._exit(not fine)
+        statuses.append(os.waitpid(child, 0)[1])
+
+    def fork_elsewhere() -> None:
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+
+    store.when_ready("work", fork_elsewhere)
+    with done_in_time():
+        store.put("work", b"1")
+    assert statuses == [0]

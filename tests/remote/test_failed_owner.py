@@ -1,0 +1,209 @@
+"""An owner whose disk fails gives way to a process that has joined it, and stays failed itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
+from quire.opening import open as open_store
+from quire.remote.elected_store import ElectedStore
+from tests.remote.actors import OPTIONS, Actor, actor
+from tests.remote.children import SECONDS, child, until
+
+# From now on, or from the given write on, every write and sync of the process fails.
+FAIL = """
+import errno, os
+left = [{after}]
+def failing(name):
+    real = getattr(os, name)
+    def call(fd, *arguments):
+        if os.path.realpath(f"/proc/self/fd/{{fd}}").endswith("LOCK"):
+            return real(fd, *arguments)
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, "injected")
+        return real(fd, *arguments)
+    setattr(os, name, call)
+for name in ("pwrite", "fsync", "fdatasync"):
+    failing(name)
+"""
+
+
+def fail(owner: Actor, after: int = 0) -> None:
+    """Let the disk fail, as that process sees it."""
+    assert owner.ask(f"exec({FAIL.format(after=after)!r}, globals())") == "None"
+
+
+@pytest.fixture
+def owner(store_path: str) -> Iterator[Actor]:
+    """A process that owns the store, with a work queue "work"."""
+    with actor(store_path) as process:
+        assert process.role == "owner"
+        process.ask('store.create_queue("work", kind="work")')
+        yield process
+
+
+@pytest.fixture
+def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
+    """The store, joined by this process."""
+    with open_store(store_path, **OPTIONS) as joined:
+        assert isinstance(joined, ElectedStore)
+        yield joined
+
+
+@pytest.mark.promise(11)
+@pytest.mark.promise(12)
+def test_an_owner_that_failed_gives_way(owner: Actor, store: ElectedStore, store_path: str) -> None:
+    """Its own put fails; a process that has joined owns the store soon, with all of it."""
+    store.put("work", b"1")
+    fail(owner)
+    assert owner.ask('store.put("work", b"2")').startswith("StoreFailed")
+    until(lambda: store.role == "owner")
+    store.put("work", b"3")
+    found = store.browse("work").payloads()
+    assert [p for p in found if p != b"2"] == [b"1", b"3"]
+    # The failed object stays so, whatever it is asked.
+    for call in ('store.put("work", b"x")', "store.queues()", 'store.browse("work")', "begin()"):
+        until(lambda c=call: owner.ask(c).startswith("StoreFailed"))  # type: ignore[misc]
+    assert owner.ask("store.failed") == "True"
+    assert owner.ask("store.close()") == "None"
+    # Opened again, it joins.
+    assert owner.ask("exec('store = open(sys.argv[1])', globals())") == "None"
+    assert owner.ask("store.role") == "'joined'"
+    assert owner.ask("store.put('work', b'4')") == "4" or store.queue("work").messages >= 3
+    assert store.verify().ok
+
+
+@pytest.mark.promise(11)
+def test_reads_go_on_while_nobody_else_is_there(owner: Actor, store_path: str) -> None:
+    """Who opens the store then has the owner let go of it, and recovers it."""
+    owner.ask('store.put("work", b"1")')
+    fail(owner)
+    assert owner.ask('store.put("work", b"2")').startswith("StoreFailed")
+    for _ in range(3):
+        assert owner.ask('store.browse("work").payloads()[:1]') == "[b'1']"
+        time.sleep(0.5)  # more than the store waits between its looks
+    with open_store(store_path, **OPTIONS) as store:
+        assert store.role == "owner"
+        assert store.browse("work").payloads()[:1] == [b"1"]
+        store.put("work", b"3")
+        assert owner.ask('store.browse("work")').startswith("StoreFailed")
+        owner.end()  # which writes, cuts and removes nothing
+        assert store.verify().ok
+        assert store.browse("work").payloads()[-1] == b"3"
+
+
+@pytest.mark.promise(2)
+def test_a_joined_commit_that_fails(owner: Actor, store: ElectedStore) -> None:
+    """The one whose write fails is in doubt; the next one goes on with the next owner."""
+    fail(owner)
+    with pytest.raises((StoreFailed, OutcomeUnknown)):
+        store.put("work", b"1")
+    assert store.put("work", b"2") > 0  # with the next owner
+    assert store.role == "owner"
+    assert store.browse("work").payloads()[-1] == b"2"
+    assert store.queue("work").messages in (1, 2)
+
+
+def test_a_joined_commit_with_an_entry(owner: Actor, store: ElectedStore) -> None:
+    """The next owner's ledger tells whether it took effect."""
+    txn = store.transaction()
+    txn.put("work", b"1")
+    txn.record("mine", 1)
+    fail(owner)
+    committed = False
+    with suppress(ConnectionLost):
+        txn.commit()
+        committed = True
+    assert (store.ledger("mine") == 1) == committed
+    assert store.queue("work").messages == committed
+    assert txn.state == ("committed" if committed else "rolled back")
+
+
+def test_one_takes_over_after_the_other(store_path: str) -> None:
+    """Each owner fails in its turn; what was acknowledged is there, and each fails once."""
+    processes = [actor(store_path) for _ in range(3)]
+    with processes[0] as first, processes[1] as second, processes[2] as third:
+        first.ask('store.create_queue("work", kind="work")')
+        with open_store(store_path, **OPTIONS) as store:
+            assert isinstance(store, ElectedStore)
+            known: list[bytes] = []
+            maybe: list[bytes] = []
+            by_pid = {each.process.pid: each for each in (first, second, third)}
+            for number in range(60):
+                if number % 15 == 14 and store.owner_process_id in by_pid:
+                    fail(by_pid.pop(store.owner_process_id), after=number % 3)
+                payload = b"%d" % number
+                try:
+                    store.put("work", payload)
+                    known.append(payload)
+                except (StoreFailed, OutcomeUnknown):
+                    maybe.append(payload)
+            assert len(maybe) <= 3
+            found = store.browse("work").payloads()
+            assert [p for p in found if p not in maybe] == known
+            assert len(set(found)) == len(found)
+            assert store.verify().ok
+
+
+BROKEN = """
+import sys, time
+import quire
+from quire.opening import open
+store = open(sys.argv[1])
+exec(sys.argv[2])
+tries = 0
+from quire.engine import EmbeddedStore
+real = EmbeddedStore.open.__func__
+def counting(*arguments, **named):
+    global tries
+    tries += 1
+    return real(*arguments, **named)
+EmbeddedStore.open = classmethod(counting)
+print(store.role, flush=True)
+for line in sys.stdin:
+    try:
+        print(repr(eval(line)), flush=True)
+    except quire.QuireError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+def test_a_disk_that_fails_for_all(owner: Actor, store_path: str) -> None:
+    """Nobody can own the store: they say so, and try less and less often."""
+    code = FAIL.format(after=0)
+    with child(BROKEN, store_path, code) as one, child(BROKEN, store_path, code) as two:
+        assert (one.line(), two.line()) == ("joined", "joined")
+        fail(owner)
+        assert owner.ask('store.put("work", b"2")').startswith("StoreFailed")
+        time.sleep(8)
+        for each in (one, two):
+            each.say("store.put('work', b'x')")
+            assert each.line() in ("StoreFailed", "ConnectionLost", "StoreCorrupt", "StoreClosed")
+            each.say("tries")
+            assert int(each.line()) < 40  # of which most find the lock taken
+        one.kill()
+        two.kill()
+    owner.end()
+    with open_store(store_path) as store:
+        assert store.verify().ok
+
+
+def test_waiting_calls_find_the_next_owner(owner: Actor, store: ElectedStore) -> None:
+    """A get that waits at an owner that fails goes on with the next."""
+    found: list[object] = []
+    waiting = threading.Thread(target=lambda: found.append(store.get("work", timeout=SECONDS)))
+    waiting.start()
+    until(lambda: store.status()["sharing"]["waiting"] == 1)
+    fail(owner)
+    assert owner.ask("store.sync() or store.create_queue('x')").startswith("StoreFailed")
+    until(lambda: store.role == "owner")
+    with suppress(QuireError):
+        store.put("work", b"1")
+    waiting.join(SECONDS)
+    assert [message.payload for message in found] == [b"1"]  # type: ignore[attr-defined]

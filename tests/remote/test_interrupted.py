@@ -1,0 +1,143 @@
+"""Signals that raise at random moments: in a joined store, and in an owner beside others."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from random import Random
+
+import pytest
+
+import quire
+from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
+
+ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_promise_2_signals_that_raise_in_a_joined_store(
+    store_path: str, rng: Random, name: str, rounds: int
+) -> None:
+    """Each call is whole, or was not made; a transaction's state is true; the owner goes on."""
+    with quire.open(store_path), quire.open(store_path) as joined:
+        assert joined.role == "joined"
+        calls = prepared(joined)
+        count = interrupt(calls, name, rng, rounds)
+        calls.check()
+        assert count > rounds / 20
+
+
+class Others:
+    """Threads with joined stores of their own, which put and get all the time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(2)]
+        self.errors: list[BaseException] = []
+        self.moved = 0
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        try:
+            with quire.open(self._path) as store:
+                queue = f"other{number}"
+                store.create_queue(queue, kind="work", exist_ok=True)
+                count = 0
+                while not self._ended.is_set():
+                    store.put(queue, b"%d" % count)
+                    message = store.get(queue)
+                    assert message is not None
+                    assert message.payload == b"%d" % count
+                    count += 1
+                self.moved += count
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+    def end(self) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_promise_2_signals_that_raise_in_an_owner_with_others(
+    store_path: str, rng: Random, name: str, rounds: int
+) -> None:
+    """It leads, or follows, groups of their commits: none of them is refused."""
+    with quire.open(store_path) as store:
+        assert store.role == "owner"
+        others = Others(store_path)
+        try:
+            calls = prepared(store)
+            interrupt(calls, name, rng, rounds)
+        finally:
+            others.end()
+        assert others.errors == []
+        assert others.moved > 0
+        calls.check()
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("joins", [False, True])
+def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
+    store_path: str, rng: Random, *, joins: bool
+) -> None:
+    """No lock and no thread is left behind; the next one opens it."""
+    owner = quire.open(store_path) if joins else None
+    before = threading.active_count()
+
+    def open_and_close() -> None:
+        with quire.open(store_path) as store:
+            store.create_queue("work", kind="work", exist_ok=True)
+
+    def interrupted(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGALRM, interrupted)
+    count = 0
+    try:
+        for _ in range(FEW):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.random() / 20)
+                    open_and_close()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                count += 1
+            if owner is None:  # nobody has it
+                with quire.open(store_path, share=False) as store:
+                    assert store.verify().ok
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+    if owner is not None:
+        assert owner.verify().ok
+        owner.close()
+        before -= 1
+    assert count
+    for thread in threading.enumerate():
+        if thread.name.startswith("quire"):
+            thread.join(10)
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("quire")]
+
+
+def test_ctrl_c_ends_a_joined_get_that_waits(store_path: str) -> None:
+    """At once, with nothing taken."""
+    with quire.open(store_path) as owner, quire.open(store_path) as joined:
+        owner.create_queue("work", kind="work")
+        timer = threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            joined.get("work", timeout=100)
+        timer.join()
+        owner.put("work", b"1")
+        message = joined.get("work")
+        assert message is not None
+        assert message.payload == b"1"

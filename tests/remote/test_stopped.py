@@ -1,0 +1,419 @@
+"""An owner that is stopped (SIGSTOP, a debugger, swap): every call of the others has an end.
+
+Nobody takes over, as the owner has its lock. When it goes on, all go on, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire.aio
+from quire.env import OsEnv
+from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreLocked
+from quire.opening import open as open_store
+from quire.remote import RemoteStore
+from quire.remote.elected_store import ElectedStore
+from quire.remote.joining import join
+from quire.store import Store
+from tests.remote.actors import OPTIONS, Actor, actor
+from tests.remote.children import SECONDS, until
+
+CALL_TIMEOUT = 2.0
+LONG = 60.0  # within which all ends on a busy machine, and far from "for ever"
+LOOK = (ConnectionLost,)
+CHANGE = (OutcomeUnknown, ConnectionLost)  # the latter, where it was not sent
+
+Calls = dict[str, tuple[Callable[[Any], object], tuple[type[QuireError], ...]]]
+
+# Every call of a store that asks its owner.
+STORE: Calls = {
+    "create_queue": (lambda s: s.create_queue("new"), CHANGE),
+    "create_queues": (lambda s: s.create_queues(["new"]), CHANGE),
+    "alter_queue": (lambda s: s.alter_queue("work", capacity=1 << 30), CHANGE),
+    "rename_queue": (lambda s: s.rename_queue("other", "another"), CHANGE),
+    "drop_queue": (lambda s: s.drop_queue("other"), CHANGE),
+    "purge": (lambda s: s.purge("other"), CHANGE),
+    "create_alias": (lambda s: s.create_alias("alias", "other"), CHANGE),
+    "drop_alias": (lambda s: s.drop_alias("alias"), CHANGE),
+    "aliases": (lambda s: s.aliases(), LOOK),
+    "switch": (lambda s: s.switch(), CHANGE),
+    "disable": (lambda s: s.disable(), CHANGE),
+    "enable": (lambda s: s.enable(puts=True), CHANGE),
+    "create_schedule": (lambda s: s.create_schedule("s", "other", "0 0 1 1 *"), CHANGE),
+    "alter_schedule": (lambda s: s.alter_schedule("s", paused=True), CHANGE),
+    "drop_schedule": (lambda s: s.drop_schedule("s"), CHANGE),
+    "schedules": (lambda s: s.schedules(), LOOK),
+    "catalog": (lambda s: s.catalog(), LOOK),
+    "queue": (lambda s: s.queue("work"), LOOK),
+    "queues": (lambda s: s.queues(), LOOK),
+    "positions": (lambda s: s.positions("work"), LOOK),
+    "positions_many": (lambda s: s.positions_many(["work"]), LOOK),
+    "position_at": (lambda s: s.position_at("work", 1.0), LOOK),
+    "records": (lambda s: s.records("work"), LOOK),
+    "subscribe": (lambda s: s.subscribe("topic", "one"), CHANGE),
+    "subscribe_many": (lambda s: s.subscribe_many("one", {"topic": "latest"}), CHANGE),
+    "unsubscribe": (lambda s: s.unsubscribe("topic", "zero"), CHANGE),
+    "subscriptions": (lambda s: s.subscriptions("topic"), LOOK),
+    "sync": (lambda s: s.sync(), CHANGE),
+    "transactions": (lambda s: s.transactions(), LOOK),
+    "transaction_info": (lambda s: s.transaction_info(1), LOOK),
+    "abort": (lambda s: s.abort(1), CHANGE),
+    "recover": (lambda s: s.recover(), LOOK),
+    "commit_prepared": (lambda s: s.commit_prepared("xid"), CHANGE),
+    "rollback_prepared": (lambda s: s.rollback_prepared("xid"), CHANGE),
+    "put": (lambda s: s.put("other", b"x"), CHANGE),
+    "put_many": (lambda s: s.put_many("other", [b"x"]), CHANGE),
+    "put_stream": (lambda s: s.put_stream("other", b"x"), CHANGE),
+    "get": (lambda s: s.get("work", timeout=1), LOOK),
+    "get_many": (lambda s: s.get_many("work", timeout=1), LOOK),
+    "browse": (lambda s: s.browse("work"), LOOK),
+    "scheduled": (lambda s: s.scheduled("work"), LOOK),
+    "cancel": (lambda s: s.cancel("work", 1), LOOK),
+    "reschedule": (lambda s: s.reschedule("work", 1, delay=1), LOOK),
+    "redrive": (lambda s: s.redrive("other"), CHANGE),
+    "ledger": (lambda s: s.ledger("key"), LOOK),
+    "ledger_many": (lambda s: s.ledger_many(["key"]), LOOK),
+    "get_state": (lambda s: s.get_state("name", "key"), LOOK),
+    "state_items": (lambda s: s.state_items("name"), LOOK),
+    "state_names": (lambda s: s.state_names(), LOOK),
+    "drop_state": (lambda s: s.drop_state("name"), CHANGE),
+    "lease": (lambda s: s.lease("work", 0, 1), CHANGE),
+    "lease_many": (lambda s: s.lease_many([("work", 0, 1)]), CHANGE),
+    "renew": (lambda s: s.renew(1), CHANGE),
+    "release": (lambda s: s.release(1), CHANGE),
+    "checkpoint": (lambda s: s.checkpoint(), CHANGE),
+    "status": (lambda s: s.status(), LOOK),
+    "verify": (lambda s: s.verify(), LOOK),
+}
+# Those that ask nobody, or are looked at beside the table.
+BESIDE = {"transaction", "consume", "when_ready", "close", "failed"}
+
+# Every call of a transaction that has begun at its owner.
+TRANSACTION: Calls = {
+    "put": (lambda t: t.put("other", b"x", timeout=1), LOOK),
+    "put_many": (lambda t: t.put_many("other", [b"x"], timeout=1), LOOK),
+    "put_stream": (lambda t: t.put_stream("other", b"x"), LOOK),
+    "get": (lambda t: t.get("work", timeout=1), LOOK),
+    "get_many": (lambda t: t.get_many("work", timeout=1), LOOK),
+    "get_arrow": (lambda t: t.get_arrow("work", timeout=1), LOOK),
+    "get_scheduled": (lambda t: t.get_scheduled("work", 1), LOOK),
+    "unget": (lambda t: t.unget(), LOOK),
+    "read_to": (lambda t: t.read_to("work", 0), LOOK),
+    "read_to_many": (lambda t: t.read_to_many({"work": 0}), LOOK),
+    "seek": (lambda t: t.seek("topic/zero", "latest", timeout=1), LOOK),
+    "get_state": (lambda t: t.get_state("name", "key"), LOOK),
+    "commit": (lambda t: t.commit(), CHANGE),
+    "prepare": (lambda t: t.prepare("mine"), CHANGE),
+}
+
+
+def _states(process_id: int) -> set[str]:
+    """Of its threads."""
+    texts = [file.read_text() for file in Path(f"/proc/{process_id}/task").glob("*/stat")]
+    return {text.rpartition(")")[2].split()[0] for text in texts}
+
+
+@contextmanager
+def stopped(owner: Actor) -> Iterator[None]:
+    """For the length of a block it does nothing."""
+    os.kill(owner.process.pid, signal.SIGSTOP)
+    try:
+        until(lambda: _states(owner.process.pid) == {"T"})  # one thread after another stops
+        yield
+    finally:
+        os.kill(owner.process.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def owner(store_path: str) -> Iterator[Actor]:
+    """A process that owns the store, with ten messages in "work"."""
+    with actor(store_path) as process:
+        assert process.role == "owner"
+        for name, kind in (("work", "work"), ("other", "work"), ("topic", "topic")):
+            process.ask(f"store.create_queue({name!r}, kind={kind!r})")
+        process.ask('store.subscribe("topic", "zero")')
+        process.ask('store.put_many("work", [b"x"] * 10)')
+        yield process
+
+
+@pytest.fixture(params=["joined", "elected"])
+def store(owner: Actor, store_path: str, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The store, joined by this process, which waits for no call for long."""
+    if request.param == "joined":
+        joined = join(OsEnv(), store_path, CALL_TIMEOUT)
+        assert isinstance(joined, RemoteStore)
+        with joined:
+            yield joined
+    else:
+        with open_store(store_path, call_timeout=CALL_TIMEOUT, **OPTIONS) as elected:
+            assert isinstance(elected, ElectedStore)
+            yield elected
+
+
+class Beside(threading.Thread):
+    """A call in a thread of its own, and what it raises."""
+
+    def __init__(self, name: str, call: Callable[[], object]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._call = call
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - looked at
+            self.error = error
+
+
+def methods(kind: type) -> set[str]:
+    """Its own, as far as they are calls."""
+    return {n for n, v in vars(kind).items() if callable(v) and not n.startswith("_")}
+
+
+def test_the_table_has_all_calls() -> None:
+    """One that is added comes to the table, too."""
+    assert methods(Store) - set(STORE) - BESIDE == set()
+
+
+def check(calls: list[Beside], table: Calls) -> None:
+    """Each has an end, and says what it must."""
+    for call in calls:
+        call.join(LONG)
+        assert not call.is_alive(), call.name
+        assert isinstance(call.error, table[call.name][1]), (call.name, call.error)
+
+
+def goes_on(owner: Actor, store: Store) -> None:
+    """All ten messages are there, one after another, for the same store object."""
+    until(lambda: [q.messages for q in store.queues(["work"])] == [10])
+    until(lambda: not store.transactions())
+    assert store.role == "joined"
+    with store.transaction() as txn:
+        assert len(txn.get_many("work")) == 10
+    assert store.queue("work").messages == 0
+    assert owner.ask("store.verify().ok") == "True"
+
+
+@pytest.mark.promise(12)
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(60.0, marks=pytest.mark.slow)])
+def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> None:
+    """All of them at once; then the owner goes on, and so does the store object."""
+    begun = [store.transaction() for _ in TRANSACTION]
+    for txn in begun:
+        assert txn.get("topic/zero") is None  # it has reached the owner
+    since = time.monotonic()
+    with stopped(owner):
+        calls = [Beside(name, partial(call, store)) for name, (call, _) in STORE.items()]
+        inner = [
+            Beside(name, partial(call, txn))
+            for txn, (name, (call, _)) in zip(begun, TRANSACTION.items(), strict=True)
+        ]
+        check(calls, STORE)
+        check(inner, TRANSACTION)
+        for txn in begun:
+            assert txn.state in ("rolled back", "in doubt")
+            txn.rollback()
+        with pytest.raises(ConnectionLost):
+            assert store.failed
+        assert store.role == "joined"
+        time.sleep(max(0.0, since + seconds - time.monotonic()))
+    until(lambda: "work" in {q.name for q in store.queues()})
+    for xid in [info.xid for info in store.recover()]:
+        store.rollback_prepared(xid)
+    until(lambda: not store.transactions())
+    assert store.role == "joined"
+    left = store.queue("work").messages
+    with store.transaction() as txn:
+        assert len(txn.get_many("work")) == left
+    assert owner.ask("store.verify().ok") == "True"
+
+
+def test_loops_have_an_end(owner: Actor, store: Store) -> None:
+    """One with a time-out ends by it; one without waits, and goes on with its owner."""
+    found: list[bytes] = []
+
+    def handle() -> None:
+        with store.consume("other") as messages:
+            for message in messages:
+                found.append(message.payload)
+                messages.stop()
+
+    def limited() -> None:
+        with store.consume("topic/zero", timeout=1) as messages:
+            for _ in messages:
+                raise AssertionError("nobody puts there")
+
+    loop = Beside("loop", handle)
+    until(lambda: "quire-await" in {thread.name for thread in threading.enumerate()})
+    with stopped(owner):
+        short = Beside("limited", limited)
+        short.join(LONG)
+        assert not short.is_alive()
+        assert short.error is None or isinstance(short.error, ConnectionLost)
+        assert loop.is_alive() or isinstance(loop.error, ConnectionLost)
+    if loop.is_alive():
+        store.put("other", b"1")
+        loop.join(SECONDS)
+        assert found == [b"1"]
+    goes_on(owner, store)
+
+
+def test_what_is_handed_out_to_nobody_is_given_back(owner: Actor, store: Store) -> None:
+    """The get was given up, and the owner reads it when it goes on."""
+    txn = store.transaction()
+    assert txn.get("topic/zero") is None
+    with stopped(owner), pytest.raises(ConnectionLost):
+        txn.get("work", timeout=0.5)
+    assert txn.state == "rolled back"
+    goes_on(owner, store)
+
+
+def test_a_commit_with_an_entry_can_be_looked_up(owner: Actor, store: Store) -> None:
+    """In doubt while the owner is stopped; the ledger tells when it goes on."""
+    txn = store.transaction()
+    txn.put("other", b"x")
+    txn.record("mine", 1)
+    with stopped(owner), pytest.raises((OutcomeUnknown, ConnectionLost)):
+        txn.commit()
+    committed = (store.ledger("mine"), store.queue("other").messages)
+    until(lambda: not store.transactions())
+    assert (store.ledger("mine"), store.queue("other").messages) in ((None, 0), (1, 1))
+    assert committed in ((None, 0), (1, 1))
+    goes_on(owner, store)
+
+
+def test_closing_has_an_end(owner: Actor, store: Store) -> None:
+    """Whatever was open is rolled back when the owner goes on."""
+    txn = store.transaction()
+    assert txn.get("work") is not None
+    with stopped(owner):
+        closing = Beside("close", store.close)
+        closing.join(LONG)
+        assert not closing.is_alive()
+        assert closing.error is None
+    assert owner.ask("store.transactions()") is not None
+    until(lambda: owner.ask("len(store.transactions())") == "0")
+    assert owner.ask('store.queue("work").messages') == "10"
+
+
+def test_opening_has_an_end(owner: Actor, store_path: str) -> None:
+    """It says who has the store; and joins when that one goes on."""
+    with stopped(owner):
+        opening = Beside("open", lambda: open_store(store_path, call_timeout=CALL_TIMEOUT))
+        opening.join(LONG)
+        assert not opening.is_alive()
+        assert isinstance(opening.error, StoreLocked)
+        assert str(owner.process.pid) in str(opening.error)
+        assert "stopped" in str(opening.error)
+    with open_store(store_path) as store:
+        assert store.role == "joined"
+
+
+def test_a_large_transfer_that_goes_on_has_no_end(owner: Actor, store: Store) -> None:
+    """What takes longer than a call may is waited for while the owner is at work."""
+    payloads = [os.urandom(1 << 20)] * 24
+    done = threading.Event()
+
+    def stutter() -> None:
+        while not done.is_set():
+            with stopped(owner):
+                done.wait(0.2)
+            done.wait(0.05)
+
+    stuttering = Beside("stutter", stutter)
+    try:
+        store.put_many("other", payloads)
+    finally:
+        done.set()
+        stuttering.join()
+    assert store.queue("other").messages == 24
+    goes_on(owner, store)
+
+
+# asyncio ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise(12)
+def test_tasks_have_an_end(owner: Actor, store_path: str) -> None:
+    """The calls of the same table, as coroutines, many at once; and the owner goes on."""
+
+    async def run() -> None:
+        async with quire.aio.open(store_path, call_timeout=CALL_TIMEOUT) as store:
+            assert store.role == "joined"
+            await store.queues()
+            with stopped(owner):
+                async with asyncio.timeout(4 * LONG):
+                    calls: dict[str, Any] = {name: call(store) for name, (call, _) in STORE.items()}
+                    ended = await asyncio.gather(*calls.values(), return_exceptions=True)
+            for name, error in zip(calls, ended, strict=True):
+                # A loop whose time is over before it could ask has got nothing.
+                is_over = name in ("get", "get_many") and not error
+                assert is_over or isinstance(error, STORE[name][1]), (name, error)
+            assert "work" in {q.name for q in await store.queues()}
+            assert store.role == "joined"
+
+    asyncio.run(run())
+    assert owner.ask("store.verify().ok") == "True"
+
+
+def test_a_cancelled_task_does_not_wait(owner: Actor, store_path: str) -> None:
+    """Wherever it is: in a call, between two of a transaction, or as more tasks than threads."""
+
+    async def in_call(store: quire.aio.AsyncStore) -> None:
+        await store.status()
+
+    async def in_get(store: quire.aio.AsyncStore) -> None:
+        async with store.transaction() as txn:
+            await txn.get("work", timeout=1000)
+
+    async def between(store: quire.aio.AsyncStore) -> None:
+        async with store.transaction() as txn:
+            await txn.put("other", b"x", timeout=0.1)
+            await asyncio.sleep(1000)
+
+    async def loop(store: quire.aio.AsyncStore) -> None:
+        async with store.consume("other") as messages:
+            async for _ in messages:
+                raise AssertionError("nobody puts there")
+
+    async def run() -> None:
+        # With a time-out that none of this waits for.
+        async with quire.aio.open(store_path, call_timeout=1000) as store:
+            txn = await store.transaction()
+            assert await txn.get("topic/zero") is None
+            with stopped(owner):
+                tasks = [
+                    asyncio.create_task(kind(store))
+                    for kind in (in_call, in_get, between, loop)
+                    for _ in range(20)
+                ]
+                await asyncio.sleep(0.5)
+                for task in tasks:
+                    task.cancel()
+                done, left = await asyncio.wait(tasks, timeout=LONG)
+                assert not left
+                assert all(task.cancelled() for task in done)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(txn.get("work"), 0.2)
+                assert txn.state == "rolled back"
+            assert store.role == "joined"
+            async with asyncio.timeout(LONG):
+                while await store.transactions():
+                    await asyncio.sleep(0.05)
+            assert (await store.queue("work")).messages == 10
+            assert (await store.queue("other")).messages == 0
+
+    asyncio.run(run())
+    assert owner.ask("store.verify().ok") == "True"
