@@ -941,7 +941,7 @@ def _context(opened: Opened) -> Context:
     """What the transactions of the store use."""
     env, options, state, places = opened.env, opened.options, opened.state, opened.places
     directory = opened.layout.ltds
-    sequencer = Sequencer(opened.journal)
+    sequencer = Sequencer(opened.journal, opened.recovered.number)
     adoptions = Adoptions(env, directory, opened.store_id, places)
     committer = Committer(
         state,

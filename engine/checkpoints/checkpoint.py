@@ -131,7 +131,9 @@ class Checkpointer:
             raise StoreFailed("the store has failed: close it and open it again to recover")
         journal.sync()  # (K9)
         self._places.withhold()
-        return Snapshot.of(self._state, self._places, journal.end_lsn, journal.last_lsn)
+        return Snapshot.of(
+            self._state, self._places, journal.end_lsn, journal.last_lsn, self._sequencer.number
+        )
 
     def _move_all(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
         """Move blocks and write record pages, as far as there is room."""

@@ -214,7 +214,7 @@ def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
     places = Places(env, layout.ltds, data, spaces)
     state = State(env, places, RecordPages(data), strategy_named(options.strategy))
     numbers = Numbers()
-    document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn).document(numbers)
+    document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn, 0).document(numbers)
     document |= {
         "page_size": options.page_size,
         "segment_bytes": options.segment_bytes,

@@ -31,6 +31,7 @@ class Recovered:
     """What recovery read and what it dropped."""
 
     records: int = 0
+    number: int = 0  # of the latest record (see `Sequencer.number`)
     journal: RecoveryReport | None = None
 
 
@@ -82,5 +83,6 @@ def replay(
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )
+    recovered.number = int(checkpoint.document.get("number", 0)) + recovered.records
     state.resume(journal.generation >> 32)
     return journal, recovered

@@ -181,7 +181,7 @@ class Snapshot:
     volatile: list[QueueSnapshot]
 
     @classmethod
-    def of(cls, state: State, places: Places, lsn: int, restart_lsn: int) -> Snapshot:
+    def of(cls, state: State, places: Places, lsn: int, restart_lsn: int, number: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
         durable = state.durable
         queues = [QueueSnapshot.of(q) for q in state.queues.values() if not q.is_temporary]
@@ -190,6 +190,7 @@ class Snapshot:
             restart_lsn=restart_lsn,
             durable={
                 **{name: getattr(durable, name) for name in _COUNTERS},
+                "number": number,
                 "ledger": dict(durable.ledger),
                 "released": [f"{ltds_id:016x}" for ltds_id in places.released()],
             },

@@ -117,8 +117,10 @@ class _Gathering:
 class Sequencer:
     """See the module. Thread-safe."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, number: int = 0) -> None:
+        """`number`: how many records the store had before (see `number`)."""
         self._journal = journal
+        self._number = number
         self._write = journal.write_group
         self._group_bytes = min(GROUP_BYTES, journal.max_group_bytes)
         self._guard = threading.Lock()
@@ -129,6 +131,14 @@ class Sequencer:
         self._alone = 0  # changes that were their group
         self._groups = self._grouped = 0  # the others
         self.relieve: Callable[[], None] = lambda: None
+
+    @property
+    def number(self) -> int:
+        """Of the latest record: 1, 2, 3, ... since the store was made, without the journal's own.
+
+        Each change is one record.
+        """
+        return self._number + self.changes
 
     @property
     def groups(self) -> int:

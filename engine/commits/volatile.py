@@ -93,7 +93,7 @@ class Volatile:
         first = self._next_id
         self._next_id = first + messages
         if not time_us:
-            time_us = max(self._env.now_us(), self.state.durable.last_time_us)
+            time_us = max(self._env.now_us(), self.state.last_time_us)
         self._last_time_us = max(self._last_time_us, time_us)
         return first, self._last_time_us
 

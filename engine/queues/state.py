@@ -62,6 +62,9 @@ class State:
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
         self.switches = ALL_ON  # of the store as a whole
+        # Given to changes that have their place in the order; the durable state has them then.
+        self._next_id = 1
+        self.last_time_us = 0
 
     # Look-ups
 
@@ -92,13 +95,12 @@ class State:
 
     def take_ids(self, messages: int) -> tuple[int, int]:
         """The first of so many new ids, and the commit time; called in commit order only."""
-        durable = self.durable
-        first = durable.next_id
-        durable.next_id = first + messages
+        first = self._next_id
+        self._next_id = first + messages
         now = self._env.now_us()
-        if now > durable.last_time_us:
-            durable.last_time_us = now
-        return first, durable.last_time_us
+        if now > self.last_time_us:
+            self.last_time_us = now
+        return first, self.last_time_us
 
     def check_entries(self, entries: Sequence[Entry]) -> None:
         """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
@@ -210,6 +212,7 @@ class State:
         knows from before means no other message.
         """
         self._obey_switches()
+        self._next_id, self.last_time_us = self.durable.next_id, self.durable.last_time_us
         self.opening = opening
         self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
         for volatile in self.volatile.values():

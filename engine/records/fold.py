@@ -153,7 +153,9 @@ class Fold(Generic[Q]):
                 reader = queues.get(read[0])
                 if reader is not None:  # else it was dropped after the transaction had read
                     reader.acknowledge(read)
-        if not live:  # else they were taken from the state
+        if live:  # they were given in this order
+            state.next_id, state.last_time_us = first_id, time_us
+        else:
             state.next_id = max(state.next_id, first_id)
             state.last_time_us = max(state.last_time_us, time_us)
 

@@ -154,6 +154,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     48      u64   arrays         int64 numbers that follow the JSON
     56      u64   reserved
     64      JSON document, zeros to a multiple of 8, then the numbers; the JSON names slices of them.
+            "number" (0 if it is missing) counts the records up to there, without the journal's own.
             "catalog" has a row for each entry: [type, number, version, entry], as in CATALOG records.
             If it is missing, an object of "queues" has its queue's entry itself, and one of the queue's
             "subscriptions" the name. Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)

@@ -19,6 +19,7 @@ from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
+from quire.engine.records.state_hash import Values, hash_of, values_of
 from quire.engine.transactions.context import Context
 from quire.errors import QuireError
 from quire.info import Report
@@ -38,6 +39,7 @@ def verify(opened: Opened, context: Context, checkpointer: Checkpointer) -> Repo
         for prepared in context.state.prepared:
             check.prepared(prepared)
         check.space()
+        check.state()
     return check.report
 
 
@@ -51,6 +53,14 @@ class _Check:
         self._find = self.report.findings.append
         self._checked = self.report.checked
         self._checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
+
+    def state(self) -> None:
+        """Which record the state is of, and its hash (see `state_hash`)."""
+        found: list[tuple[int, Values]] = []
+        sequencer, durable = self._context.sequencer, self._context.state.durable
+        sequencer.exclusive(lambda: found.append((sequencer.number, values_of(durable))))
+        number, values = found[0]
+        self._checked.update(number=number, state_hash=hash_of(values))
 
     def checkpoint(self) -> int | None:
         """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""

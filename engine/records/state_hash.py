@@ -1,0 +1,100 @@
+"""One number for all that a store keeps durably: equal where the same records were folded.
+
+- SH1: it covers what the fold keeps, and nothing of where a machine has put it: no addresses, no
+  pages, borders of blocks or space; nor what is in memory only. So two stores that have folded the
+  same records have the same hash, whatever their page size, data files and checkpoints.
+- SH2: each attribute of the state is in one of the tables below: what is hashed, or why it is not.
+  A new one that is in neither fails a test.
+
+The values are written as JSON, with sorted keys, and hashed by BLAKE2b.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from quire.limits import TEMPORARY_IDS
+
+from .catalog import QUEUE
+from .durable_state import DurableQueue, DurableState, DurableSubscription, Q
+from .prepared_record import PrepareRecord
+
+Values = dict[str, Any]
+
+
+def _prepared(record: PrepareRecord) -> Values:
+    """Without the places of its blocks."""
+    return {
+        "taken": record.taken,
+        "prepared_us": record.prepared_us,
+        "parts": [(part.queue_id, part.count, part.charge) for part in record.parts],
+        "reads": record.reads,
+        "entries": record.entries,
+    }
+
+
+OF_STORE: Final[Mapping[str, Callable[[DurableState[Any]], Any]]] = {
+    "catalog": lambda state: {
+        name: {str(key): entry for key, entry in entries.items()}
+        for name, entries in state.catalog.items()
+        if entries
+    },
+    "last_time_us": lambda state: state.last_time_us,
+    "ledger": lambda state: dict(state.ledger),
+    "next_id": lambda state: state.next_id,
+    "next_queue_id": lambda state: state.next_queue_id,
+    "next_subscription_id": lambda state: state.next_subscription_id,
+    "prepared": lambda state: {xid: _prepared(record) for xid, record in state.prepared.items()},
+    "queues": lambda state: {
+        str(queue_id): of_queue(queue.durable)
+        for queue_id, queue in state.queues.items()
+        if queue_id in state.catalog[QUEUE] and not queue.durable.config.is_volatile
+    },
+}
+OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
+    "end_position": lambda queue: queue.end_position,
+    "released": lambda queue: queue.released.to_list(),
+    "requests": lambda queue: list(queue.requests.copy_known().items()),
+    "subscriptions": lambda queue: {
+        str(subscription_id): {name: told(subscription) for name, told in OF_SUBSCRIPTION.items()}
+        for subscription_id, subscription in queue.subscriptions.items()
+        if subscription_id < TEMPORARY_IDS
+    },
+}
+OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
+    "attempts": lambda subscription: subscription.attempts.rows(),
+    "done": lambda subscription: subscription.done.to_list(),
+}
+LEFT_OUT: Final = {
+    "store.ltds": "files by id, and when they go: a machine's business",
+    "store.names": "they are in the catalog",
+    "store.values": "an index of the catalog's entries",
+    "queue.config": "it is in the catalog",
+    "queue.directory": "where record pages are, which depends on when a checkpoint was made",
+    "queue.ltds": "the store's",
+    "queue.ring": "the subscriptions again, in the order of their latest look",
+    "queue.tail": "where blocks are, and their borders",
+    "subscription.durable": "it is in the catalog",
+    "subscription.exclusive": "it is in the catalog",
+    "subscription.name": "it is in the catalog",
+    "subscription.subscription_id": "it is the key",
+}
+
+
+def of_queue(queue: DurableQueue) -> Values:
+    """What is hashed of a queue."""
+    return {name: told(queue) for name, told in OF_QUEUE.items()}
+
+
+def values_of(state: DurableState[Q]) -> Values:
+    """What is hashed, copied: called while nothing is folded."""
+    return {name: told(state) for name, told in OF_STORE.items()}
+
+
+def hash_of(values: Values) -> str:
+    """In hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=16).hexdigest()

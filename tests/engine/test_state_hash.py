@@ -1,0 +1,164 @@
+"""The number of the latest record and the state's hash, as `verify` tells them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from quire.engine import EmbeddedStore as Store
+from quire.engine.dump.queue_state import Beside, QueueState
+from quire.engine.records import state_hash
+from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
+from quire.engine.records.fold import Fold, decode
+from quire.engine.records.state_hash import LEFT_OUT, OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
+from quire.journal import KIND_GENERATION, Finding, Geometry, scan
+from quire.testing import SimEnv
+from tests.engine.workload import PATH, new_machine
+
+GEOMETRIES: list[dict[str, Any]] = [
+    {"page_size": 4096, "data_files": 1},
+    {"page_size": 16384, "data_files": 3},
+]
+
+
+def told(store: Store) -> tuple[int, str]:
+    """Number and hash."""
+    report = store.verify()
+    assert report.ok, report.findings
+    return report.checked["number"], report.checked["state_hash"]
+
+
+def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: float) -> None:
+    """Something of each kind that a record tells."""
+    store.create_queue("work", kind="work", dedup_count=5)
+    store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
+    store.create_queue("topic")
+    store.create_queue("memory", kind="work", type="volatile")
+    store.subscribe("topic", "a")
+    store.subscribe("topic", "b")
+    for number in range(40):
+        if rng.random() < checkpoints:
+            follower.catch_up()  # its segments are taken away
+            store.checkpoint()
+        with store.transaction(large=rng.random() < 0.1) as txn:
+            txn.put_many("topic", [b"%d" % number * rng.randrange(1, 900) for _ in range(5)])
+            txn.put("work", b"once", request_id=f"{number % 8}")
+            txn.put("tried", b"tried")
+            txn.put("memory", b"nobody's")
+            txn.get_many("topic/a", rng.randrange(1, 8))
+            txn.record("key", number)
+            if number % 5 == 0:
+                txn.set_state("step", f"{number % 3}", b"%d" % number)
+            if number % 9 == 8:
+                txn.seek("topic/b", number)
+        with store.transaction() as txn:
+            txn.get("tried")
+            txn.rollback()
+        if number % 10 == 9:
+            prepared = store.transaction()
+            prepared.put_many("work", [bytes(3000)] * 3)
+            prepared.get("work")
+            prepared.set_state("held", f"{number}", b"")
+            prepared.prepare(f"x{number}")
+            if number % 20 == 9:
+                store.commit_prepared(f"x{number}")
+
+
+class Follower:
+    """Folds the journal's records alone: it reads no checkpoint, and no page."""
+
+    def __init__(self, env: SimEnv, store: Store) -> None:
+        self._env = env
+        settings = store._opened.settings
+        self._geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
+        self._state = DurableState[QueueState]()
+        self._fold = Fold(self._state, Beside(lambda where, text: pytest.fail(text)))
+        self._number = self._lsn = self._behind = 0
+
+    def catch_up(self) -> tuple[int, str]:
+        """Number and hash."""
+        journal = f"{PATH}/journal"
+        for group in scan(self._env, journal, self._geometry, restart_lsn=self._lsn):
+            assert not isinstance(group, Finding), group
+            self._lsn = group.header.lsn
+            for record in group.records():
+                if record.kind == KIND_GENERATION or record.address <= self._behind:
+                    continue
+                self._number += 1
+                self._behind = record.address
+                said = decode(record.kind, record.body, "here")
+                self._fold.take(record.kind, record.sequence, record.address, said, "here")
+        return self._number, state_hash.hash_of(state_hash.values_of(self._state))
+
+
+@pytest.mark.promise(8)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("checkpoints", [0.0, 0.2])
+def test_promise_8_state_and_number_are_of_the_records_alone(
+    geometry: dict[str, Any], checkpoints: float, seed: int
+) -> None:
+    """Live, recovered and folded by a follower of the journal, whatever was checkpointed."""
+    env = new_machine(seed)
+    options = geometry | {"segment_bytes": 4 << 20, "checkpoint_bytes": 1 << 40}
+    store = Store.open(PATH, env=env, background=False, **options)
+    follower = Follower(env, store)
+    work(store, follower, random.Random(seed), checkpoints=checkpoints)
+    live = told(store)
+    assert live == follower.catch_up()
+    store.checkpoint()
+    assert told(store) == live
+    crashed = env.kill()
+    store.abandon("its machine has crashed")
+    with Store.open(PATH, env=crashed, background=False) as store:
+        assert told(store) == live
+        store.put("topic", b"one more")
+        number, after = told(store)
+        assert number == live[0] + 1
+        assert after != live[1]
+
+
+def test_whatever_the_fold_keeps_is_hashed_or_left_out_with_a_reason() -> None:
+    """Each attribute is in one of both (SH2)."""
+    for kind, table, words in (
+        (DurableState, OF_STORE, "store"),
+        (DurableQueue, OF_QUEUE, "queue"),
+        (DurableSubscription, OF_SUBSCRIPTION, "subscription"),
+    ):
+        left_out = {name.partition(".")[2] for name in LEFT_OUT if name.startswith(f"{words}.")}
+        assert set(table) | left_out == set(kind.__slots__)
+        assert not set(table) & left_out
+
+
+@pytest.mark.parametrize("section", ["ledger", "catalog", "queues", "prepared"])
+def test_what_is_left_out_of_the_hash_is_missed(
+    section: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A canary: two states that differ in it have different hashes, but for one that omits it."""
+    hashes = []
+    for omitted in (False, True):
+        table = {name: tell for name, tell in OF_STORE.items() if not (omitted and name == section)}
+        monkeypatch.setattr(state_hash, "OF_STORE", table)
+        values = state_hash.values_of(DurableState())
+        hashes.append(state_hash.hash_of(values))
+    assert hashes[0] != hashes[1]
+
+
+def test_a_number_is_of_one_record(seed: int) -> None:
+    """Groups of several, states, moves and definitions: each is one more."""
+    env = new_machine(seed)
+    with Store.open(PATH, env=env, background=False) as store:
+        assert told(store)[0] == 0
+        store.create_queue("q", kind="work")
+        before = told(store)[0]
+        assert before == 1
+        with store.transaction() as txn:
+            txn.put("q", b"m")
+            txn.set_state("s", "k", b"v")
+        assert told(store)[0] == before + 1
+        ids: list[int] = []
+        store.together([lambda: ids.append(store.put("q", b"1"))] * 2)
+        assert told(store)[0] == before + 3
+        store.drop_state("s")
+        assert told(store)[0] == before + 4
