@@ -225,7 +225,7 @@ def test_promise_10_reading_errors_are_raised(compression: str | None) -> None:
     env, path = furnished(compression)
     with Store.open("/s", env=env, background=False) as store:
         fault = env.fail("read", path, nth=4)
-        with pytest.raises(OSError, match="input/output error"):
+        with pytest.raises(StoreCorrupt, match="input/output error"):
             store.browse("q", max_messages=10_000).payloads()
         fault.cancel()
         assert take(store, "q") == TEXTS[:3000]
