@@ -10,8 +10,8 @@ from quire.env import OsEnv
 
 __all__ = ["CountingEnv"]
 
-COUNTED = ("write", "sync", "allocate", "truncate", "punch")
-PAGED = ("write", "read")  # whose pages are counted
+COUNTED = ("write", "write_cached", "sync", "allocate", "truncate", "punch")
+PAGED = ("write", "write_cached", "read")  # whose pages are counted
 PAGE_BYTES = 4096
 
 
@@ -61,7 +61,7 @@ class CountingEnv(OsEnv):
 
     @property
     def pages(self) -> Counter[str]:
-        """The pages that its own writes, reads and views named, each as often as it was named."""
+        """The pages that its own writes and reads named, each as often as it was named."""
         return self._own("pages")
 
     def _own(self, name: str) -> Counter[str]:

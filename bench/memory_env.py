@@ -25,16 +25,14 @@ class MemoryFile:
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self._memory[offset : offset + length])
 
-    def view(self, offset: int, length: int) -> memoryview:
-        if offset + length > len(self._memory):
-            raise ValueError(f"{self.path} ends at {len(self._memory)}")
-        return memoryview(self._memory)[offset : offset + length].toreadonly()
-
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         end = offset + len(data)
         if end > len(self._memory):
             self.allocate(offset, len(data))
         self._memory[offset:end] = data
+
+    def write_cached(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        self.write(offset, data)
 
     def sync(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -58,13 +59,13 @@ def requests(joined: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
     seen: list[object] = []
     real, real_exchange = Channel.request, Channel.exchange
 
-    def request(self: Channel, header: dict[str, object], *rest: object) -> object:
+    def request(self: Channel, header: dict[str, object], *rest: Any, **options: Any) -> object:
         seen.append(header["op"])
-        return real(self, header, *rest)  # type: ignore[arg-type]
+        return real(self, header, *rest, **options)
 
-    def exchange(self: Channel, parts: Sequence[Bytes]) -> Bytes:
+    def exchange(self: Channel, parts: Sequence[Bytes], *rest: Any, **options: Any) -> Bytes:
         seen.append("exchange")
-        return real_exchange(self, parts)
+        return real_exchange(self, parts, *rest, **options)
 
     monkeypatch.setattr(Channel, "request", request)
     monkeypatch.setattr(Channel, "exchange", exchange)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -31,6 +32,8 @@ SECONDS = 300.0
 
 class Spark(PlainSpark):
     """What a run asks of it besides."""
+
+    conf = MappingProxyType({"spark.master": "local[1]"})
 
     def interruptTag(self, tag: str) -> None:  # noqa: N802 - Spark's name
         """Nothing runs there."""
