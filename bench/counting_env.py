@@ -11,7 +11,7 @@ from quire.env import OsEnv
 __all__ = ["CountingEnv"]
 
 COUNTED = ("write", "sync", "allocate", "truncate", "punch")
-PAGED = ("write", "read")  # whose pages are counted
+PAGED = ("write", "read", "read_block")  # whose pages are counted
 PAGE_BYTES = 4096
 
 
@@ -35,7 +35,7 @@ class CountingFile:
                 if name == "write" and self._file.direct:
                     self._env.counts["sync"] += 1
             if name in PAGED:
-                self._env.pages[name] += _pages(*arguments)
+                self._env.pages[name.removesuffix("_block")] += _pages(*arguments)
             return member(*arguments, **options)
 
         return counted
@@ -61,7 +61,7 @@ class CountingEnv(OsEnv):
 
     @property
     def pages(self) -> Counter[str]:
-        """The pages that its own writes, reads and views named, each as often as it was named."""
+        """The pages that its own writes and reads named, each as often as it was named."""
         return self._own("pages")
 
     def _own(self, name: str) -> Counter[str]:

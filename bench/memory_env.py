@@ -25,10 +25,8 @@ class MemoryFile:
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self._memory[offset : offset + length])
 
-    def view(self, offset: int, length: int) -> memoryview:
-        if offset + length > len(self._memory):
-            raise ValueError(f"{self.path} ends at {len(self._memory)}")
-        return memoryview(self._memory)[offset : offset + length].toreadonly()
+    def read_block(self, offset: int, length: int) -> bytes:
+        return self.read(offset, length)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         end = offset + len(data)
