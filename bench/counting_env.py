@@ -11,7 +11,7 @@ from quire.env import OsEnv
 __all__ = ["CountingEnv"]
 
 COUNTED = ("write", "write_cached", "sync", "allocate", "truncate", "punch")
-PAGED = ("write", "write_cached", "read")  # whose pages are counted
+PAGED = ("write", "write_cached", "read", "read_block")  # whose pages are counted
 PAGE_BYTES = 4096
 
 
@@ -35,7 +35,7 @@ class CountingFile:
                 if name == "write" and self._file.direct:
                     self._env.counts["sync"] += 1
             if name in PAGED:
-                self._env.pages[name] += _pages(*arguments)
+                self._env.pages[name.removesuffix("_block")] += _pages(*arguments)
             return member(*arguments, **options)
 
         return counted

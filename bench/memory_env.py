@@ -25,6 +25,9 @@ class MemoryFile:
     def read(self, offset: int, length: int) -> bytes:
         return bytes(self._memory[offset : offset + length])
 
+    def read_block(self, offset: int, length: int) -> bytes:
+        return self.read(offset, length)
+
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         end = offset + len(data)
         if end > len(self._memory):

@@ -36,6 +36,7 @@ class OwnedFile:
         self.path = file.path
         self.direct = file.direct
         self.read = file.read
+        self.read_block = file.read_block
         self.size = file.size
         self.close = file.close
         self.write: Callable[..., None] = file.write

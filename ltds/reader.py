@@ -92,7 +92,7 @@ class LtdsReader:
         if not 0 <= number < self.block_count:
             raise IndexError(f"block {number} of {self.block_count} in {self.path}")
         entry = self._entries[number]
-        return memoryview(self._file.read(int(entry["offset"]), int(entry["length"])))
+        return memoryview(self._file.read_block(int(entry["offset"]), int(entry["length"])))
 
     def parse(self, number: int, stored: memoryview) -> tuple[Block, int]:
         """What `stored` gave, verified, and the index of its first message; the file may be closed.
@@ -164,7 +164,7 @@ class LtdsReader:
                     break
                 end = offsets[number] + lengths[number]
                 stop += 1
-            together = memoryview(self._file.read(begin, end - begin))
+            together = memoryview(self._file.read_block(begin, end - begin))
             for number in numbers[index:stop]:
                 start = offsets[number] - begin
                 yield self._content(number, together[start : start + lengths[number]])

@@ -23,7 +23,7 @@ E4. A new, renamed or removed name is durable after `sync_directory` of its dire
     `sync_directory` E3 holds: the names are shown, and no later sync of the directory makes them
     certain, but a later change of the same name does, once it is durable.
 E5. Space that was allocated or skipped and never written reads as zeros.
-E6. Nothing is mapped. Bytes that the medium does not give are StoreCorrupt, with file and place,
+E6. No file is mapped. Bytes that the medium does not give are StoreCorrupt, with file and place,
     as is a file that is there and cannot be opened to read; StoreError where it is for this
     process that they cannot be read (its rights, its number of open files, its memory). Bytes
     that are not in the file any more are not an error: a read gives fewer.
@@ -49,6 +49,13 @@ class File(Protocol):
 
     def read(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes from `offset`; fewer only at the end of the file (E6)."""
+
+    def read_block(self, offset: int, length: int) -> bytes | memoryview:
+        """As `read`, for what may be large; nobody else has, or changes, what it is read into.
+
+        From `MAPPED_READ_BYTES` on that may be mapped memory, which goes back to the machine with
+        the last view of it.
+        """
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data` at `offset` (loops over short writes). Not durable before `sync`.

@@ -68,6 +68,11 @@ MAX_SCHEMA_DEPTH = 16
 MAX_FILTER_BYTES = 16 << 10
 MAX_FILTER_DEPTH = 64
 
+# From this length on a block is read into memory that is mapped for it, in huge pages of this size:
+# below it, memory that the allocator has at hand is as fast or faster (measured: decision 22).
+MAPPED_READ_BYTES = 16 << 20
+HUGE_PAGE_BYTES = 2 << 20
+
 # A block of rows in a large transaction's file, and one that is told in how far its columns reach:
 # for fewer rows to tell it takes longer than to read them.
 ROWS_BLOCK_BYTES = 4 << 20
@@ -95,6 +100,7 @@ assert MAX_LTDS_BLOCK_BYTES <= LTDS_WRITE_BYTES <= LTDS_SYNC_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= MAX_BLOCK_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= ROWS_BLOCK_BYTES <= LTDS_WRITE_BYTES
 assert CHUNK_BYTES <= LTDS_WRITE_BYTES
+assert HUGE_PAGE_BYTES <= MAPPED_READ_BYTES
 assert MAX_PAYLOAD_BYTES <= MAX_STREAM_BYTES
 
 # --- space ---

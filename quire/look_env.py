@@ -48,6 +48,9 @@ class LookFile:
                 data[first - offset : last - offset] = page[first - start : last - start]
         return bytes(data)
 
+    def read_block(self, offset: int, length: int) -> bytes:
+        return self.read(offset, length)
+
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         source = memoryview(data).cast("B")
         end = offset + len(source)

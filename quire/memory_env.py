@@ -44,6 +44,9 @@ class MemoryFile:
                 for number, lo, hi in _pieces(offset, min(offset + length, content.size))
             )
 
+    def read_block(self, offset: int, length: int) -> bytes:
+        return self.read(offset, length)
+
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         content, taken = self._content, 0
         with content.lock:

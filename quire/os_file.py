@@ -11,7 +11,8 @@ O3. A descriptor is closed when the last call that uses it has returned, so that
     thread never makes a call on another thread hit a file that got the same number meanwhile.
 O4. A file is read by position and never mapped: what a medium does not give, or somebody has cut
     off, is an error of the call (`unreadable`) or fewer bytes, where a mapping is SIGBUS, the
-    process's end.
+    process's end. What is mapped is memory without a file: buffers of direct writes, and what large
+    blocks are read into.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import ctypes
 import errno
 import mmap
 import os
+from contextlib import suppress
 from typing import NoReturn
 
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreError
-from quire.limits import ZERO_CHUNK_BYTES
+from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 
 DIRECT_ALIGNMENT = 4096
 FALLOC_FL_KEEP_SIZE = 0x01
@@ -32,6 +34,7 @@ FALLOC_FL_PUNCH_HOLE = 0x02
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _DIRECT_FLAGS = getattr(os, "O_DIRECT", 0) | getattr(os, "O_DSYNC", 0)
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _OF_THIS_PROCESS = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -49,6 +52,23 @@ _CLOSED = Descriptor(-1)
 def aligned_buffer(size: int) -> memoryview:
     """`size` writable bytes that begin on a page boundary, private to this process."""
     pages = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memoryview(pages)[:size]
+
+
+def mapped_memory(size: int) -> memoryview:
+    """`size` writable zero bytes that go back to the machine with the last view of them.
+
+    In huge pages as far as whole ones fit, where the machine has them: with small ones a read
+    spends most of its time in getting the pages.
+    """
+    rounded = (
+        -(-max(size, 1) // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    )  # so that it begins at a huge page
+    pages = mmap.mmap(-1, rounded, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = size // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    if _HUGE_PAGES is not None and whole:
+        with suppress(OSError):  # a kernel without them
+            pages.madvise(_HUGE_PAGES, 0, whole)
     return memoryview(pages)[:size]
 
 
@@ -124,6 +144,21 @@ class OsFile:
         except OSError as error:
             raise unreadable(error, self.path, offset + done, length - done) from error
         return b"".join(pieces)
+
+    def read_block(self, offset: int, length: int) -> bytes | memoryview:
+        if length < MAPPED_READ_BYTES:
+            return self.read(offset, length)
+        done = 0
+        try:
+            memory = mapped_memory(length)
+            while done < length:
+                more = os.preadv(self._read_fd, [memory[done:]], offset + done)
+                if not more:
+                    break
+                done += more
+        except OSError as error:
+            raise unreadable(error, self.path, offset + done, length - done) from error
+        return memory[:done].toreadonly()
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         # The hot path of a commit: one system call, one comparison.

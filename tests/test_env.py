@@ -6,18 +6,22 @@ Names in brackets (E1, ...) are the guarantees that `quire.env` states.
 from __future__ import annotations
 
 import errno
+import mmap
 import multiprocessing
 import os
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from quire.env import Env, File, OsEnv
 from quire.errors import DiskFull, InvalidArgument, StoreLocked
+from quire.limits import MAPPED_READ_BYTES
 from quire.os_file import OsFile, raise_if_full
 from quire.testing import SimEnv
 
@@ -89,6 +93,33 @@ class TestFiles:
         """A file in a directory that is not there is FileNotFoundError."""
         with pytest.raises(FileNotFoundError):
             machine.create("nowhere/file")
+
+    @pytest.mark.parametrize("size", [0, 1, MAPPED_READ_BYTES - 1, MAPPED_READ_BYTES + 1])
+    def test_a_block_is_read_as_anything_else(self, machine: Machine, size: int) -> None:
+        """Whatever its size; large ones into memory that is mapped for them, which stays."""
+        file = machine.create()
+        file.write(5, bytes(range(256)) * (size // 256) + bytes(size % 256))
+        block = file.read_block(5, size)
+        assert block == file.read(5, size)
+        assert memoryview(block).readonly
+        assert isinstance(block, memoryview) == (size >= MAPPED_READ_BYTES)
+        if isinstance(block, memoryview):
+            assert isinstance(block.obj, mmap.mmap)
+            array = np.frombuffer(block, np.uint8)
+            assert not array.flags.owndata
+        before = bytes(block)
+        file.write(5, bytes(size))
+        file.truncate(0)
+        file.close()
+        assert block == before
+
+    @pytest.mark.parametrize("size", [10, MAPPED_READ_BYTES + 10])
+    def test_a_block_ends_with_its_file(self, machine: Machine, size: int) -> None:
+        """[E6] Fewer bytes; none behind it."""
+        file = machine.create()
+        file.write(0, bytes(size))
+        assert len(file.read_block(7, 2 * size)) == size - 7
+        assert len(file.read_block(3 * size, size)) == 0
 
     def test_read_only_refuses_writes(self, machine: Machine) -> None:
         """A handle for reading cannot change the file, and is never direct."""
@@ -408,7 +439,6 @@ class TestClocksAndBuffers:
 
     def test_aligned_buffer(self, machine: Machine) -> None:
         """Writable, of the size asked for, zeros, on a page boundary."""
-        np = pytest.importorskip("numpy")
         for size in (0, 1, PAGE, 3 * PAGE + 5):
             buffer = machine.env.aligned_buffer(size)
             assert len(buffer) == size
@@ -476,6 +506,22 @@ class TestTheRealMachine:
         data = bytes(range(256)) * 2
         file.write(10, data)
         assert file.read(10, 1000) == data
+
+    def test_a_large_read_is_continued(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The kernel may give less of a large block than asked for: the rest follows."""
+        size = MAPPED_READ_BYTES + 12345
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True)
+        content = random.Random(1).randbytes(size)
+        file.write(3, content)
+        real_read = os.preadv
+        monkeypatch.setattr(
+            "quire.os_file.os.preadv",
+            lambda fd, views, offset: real_read(fd, [views[0][: size // 3]], offset),
+        )
+        assert file.read_block(3, size) == content
+        assert file.read_block(3, 2 * size) == content
 
     def test_disk_full_says_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quire.block import Block, Part, pack
+from quire.engine.pages.data_file import Piece
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.io_worker import Work
 from quire.engine.pages.places import Extent, Places
@@ -38,7 +39,7 @@ class Mover:
         files = len(places.managers)
         self.file = 0  # where the blocks go that are moved now
         self._batch_bytes = MOVED_WRITE_BYTES // files
-        self._waiting: list[list[tuple[bytes | bytearray, Placed]]] = [[] for _ in range(files)]
+        self._waiting: list[list[tuple[Piece, Placed]]] = [[] for _ in range(files)]
         self._waiting_bytes = [0] * files
         self._work = Work(files)
         self.extents: list[Extent] = []
@@ -105,7 +106,7 @@ class Mover:
             self._waiting_bytes[file] = 0
             self._places.begin(self._work, file, lambda: self._write_batch(file, batch))
 
-    def _write_batch(self, file: int, batch: list[tuple[bytes | bytearray, Placed]]) -> None:
+    def _write_batch(self, file: int, batch: list[tuple[Piece, Placed]]) -> None:
         refused = self._refused[file]
         pages = sum(self._places.pages_for(len(piece)) for piece, _ in batch)
         if len(batch) == 1 and refused is not None and pages >= refused:
@@ -140,7 +141,7 @@ class Mover:
         except BlockMoved as error:  # nobody but the checkpoint moves blocks
             raise StoreCorrupt(f"{error}; run verify, and restore the store from a copy") from error
 
-    def _place(self, refs: list[BlockRef], data: bytes | bytearray, checksum: int) -> Placed:
+    def _place(self, refs: list[BlockRef], data: Piece, checksum: int) -> Placed:
         placed = Placed(refs, len(data), checksum)
         file = self.file
         self._waiting[file].append((data, placed))

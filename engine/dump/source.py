@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from quire.arguments import Bytes
 from quire.block import Block
 from quire.dump_items import Place
 from quire.engine.layout import Layout
@@ -78,11 +79,14 @@ class Source:
     def block(self, ref: BlockRef) -> Block:
         """A block of the journal or a data file, verified to be the one that the record names."""
         place = self.place(ref)
+        data: Bytes
         if place.lsn is not None:
             journal, segment_bytes = self.layout.journal, self.geometry.segment_bytes
             data = read_at(self.env, journal, segment_bytes, place.lsn, ref.length)
         else:
-            data = self._data(split_address(ref.address)[0]).read(self.offset(place), ref.length)
+            data = self._data(split_address(ref.address)[0]).read_block(
+                self.offset(place), ref.length
+            )
         where = f"{place.file}, offset {self.offset(place)}"
         block = Block.parse(data, where)
         if block.checksum != ref.checksum or block.count != ref.count:

@@ -150,7 +150,7 @@ class DataFile:
 
     # Content
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: int, length: int) -> bytes | memoryview:
         """`length` bytes at byte `offset`: nobody changes them any more.
 
         Raises StoreCorrupt for bytes beyond the end, as whatever points there is wrong or the file
@@ -165,7 +165,7 @@ class DataFile:
             raise StoreCorrupt(
                 f"{self.path} has {end} bytes: {length} bytes at {offset} are not in it"
             )
-        data = self._file.read(offset, length)
+        data = self._file.read_block(offset, length)
         if len(data) < length:
             raise StoreCorrupt(
                 f"{self.path} ends within the {length} bytes at {offset}: somebody has cut it;"

@@ -55,7 +55,7 @@ class DataFiles(tuple[DataFile, ...]):
         """Whether a write, sync or change of size of any has failed (D4)."""
         return any(data.failed for data in self)
 
-    def read(self, address: int, length: int) -> bytes:
+    def read(self, address: int, length: int) -> bytes | memoryview:
         """See `DataFile.read`. Raises StoreCorrupt also for a file that there is not."""
         file, offset = split_address(address)
         return self.file(file).read(offset, length)

@@ -157,11 +157,11 @@ class BlockReader:
         """The same past the cache: what is in the files now."""
         return self._verified(ref)[0]
 
-    def verified(self, ref: BlockRef) -> bytes | bytearray:
+    def verified(self, ref: BlockRef) -> Bytes:
         """The block's bytes, a copy, verified. Raises `BlockMoved`."""
         return self._verified(ref)[1]
 
-    def _verified(self, ref: BlockRef) -> tuple[Block, bytes | bytearray]:
+    def _verified(self, ref: BlockRef) -> tuple[Block, Bytes]:
         where = self.where(ref)
         try:
             data = self.raw(ref)
@@ -174,7 +174,7 @@ class BlockReader:
             raise BlockMoved(f"{where}: another block is at this place")
         return block, data
 
-    def raw(self, ref: BlockRef) -> bytes | bytearray:
+    def raw(self, ref: BlockRef) -> Bytes:
         """The block's bytes, a copy or what nobody changes (of a volatile queue), not verified."""
         if ref.kind == format.INLINE:
             fresh = self._fresh.get(ref.address)

@@ -151,17 +151,20 @@ class PieceReader:
         return block if piece.stop <= block.count else None
 
     def block(self, piece: Piece) -> Block:
-        """A block that is in no file of its own, verified. Raises PositionLost."""
+        """A block that is in no file of its own, verified.
+
+        Raises PositionLost; StoreCorrupt for bytes that the disk does not give.
+        """
         where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
         path, offset = self._place(piece)
         try:
-            data = self._file(path).read(offset, piece.length)
+            data = self._file(path).read_block(offset, piece.length)
+        except FileNotFoundError as error:
+            raise _lost(where, error) from error
+        try:
             block = Block.parse(data, where)
-        except (FileNotFoundError, StoreCorrupt) as error:
-            raise PositionLost(
-                f"{where}: the messages are not there any more ({error}): the lease may have "
-                "ended; plan the read anew, and run verify if it happens again"
-            ) from error
+        except StoreCorrupt as error:
+            raise _lost(where, error) from error
         if block.checksum != piece.checksum or block.count < piece.stop:
             raise PositionLost(f"{where}: the place was used again since the lease ended")
         return block
@@ -181,3 +184,10 @@ class PieceReader:
             if len(self._files) > LTDS_READERS:
                 self._files.popitem(last=False)[1].close()
         return file
+
+
+def _lost(where: str, error: Exception) -> PositionLost:
+    return PositionLost(
+        f"{where}: the messages are not there any more ({error}): the lease may have ended; plan "
+        "the read anew, and run verify if it happens again"
+    )

@@ -62,7 +62,7 @@ def plain_one(payload: bytes) -> tuple[int, bytes]:
     return checksum(body), body
 
 
-def payload_of_one(data: bytes | bytearray, expected_checksum: int) -> bytes | None:
+def payload_of_one(data: bytes | bytearray | memoryview, expected_checksum: int) -> bytes | None:
     """The payload of a plain block of one message, verified as `Block.parse` does it.
 
     None for any other block, and for one that is damaged or has another checksum.

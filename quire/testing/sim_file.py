@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from quire.errors import InvalidArgument
-from quire.os_file import DIRECT_ALIGNMENT, unreadable
+from quire.limits import MAPPED_READ_BYTES
+from quire.os_file import DIRECT_ALIGNMENT, mapped_memory, unreadable
 from quire.testing.sim_inode import Change, SimInode, pages_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class SimFile:
         with self._env.guard:
             self._check_open(writing=False)
             return bytes(memoryview(self._inode.cache)[offset : offset + length])
+
+    def read_block(self, offset: int, length: int) -> bytes | memoryview:
+        found = self.read(offset, length)
+        if length < MAPPED_READ_BYTES:
+            return found
+        memory = mapped_memory(len(found))
+        memory[:] = found
+        return memory.toreadonly()
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         if self.direct:

@@ -29,7 +29,7 @@ class NotedFile:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._file, name)
-        if name != "read" or not self._file.path.endswith((".dat", ".ltds")):
+        if name not in ("read", "read_block") or not self._file.path.endswith((".dat", ".ltds")):
             return member
 
         def noted(offset: int, length: int) -> Any:

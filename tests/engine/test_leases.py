@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 
 import pytest
 
@@ -10,7 +11,7 @@ from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine import PieceReader
-from quire.errors import PositionLost
+from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Lease
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import SimEnv
@@ -100,6 +101,30 @@ def test_promise_10_leased_pieces_stay(seed: int, checkpoints: int) -> None:
     assert not [path for path in env.files() if path.endswith(".ltds")]
     with pytest.raises(PositionLost):
         store.lease("work", 0, 1)
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_promise_10_a_bad_sector_is_no_ended_lease(seed: int, checkpoints: int) -> None:
+    """A piece that the disk does not give is damage, with its file: to plan anew does not help."""
+    env = new_machine(seed)
+    store = open_store(env)
+    payloads = furnish(store)
+    for _ in range(checkpoints):
+        store.checkpoint()
+    lease = store.lease("work", 0, len(payloads), seconds=1e9)
+    for piece in lease.pieces:
+        suffix = {"journal": "*.log", "data": "*.dat", "ltds": "*.ltds"}[piece.kind]
+        reader = PieceReader(PATH, env=env)
+        with closing(reader):
+            fault = env.fail("read", suffix, forever=True)
+            with pytest.raises(StoreCorrupt, match=rf"{PATH}/.*\{suffix[1:]}.*cannot be read"):
+                list(reader.read(piece, "work"))
+            if piece.kind != "ltds":
+                with pytest.raises(StoreCorrupt, match="cannot be read"):
+                    reader.head(piece)
+            fault.cancel()
+    assert read(env, lease) == payloads
 
 
 @pytest.mark.promise(10)
