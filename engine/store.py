@@ -114,7 +114,17 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_starts, check_time
 from quire.store import Store
 from quire.transaction import Payload
-from quire.uninterrupted import begin, call, end, inside, look, made, nested, waiting
+from quire.uninterrupted import (
+    begin_short,
+    call,
+    end,
+    inside,
+    look,
+    look_around,
+    made,
+    nested,
+    waiting,
+)
 from quire.writebuffer import WriteBuffers
 
 from .layout import IN_MEMORY, Layout
@@ -236,6 +246,7 @@ class EmbeddedStore(SingleCalls):
         owner: str,
     ) -> Self:
         """What an interrupt leaves is let go of; it ends the recovery at once."""
+        look_around()
         lock = layout_lock(env, layout, create, owner)
         opened: Opened | None = None
         try:
@@ -742,7 +753,7 @@ class EmbeddedStore(SingleCalls):
             check_durable(durable)
         if not fields and type(payload) is bytes and len(payload) <= self._light_put_bytes:
             target = self._by_name.get(queue) if type(queue) is str else None
-            thread = begin()
+            thread = begin_short()
             try:
                 if target is None:
                     target = self._context.state.queue(queue)
@@ -766,7 +777,7 @@ class EmbeddedStore(SingleCalls):
         """The same of a message alone, by a thread that must not wait for room."""
         target = self._state().queue(queue)
         if len(payload) <= self._light_put_bytes and not target.limits_expiry:
-            thread = begin()
+            thread = begin_short()
             try:
                 return self._committer.put(target, payload)
             finally:

@@ -22,6 +22,12 @@ process, does so. A stand-in takes the handler's place for the call: CPython loo
 handler when it runs it. To block signals of the thread would not do, as another thread is given
 them then, and has the handler run in this one.
 
+Which signals have a handler is looked at when a call begins. A put, a commit or a rollback, which
+take a few microseconds, look at those that had one and at `_ALARM`, which is set and taken away
+around single calls; whatever has changed, all of `SIGNALS` are looked at. At all signals that
+there are a store looks when it is opened, and once a second (`look_around`): a handler of another
+one is held back from then on.
+
 A put to or a get from an open transaction, which takes two microseconds, only notes its thread
 (UI3): what it does steps back by itself, whatever interrupts it.
 """
@@ -34,9 +40,9 @@ from _thread import get_ident
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from signal import Signals
+from signal import Signals, valid_signals
 from types import FrameType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from quire.env import after_fork
 from quire.errors import ReentrantCall
@@ -45,18 +51,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Handler = Callable[[int, FrameType | None], Any]
 
-# Those by which programs are told to stop, or to look up. Looking at one takes 30 ns.
+# Those by which programs are told to stop, or to look up. Looking at one takes 20 to 50 ns.
 SIGNALS: Final = (
     Signals.SIGINT, Signals.SIGTERM, Signals.SIGALRM, Signals.SIGUSR1, Signals.SIGUSR2,
     Signals.SIGHUP, Signals.SIGQUIT, Signals.SIGCHLD, Signals.SIGVTALRM, Signals.SIGPROF,
     Signals.SIGXCPU,
 )  # fmt: skip
-_NUMBERS: Final = tuple(map(int, SIGNALS))
+_ALARM: Final = int(Signals.SIGALRM)
 
 # Not those of `signal`, which make enumerations of what they are given, and take ten times as long.
 _signal: Final = import_module("_signal")
 getsignal: Final[Callable[[int], Any]] = _signal.getsignal
+raise_signal: Final[Callable[[int], None]] = _signal.raise_signal
 set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
+_ALL: Final = tuple(sorted(map(int, valid_signals() - {Signals.SIGKILL, Signals.SIGSTOP})))
 
 inside: Final[dict[int, None]] = {}
 """The threads that are in a call, by their idents. Statements without a call change it: so no
@@ -73,9 +81,12 @@ def reentrant() -> ReentrantCall:
 
 
 class _Main:
-    """The main thread's signals. Only it comes here, but for `ident`."""
+    """The main thread's signals. Only it comes here, but for `ident` and `look_around`."""
 
-    __slots__ = ("depth", "found", "handlers", "ident", "nested", "pending", "program", "waits")
+    __slots__ = (
+        "alarm", "depth", "found", "handler", "handlers", "ident", "is_usual", "nested", "number",
+        "pending", "program", "waits", "watched",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.ident = threading.main_thread().ident
@@ -83,28 +94,38 @@ class _Main:
         self.waits = 0  # the depth at which one waits: there, handlers run
         self.nested = 0  # how often one within another lets calls in
         self.pending: list[int] = []
-        self.found: tuple[Any, ...] = ()  # the handlers at the latest look
+        self.watched = tuple(map(int, SIGNALS))
+        self.found: tuple[Any, ...] = ()  # the handlers of these at the latest look
         self.program: list[tuple[int, Handler]] = []  # those of them that are functions
         self.handlers: dict[int, Handler] = {}  # what a stand-in calls
+        self.is_usual = False  # there is one alone, that of Ctrl-C as a rule:
+        self.number, self.handler = 0, cast("Handler", None)
+        self.alarm: object = self  # the handler of `_ALARM` at the latest look; self: look at all
 
-    def hold(self) -> None:
-        """Have stand-ins take the places of handlers."""
-        try:
-            found = tuple(map(getsignal, _NUMBERS))
-            if found != self.found:
-                self._look(found)
-            for number, _ in self.program:
-                set_handler(number, _stand_in)
-        except BaseException as error:
-            self.put_back()
-            if isinstance(error, ValueError) and "main thread" in str(error):
-                self.ident = None  # of another interpreter, which is given no signals
-                return
-            raise
+    def enter(self) -> None:
+        """A call begins: have stand-ins take the places of handlers."""
+        if self.depth > self.waits and not self.nested:
+            self.depth = self.waits  # of a call whose `end` was interrupted
+        if not self.depth:
+            try:
+                watched = self.watched
+                found = tuple(map(getsignal, watched))
+                if found != self.found or self.alarm is self:
+                    self._look(watched, found)
+                for number, _ in self.program:
+                    set_handler(number, _stand_in)
+            except BaseException as error:
+                self.put_back()
+                if isinstance(error, ValueError) and "main thread" in str(error):
+                    self.ident = None  # of another interpreter, which is given no signals
+                    return
+                raise
+        self.depth += 1
 
-    def _look(self, found: tuple[Any, ...]) -> None:
+    def _look(self, watched: tuple[int, ...], found: tuple[Any, ...]) -> None:
+        self.is_usual = False
         program = []
-        for number, handler in zip(_NUMBERS, found, strict=True):
+        for number, handler in zip(watched, found, strict=True):
             if handler is _stand_in:  # left behind (UI4)
                 program.append((number, self.handlers[number]))
             elif callable(handler):
@@ -112,6 +133,21 @@ class _Main:
                 program.append((number, handler))
         self.program = program
         self.found = found
+        self.alarm = getsignal(_ALARM)
+        if len(program) == 1:
+            self.number, self.handler = program[0]
+            self.is_usual = _stand_in not in found  # none is left behind
+
+    def found_another(self, before: object) -> None:
+        """A stand-in has taken the place of another handler than the usual one, or of none."""
+        came = self.pending[:]  # just now: that is for `before`
+        self.pending.clear()
+        self.depth = 0
+        self.alarm = self
+        set_handler(self.number, before)
+        for number in came:
+            raise_signal(number)
+        self.enter()
 
     def put_back(self) -> None:
         """Give the handlers their places again; may be called again."""
@@ -119,6 +155,22 @@ class _Main:
             before = set_handler(number, handler)
             if before is not _stand_in and before is not None:  # it was changed, or is in place
                 set_handler(number, before)
+
+    def leave(self) -> None:
+        if self.depth <= 1:
+            try:
+                self.put_back()
+            except BaseException:
+                self.put_back()
+                raise
+            finally:
+                self.depth = 0
+                if self.pending:
+                    self.run_pending()
+        else:  # by a handler, in a wait, or nested
+            self.depth -= 1
+            if self.pending and self.depth <= self.waits:
+                self.run_pending()
 
     def run_pending(self) -> None:
         """The handlers of what came. If one raises, the others run all the same."""
@@ -152,21 +204,54 @@ def begin() -> int:
     thread = get_ident()
     if thread in inside:
         raise reentrant()
+    if thread == _main.ident:
+        _main.enter()
+    inside[thread] = None
+    return thread
+
+
+def begin_short() -> int:
+    """The same of a call that takes a few microseconds."""
+    thread = get_ident()
+    if thread in inside:
+        raise reentrant()
     main = _main
     if thread == main.ident:
-        if main.depth > main.waits and not main.nested:
-            main.depth = main.waits  # of a call whose `end` was interrupted
-        if not main.depth:
-            main.hold()
-        main.depth += 1
+        if main.depth or not main.is_usual or getsignal(_ALARM) is not main.alarm:
+            main.enter()
+        else:
+            main.depth = 1  # should the next step be interrupted, the next call sets it right
+            before = set_handler(main.number, _stand_in)
+            if before is not main.handler:
+                main.found_another(before)
     inside[thread] = None
     return thread
 
 
 def end(thread: int) -> None:
     """The call has ended; handlers run that waited for this."""
-    if thread == _main.ident:
-        _leave()
+    main = _main
+    if thread == main.ident:
+        if main.is_usual and main.depth == 1:
+            try:
+                before = set_handler(main.number, main.handler)
+                if before is not _stand_in:  # it was changed meanwhile
+                    set_handler(main.number, before)
+            finally:
+                main.depth = 0
+                if main.pending:
+                    main.run_pending()
+        else:
+            main.leave()
+
+
+def look_around() -> None:
+    """See which signals have handlers: any signal, in any thread."""
+    main = _main
+    more = [number for number in _ALL if callable(getsignal(number)) and number not in main.watched]
+    if more:
+        main.watched += tuple(more)
+    main.alarm = main
 
 
 def call(method: Callable[P, R]) -> Callable[P, R]:
@@ -240,38 +325,22 @@ def as_call(action: Callable[[], R]) -> R:
         end(thread)
 
 
-def _leave() -> None:
-    main = _main
-    if main.depth <= 1:
-        try:
-            main.put_back()
-        except BaseException:
-            main.put_back()
-            raise
-        finally:
-            main.depth = 0
-            if main.pending:
-                main.run_pending()
-    else:  # by a handler, in a wait, or nested
-        main.depth -= 1
-        if main.pending and main.depth <= main.waits:
-            main.run_pending()
-
-
 def held(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do the action, in a call or not, while handlers wait (UI1)."""
-    if get_ident() != _main.ident:
-        return action(*args, **kwargs)
+    thread = get_ident()
     main = _main
-    if not main.depth:
-        main.hold()
-    try:
+    if thread != main.ident:
+        return action(*args, **kwargs)
+    if main.depth and thread in inside:
         main.depth += 1
+    else:
+        main.enter()
+    try:
         main.nested += 1
         return action(*args, **kwargs)
     finally:
         main.nested -= 1
-        _leave()
+        main.leave()
 
 
 def made(action: Callable[[], R], undo: Callable[[R], None]) -> R:

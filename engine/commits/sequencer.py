@@ -156,15 +156,14 @@ class Sequencer:
             if self._gathering:
                 self._gather(change)
                 return
-            try:
-                self._leader = self._leader or change  # one step (C13)
-                if self._leader is change:
+            self._leader = self._leader or change  # one step (C13)
+            if self._leader is change:
+                try:
                     self._commit_alone(change)
                     return
-            finally:
-                if self._leader is change:
+                finally:
                     self._leader = change if self._queue else None  # one step (C13)
-                    if self._leader is change:
+                    if self._leader is not None:
                         try:
                             self._hand_over(change)
                         except BaseException:
@@ -347,12 +346,10 @@ class Sequencer:
     def _commit_alone(self, change: Change) -> None:
         if self._failure:
             raise self._failed()
-        written = False
         try:
             change.place()
             try:
-                write = self._write
-                address = write((change.record,), change.durable)
+                address = self._write((change.record,), change.durable)
             except DiskFull:
                 if not change.relieves:
                     change.withdraw()
@@ -366,10 +363,10 @@ class Sequencer:
                 change.withdraw()
                 raise
             self._alone += 1
-            written = change.applied = True
+            change.applied = True
             change.apply(address)
         except BaseException as error:
-            if written or not isinstance(error, Exception):
+            if change.applied or not isinstance(error, Exception):
                 self._failure = self._failure or repr(error)
             raise
 

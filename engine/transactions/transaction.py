@@ -109,7 +109,7 @@ from quire.transaction import Payload, Transaction
 from quire.uninterrupted import (
     OwnLock,
     as_call,
-    begin,
+    begin_short,
     call,
     end,
     giving,
@@ -595,7 +595,7 @@ class EmbeddedTransaction(TransactionCalls):
         """
         if timeout is not None:
             timeout = check_timeout(timeout)
-        thread = begin()
+        thread = begin_short()
         try:
             with self._lock:
                 if self._state is not _OPEN:
@@ -626,7 +626,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
-        thread = begin()
+        thread = begin_short()
         try:
             with self._lock:
                 if self._state is _OPEN:

@@ -32,7 +32,7 @@ from quire.limits import (
     TRIM_SECONDS,
     UNSYNCED_SECONDS,
 )
-from quire.uninterrupted import nested
+from quire.uninterrupted import look_around, nested
 
 from .dead_letters import DeadLetters
 from .fragments import sweep_fragments
@@ -111,7 +111,7 @@ class Maintenance:
         """
         if self._journal.end_lsn < self._due:
             if self._thread is None:
-                nested(self._do_small_things)
+                self._do_small_things()
             return
         if self._thread is not None:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
@@ -151,6 +151,7 @@ class Maintenance:
     def step(self) -> None:
         """Do what is due."""
         options = self._context.options
+        look_around()
         with self._context.sequencer.fail_stop("maintenance"):
             self._check_place()
         self._sync()
@@ -197,10 +198,11 @@ class Maintenance:
         if self._context.registry.open:
             self._expire()
         self._context.delivery.bring_back()
-        self._dead_letters.move_all()
+        if self._context.state.ruled:
+            nested(self._dead_letters.move_all)
+            nested(self.retention.let_go)
         self._schedules.put_due()
         self._temporary.end()
-        self.retention.let_go()
 
     def _sync(self) -> None:
         """Make durable what was committed without a sync, if that is due."""

@@ -36,6 +36,7 @@ from quire.limits import INTERVAL_SECONDS, LATE_SECONDS, MAX_MISSED, NEVER_US, P
 from quire.moving import joined
 from quire.schedules import ALL, DUE, FIELDS, ONCE, message_of
 from quire.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
+from quire.uninterrupted import nested
 
 _log: Final = logging.getLogger("quire.schedules")
 _LATE_US: Final = int(LATE_SECONDS * 1e6)
@@ -137,7 +138,7 @@ class Schedules:
         if not self._changing.acquire(blocking=False):
             return  # somebody changes one; or this thread puts already, and is after its commit
         try:
-            self._put_all(now_us)
+            nested(self._put_all, now_us)
         finally:
             self._changing.release()
 

@@ -18,6 +18,7 @@ from quire.engine.records.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
 from quire.limits import CLAIM_SECONDS
+from quire.uninterrupted import nested
 
 Name = tuple[str, str]  # of the queue, of the subscription
 
@@ -77,7 +78,7 @@ class Temporary:
             return
         with self.changing:
             for number in list(self._ending):
-                self._end(number)
+                nested(self._end, number)
 
     def _end(self, number: int) -> None:
         with self._lock:

@@ -11,6 +11,9 @@ import pytest
 import quire
 from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
 
+# A signal may come into the finaliser of a transaction: what is raised there Python only shows.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("rounds", [FEW, pytest.param(1000, marks=pytest.mark.slow)])

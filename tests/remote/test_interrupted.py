@@ -13,6 +13,9 @@ from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
+# A signal may come into the finaliser of a transaction: what is raised there Python only shows.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("rounds", ROUNDS)
