@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 
 from quire.arguments import Bytes
 from quire.errand import current, doing
@@ -102,7 +103,7 @@ class Channel:
             try:
                 self.hello = self._greet(hello)
             finally:
-                self._waits_no_more()
+                self._check_given_up()
             self._connection.settimeout(None)
         except (OSError, EOFError) as error:
             close(self._connection)
@@ -166,6 +167,7 @@ class Channel:
         """
         parts = encode_call(CALL, header, bodies)
         frames = waiting(self._frames, parts, wait, strictly)
+        self.broken = self._is_late
         self._note(frames[-1].header)
         return frames
 
@@ -179,6 +181,7 @@ class Channel:
         reports.
         """
         data = waiting(self._exchange, parts, wait, strictly)
+        self.broken = self._is_late
         if data[4] == RESULT:
             self._note(self._decode(data).header)
         return data
@@ -193,18 +196,18 @@ class Channel:
 
     def tell(self, parts: Sequence[Bytes]) -> None:
         """Send what has no answer. Raises StreamEnded."""
-        self._check()
-        self.broken = True
-        turn = self._begin()
-        try:
-            waiting(self._send, parts)
-        finally:
-            self._end(turn)
+        waiting(self._exchange, parts, None, True, False)
         self.broken = self._is_late
 
     def next_frame(self) -> Bytes:
         """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
-        return waiting(self._receive, [])
+        try:
+            data = self._incoming.next()
+            while data is None:
+                data = waiting(self._incoming.receive, self._connection)
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._ended(error, sent=True, begun=True) from None
+        return data
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
@@ -227,90 +230,76 @@ class Channel:
             self.broken = True
             raise StreamEnded("the owner ended the connection", sent=False)
 
-    # Handlers run in what follows, and may raise anywhere: the channel is broken then (CH1).
+    # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
 
-    def _exchange(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> Bytes:
-        self._check()
-        self.broken = True  # until the answer is complete, whatever interrupts
-        turn = self._begin()
+    def _exchange(
+        self,
+        parts: Sequence[Bytes],
+        wait: float | None,
+        strictly: bool,
+        is_answered: bool = True,
+    ) -> Bytes:
+        """Send the parts, and wait for a frame; without parts for the next one of an answer."""
+        if parts:
+            self._check()
+        self.broken = True
+        until = monotonic() + self._call_patience
+        turn = self._turn = [until]
+        sent = not parts
+        data: Bytes | None = None
         try:
-            self._send(parts)
+            if until < overdue.next_look:
+                overdue.wake()
+            if doing:
+                self._waits()
+            if parts:
+                send_all(self._connection, parts)
+                sent = True
             if wait or doing:
                 self._be_patient(turn, wait, strictly)
-            data = self._receive(turn)
+            if is_answered:
+                data = self._incoming.take(self._connection)
+                while data is None:
+                    self._wait_on(turn)
+                    data = self._incoming.take(self._connection)
+            if doing:
+                self._check_given_up()
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._ended(error, sent=sent, begun=not parts) from None
         finally:
-            self._end(turn)
-        self.broken = self._is_late
-        return data
+            try:
+                turn.pop()
+            except IndexError:
+                self._settle()
+            if wait or doing:
+                self._wait_no_more()
+        return data or b""
 
     def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
-        self._check()
-        self.broken = True
-        turn = self._begin()
-        frames: list[Frame] = []
-        try:
-            self._send(parts)
-            if wait or doing:
-                self._be_patient(turn, wait, strictly)
-            while not frames or frames[-1].header.get("more") is True:
-                data = self._receive(turn, begun=bool(frames))
-                if data[4] != RESULT:
-                    raise self.unexpected()
-                frames.append(self._decode(data))
-        finally:
-            self._end(turn)
-        self.broken = self._is_late
+        frames = [self._frame(self._exchange(parts, wait, strictly))]
+        while frames[-1].header.get("more") is True:
+            frames.append(self._frame(self._exchange((), wait, strictly)))
         return frames
 
-    def _send(self, parts: Sequence[Bytes]) -> None:
-        try:
-            if doing:
-                self._waits()
-            send_all(self._connection, parts)
-        except OSError as error:  # not whole: it is not done (CH3)
-            raise self._ended(error, sent=False) from None
-
-    def _receive(self, turn: list[float], *, begun: bool = False) -> Bytes:
-        try:
-            if begun and doing:
-                self._waits()
-            data = self._incoming.next()
-            while data is None:
-                data = self._incoming.receive(self._connection)
-                if data is None and turn:
-                    self._wait_on(turn)
-            if doing:
-                self._waits_no_more()
-        except ConnectionResetError as error:
-            # So a Unix socket ends whose owner had not read all that was sent (CH3).
-            raise self._ended(error, sent=begun or self._asks_first) from None
-        except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, sent=True) from None
-        return data
+    def _frame(self, data: Bytes) -> Frame:
+        if data[4] != RESULT:
+            raise self.unexpected()
+        return self._decode(data)
 
     # Whose patience has an end (CH4, CH5)
 
-    def _begin(self) -> list[float]:
-        """The turn of a request."""
-        until = now() + self._call_patience
-        turn = self._turn = [until]
-        if until < overdue.next_look:
-            overdue.wake()
-        return turn
+    def _settle(self) -> None:
+        """Whether the request's end comes first is being decided."""
+        with self._deciding:
+            self._turn = []
 
-    def _end(self, turn: list[float]) -> None:
-        """It waits no more; `_is_late` tells whether the channel has ended."""
-        try:
-            turn.pop()
-        except IndexError:
-            with self._deciding:
-                self._turn = []
-        if doing:
-            errand = current()
-            if errand is not None:
-                errand.end()
+    def _wait_no_more(self) -> None:
+        """For somebody else, or for a time of its own."""
         self._strictly = False
         self._patience = self._call_patience
+        errand = current()
+        if errand is not None:
+            errand.end()
 
     def _be_patient(self, turn: list[float], wait: float | None, strictly: bool) -> None:
         """The answer is waited for as long as the request has time."""
@@ -374,8 +363,8 @@ class Channel:
         if errand is not None and not errand.begin(self._give_up):
             raise OSError("nobody waits for an answer any more")
 
-    def _waits_no_more(self) -> None:
-        """Raises OSError if the call was given up: the answer is nobody's."""
+    def _check_given_up(self) -> None:
+        """Raises OSError if the call was: the answer is nobody's."""
         errand = current()
         if errand is not None:
             errand.end()
@@ -386,7 +375,10 @@ class Channel:
         self._is_late = True
         shut(self._connection)
 
-    def _ended(self, error: Exception, *, sent: bool) -> StreamEnded:
+    def _ended(self, error: Exception, *, sent: bool, begun: bool = False) -> StreamEnded:
+        """`begun`: a part of the answer came."""
+        if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
+            sent = False  # so a Unix socket ends whose owner had not read all of it (CH3)
         errand = current()
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
