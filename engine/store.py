@@ -276,8 +276,9 @@ class EmbeddedStore(SingleCalls):
     def let_go_failed(self) -> None:
         """Let go of the store, which has failed, for another process to recover it.
 
-        As by `close`; after a failure that writes nothing. This object stays failed: whatever it is
-        asked from now on raises StoreFailed, reads too, as what they would read is the other's.
+        As by `close`, but from now on this process owns the store no longer, and changes nothing
+        there (OW3). This object stays failed: whatever it is asked raises StoreFailed, reads too,
+        as what they would read is the other's.
         """
         if self._closed is not None or not self.failed:
             return
@@ -286,6 +287,7 @@ class EmbeddedStore(SingleCalls):
             "the store has failed, and was let go of for another process to recover it: close it "
             "and open it again"
         )
+        self._opened.ownership.env.lose(self._closed)
         with contextlib.suppress(QuireError, OSError):  # it has failed, and says so
             self._let_go()
 

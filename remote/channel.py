@@ -6,8 +6,8 @@ CH3. A request that could not be sent whole, or was not read whole, was not done
     `StreamEnded.sent` tells it from one whose outcome nobody tells any more.
 CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
     time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
-    bytes that went or came, and longer only while the owner lets others in: then it is at work.
-    What it does with a request that was given up ends with the channel.
+    bytes that came, and longer only while the owner lets others in: then it is at work. When its
+    time is over, the channel ends (`overdue`), and what the owner does with the request with it.
 CH5. Who makes a call for somebody who gives it up is released at once (`quire.errand`).
 """
 
@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import math
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 
 from quire.arguments import Bytes
 from quire.errand import current, doing
@@ -30,6 +32,7 @@ from quire.uninterrupted import waiting
 from .failures import raise_error
 from .incoming import Incoming
 from .limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
+from .overdue import overdue
 from .protocol import (
     CALL,
     GREETING,
@@ -48,7 +51,7 @@ from .protocol import (
     greeting,
     state_of,
 )
-from .sockets import close, connect, has_ended, now, send_all, shut, wait_at_most
+from .sockets import close, connect, has_ended, now, send_all, shut
 from .urls import Place, TcpPlace
 
 
@@ -84,11 +87,13 @@ class Channel:
         # A port takes what is sent when nobody is there any more: so it is asked before.
         self._asks_first = isinstance(place, TcpPlace)
         self._is_at_work = is_at_work
-        self._given_up = False
-        self._probe_seconds = min(HELLO_SECONDS, call_timeout / 4)
-        self._call_patience = call_timeout - self._probe_seconds
+        self._is_late = False  # it was ended, as nobody waits any more
+        self._call_patience = call_timeout - min(HELLO_SECONDS, call_timeout / 4)
         self._margin = min(ANSWER_SECONDS, call_timeout)
-        self._patience = math.inf  # what the system knows of it
+        self._patience = self._call_patience  # of the request
+        self._strictly = False
+        self._turn: list[float] = []  # of the request: until when it waits
+        self._deciding = threading.Lock()  # whether one that is overdue ends
         try:
             self._connection = _connect(place, seconds)
         except OSError as error:
@@ -98,10 +103,8 @@ class Channel:
             try:
                 self.hello = self._greet(hello)
             finally:
-                self._waits_no_more()
+                self._check_given_up()
             self._connection.settimeout(None)
-            if call_timeout < math.inf:
-                wait_at_most(self._connection, socket.SO_SNDTIMEO, self._call_patience)
         except (OSError, EOFError) as error:
             close(self._connection)
             raise _not_greeted(error, seconds) from None
@@ -163,15 +166,8 @@ class Channel:
         reports.
         """
         parts = encode_call(CALL, header, bodies)
-        frames: list[Frame] = []
-        self._send(parts)
-        self.broken = True  # until the answer is complete, whatever interrupts (CH1)
-        while not frames or frames[-1].header.get("more") is True:
-            data = self._receive(wait, strictly=strictly, begun=bool(frames))
-            if data[4] != RESULT:
-                raise self.unexpected()
-            frames.append(self._decode(data))
-        self.broken = False
+        frames = waiting(self._frames, parts, wait, strictly)
+        self.broken = self._is_late
         self._note(frames[-1].header)
         return frames
 
@@ -184,10 +180,8 @@ class Channel:
         the same while the owner is at work (CH4). Raises StreamEnded, or the error that the answer
         reports.
         """
-        self._send(parts)
-        self.broken = True  # (CH1)
-        data = self._receive(wait, strictly=strictly)
-        self.broken = False
+        data = waiting(self._exchange, parts, wait, strictly)
+        self.broken = self._is_late
         if data[4] == RESULT:
             self._note(self._decode(data).header)
         return data
@@ -202,11 +196,18 @@ class Channel:
 
     def tell(self, parts: Sequence[Bytes]) -> None:
         """Send what has no answer. Raises StreamEnded."""
-        self._send(parts)
+        waiting(self._exchange, parts, None, True, False)
+        self.broken = self._is_late
 
     def next_frame(self) -> Bytes:
         """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
-        return self._receive(math.inf)
+        try:
+            data = self._incoming.next()
+            while data is None:
+                data = waiting(self._incoming.receive, self._connection)
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._ended(error, sent=True, begun=True) from None
+        return data
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
@@ -222,85 +223,139 @@ class Channel:
         with suppress(OSError):
             self._connection.recv(1, socket.MSG_PEEK)
 
-    def _send(self, parts: Sequence[Bytes]) -> None:
+    def _check(self) -> None:
         if self.broken:
             raise StreamEnded("the connection was broken before", sent=False)
         if self._asks_first and has_ended(self._connection):
             self.broken = True
             raise StreamEnded("the owner ended the connection", sent=False)
-        self.broken = True
-        try:
-            if doing:
-                waiting(self._send_within, parts)
-            else:
-                waiting(send_all, self._connection, parts, None, self._goes_on)
-        except OSError as error:  # not whole: it is not done (CH3)
-            raise self._ended(error, sent=False) from None
-        self.broken = False
 
-    def _receive(
-        self, wait: float | None = None, *, strictly: bool = True, begun: bool = False
+    # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
+
+    def _exchange(
+        self,
+        parts: Sequence[Bytes],
+        wait: float | None,
+        strictly: bool,
+        is_answered: bool = True,
     ) -> Bytes:
+        """Send the parts, and wait for a frame; without parts for the next one of an answer."""
+        if parts:
+            self._check()
+        self.broken = True
+        until = monotonic() + self._call_patience
+        turn = self._turn = [until]
+        sent = not parts
+        data: Bytes | None = None
         try:
-            data = self._incoming.next()
-            if data is not None:
-                return data
-            if wait or doing or self._patience != self._call_patience:
-                strictly = self._be_patient(wait) and strictly
-                return waiting(self._receive_within, strictly=strictly)
-            while data is None:
-                try:
-                    data = waiting(self._incoming.receive, self._connection)
-                except BlockingIOError:
-                    if not waiting(self._goes_on):
-                        raise
-        except ConnectionResetError as error:
-            # So a Unix socket ends whose owner had not read all that was sent (CH3).
-            raise self._ended(error, sent=begun or self._asks_first) from None
+            if until < overdue.next_look:
+                overdue.wake()
+            if doing:
+                self._waits()
+            if parts:
+                send_all(self._connection, parts)
+                sent = True
+            if wait or doing:
+                self._be_patient(turn, wait, strictly)
+            if is_answered:
+                data = self._incoming.take(self._connection)
+                while data is None:
+                    self._wait_on(turn)
+                    data = self._incoming.take(self._connection)
+            if doing:
+                self._check_given_up()
         except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, sent=True) from None
-        return data
+            raise self._ended(error, sent=sent, begun=not parts) from None
+        finally:
+            try:
+                turn.pop()
+            except IndexError:
+                self._settle()
+            if wait or doing:
+                self._wait_no_more()
+        return data or b""
+
+    def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
+        frames = [self._frame(self._exchange(parts, wait, strictly))]
+        while frames[-1].header.get("more") is True:
+            frames.append(self._frame(self._exchange((), wait, strictly)))
+        return frames
+
+    def _frame(self, data: Bytes) -> Frame:
+        if data[4] != RESULT:
+            raise self.unexpected()
+        return self._decode(data)
 
     # Whose patience has an end (CH4, CH5)
 
-    def _send_within(self, parts: Sequence[Bytes]) -> None:
-        self._waits()
-        try:
-            send_all(self._connection, parts, None, self._goes_on)
-        finally:
-            self._waits_no_more()
+    def _settle(self) -> None:
+        """Whether the request's end comes first is being decided."""
+        with self._deciding:
+            self._turn = []
 
-    def _receive_within(self, *, strictly: bool) -> Bytes:
-        data = None
-        self._waits()
-        try:
-            while data is None:
-                try:
-                    data = self._incoming.receive(self._connection)
-                except BlockingIOError:
-                    if strictly or not self._goes_on():
-                        raise
-        finally:
-            self._waits_no_more()
-        return data
+    def _wait_no_more(self) -> None:
+        """For somebody else, or for a time of its own."""
+        self._strictly = False
+        self._patience = self._call_patience
+        errand = current()
+        if errand is not None:
+            errand.end()
 
-    def _be_patient(self, wait: float | None) -> bool:
-        """Let the system wait for as long; whether there is a time-out."""
+    def _be_patient(self, turn: list[float], wait: float | None, strictly: bool) -> None:
+        """The answer is waited for as long as the request has time."""
         patience = wait + self._margin if wait else self._call_patience
         is_limited = bool(wait)
         errand = current()
         if errand is not None and errand.until < math.inf:
             patience = min(patience, max(0.0, errand.until - now()) + self._margin)
             is_limited = True
-        if patience != self._patience:
-            self._patience = patience
-            wait_at_most(self._connection, socket.SO_RCVTIMEO, patience)
-        return is_limited
+        self._patience = patience
+        self._strictly = strictly and is_limited
+        self._wait_on(turn)
 
-    def _goes_on(self) -> bool:
-        is_at_work = self._is_at_work()
-        self._waits()  # to look was to wait, too
-        return is_at_work
+    def _wait_on(self, turn: list[float]) -> None:
+        """From now on as long as the request's patience."""
+        until = now() + self._patience
+        with suppress(IndexError):  # whether it ends is being decided
+            turn[0] = until
+        if until < overdue.next_look:
+            overdue.wake()
+
+    def look(self, time: float) -> float:
+        """See `Waits`."""
+        turn = self._turn
+        try:
+            until = turn[0]
+            if until > time:
+                return until
+            turn.pop()
+        except IndexError:
+            return math.inf
+        if self._strictly:
+            self._decide(turn, goes_on=False)
+        else:
+            try:
+                threading.Thread(
+                    target=self._ask, args=(turn,), name="quire-ask", daemon=True
+                ).start()
+            except RuntimeError:  # no thread can be had: nor can it be asked
+                self._decide(turn, goes_on=False)
+        return math.inf
+
+    def _ask(self, turn: list[float]) -> None:
+        """Whether the owner is at work; the thread of one look."""
+        self._decide(turn, goes_on=self._is_at_work())
+
+    def _decide(self, turn: list[float], *, goes_on: bool) -> None:
+        with self._deciding:
+            if self._turn is not turn:  # its answer has come
+                return
+            if goes_on:
+                turn.append(now() + self._patience)
+                overdue.wake()
+            else:
+                self._is_late = True
+                shut(self._connection)
 
     def _waits(self) -> None:
         """From now on the call can be given up. Raises OSError if it was already."""
@@ -308,8 +363,8 @@ class Channel:
         if errand is not None and not errand.begin(self._give_up):
             raise OSError("nobody waits for an answer any more")
 
-    def _waits_no_more(self) -> None:
-        """Raises OSError if the call was given up: the answer is nobody's."""
+    def _check_given_up(self) -> None:
+        """Raises OSError if the call was: the answer is nobody's."""
         errand = current()
         if errand is not None:
             errand.end()
@@ -317,15 +372,18 @@ class Channel:
                 raise OSError("nobody waits for an answer any more")
 
     def _give_up(self) -> None:
-        self._given_up = True
+        self._is_late = True
         shut(self._connection)
 
-    def _ended(self, error: Exception, *, sent: bool) -> StreamEnded:
+    def _ended(self, error: Exception, *, sent: bool, begun: bool = False) -> StreamEnded:
+        """`begun`: a part of the answer came."""
+        if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
+            sent = False  # so a Unix socket ends whose owner had not read all of it (CH3)
         errand = current()
-        if isinstance(error, BlockingIOError):
+        if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
             return StreamEnded(words, sent=sent, late=True)
-        is_late = self._given_up or (errand is not None and errand.given_up)
+        is_late = errand is not None and errand.given_up
         return StreamEnded(_reason(error), sent=sent, late=is_late)
 
     def _decode(self, data: Bytes) -> Frame:

@@ -69,7 +69,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
-from quire.uninterrupted import OwnLock, call
+from quire.uninterrupted import OwnLock, begin, call, end, inside
 
 from .awaiting import Awaiting
 from .calls import (
@@ -381,24 +381,25 @@ class RemoteStore(SingleCalls):
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
             return self._put_with_fields(queue, payload, fields, durable)
-        message_id = self._put(name, payload)
-        self._encoded[queue] = name
-        return message_id
-
-    @call
-    def _put(self, name: bytes, payload: bytes) -> int:
-        channel = self.connection.borrow()
+        thread = begin()  # a call, without the wrapper's steps
         try:
-            return channel.put(name, payload)
-        except StreamEnded as error:
-            raise self.connection.lose_request(
-                error, "a commit", "whether it took effect"
-            ) from None
-        except QueueNotFound:
-            self.forget_queues()
-            raise
+            channel = self.connection.borrow()
+            try:
+                message_id = channel.put(name, payload)
+                self._encoded[queue] = name
+                return message_id
+            except StreamEnded as error:
+                raise self.connection.lose_request(
+                    error, "a commit", "whether it took effect"
+                ) from None
+            except QueueNotFound:
+                self.forget_queues()
+                raise
+            finally:
+                self.connection.give_back(channel)
         finally:
-            self.connection.give_back(channel)
+            del inside[thread]
+            end(thread)
 
     def _put_with_fields(
         self, queue: str, payload: Payload, fields: Mapping[str, object], durable: bool

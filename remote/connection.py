@@ -27,6 +27,7 @@ from quire.limits import ANSWER_SECONDS, DEFAULT_CALL_TIMEOUT
 
 from .channel import Channel, StreamEnded
 from .limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
+from .overdue import overdue
 from .protocol import Header, Role, field
 from .sockets import now
 from .urls import place_of
@@ -134,6 +135,7 @@ class Connection:
         except StreamEnded as error:
             raise self.lose(error) from None
         self._channels.add(channel)
+        overdue.watch(channel)
         if self._closed:
             self._drop(channel)
             raise StoreClosed("this store object was closed: open the store again")

@@ -60,6 +60,14 @@ class Incoming:
         self._rest = data
         return self.next()
 
+    def take(self, connection: socket.socket) -> Bytes | None:
+        """A frame that came with the one before, or else as `receive`."""
+        if self._rest:
+            found = self.next()
+            if found is not None:
+                return found
+        return self.receive(connection)
+
     def receive_greeting(
         self, connection: socket.socket, count: int, flags: int = 0
     ) -> bytes | None:

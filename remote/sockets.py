@@ -30,7 +30,6 @@ from .limits import (
     KEPT_FILES,
     MAX_PARTS,
     MAX_SOCKET_PATH_BYTES,
-    MAX_WAIT_SECONDS,
     SEND_BYTES_PER_SECOND,
     SEND_SECONDS,
 )
@@ -118,37 +117,19 @@ def shut(connection: socket.socket) -> None:
             raise
 
 
-def wait_at_most(connection: socket.socket, option: int, seconds: float) -> None:
-    """How long the system waits until it says that nothing came, or nothing could be sent.
-
-    `option`: SO_RCVTIMEO or SO_SNDTIMEO. Unlike a time-out of Python's it costs a call nothing.
-    """
-    if seconds > MAX_WAIT_SECONDS:
-        whole = parts = 0  # for ever
-    else:
-        whole = int(seconds)
-        parts = max(int((seconds - whole) * 1e6), 0 if whole else 1)
-    connection.setsockopt(socket.SOL_SOCKET, option, _TIME.pack(whole, parts))
-
-
 def send_all(
     connection: socket.socket,
     parts: Sequence[Bytes],
     clock: Callable[[], float] | None = None,
-    go_on: Callable[[], bool] | None = None,
 ) -> None:
     """Send the parts (SO2). Raises OSError; with a `clock`, also when it takes too long.
 
-    What counts as too long is for a connection of `accept`. `go_on` is asked when nothing could be
-    sent for as long as `wait_at_most` says.
+    What counts as too long is for a connection of `accept`.
     """
     size = sum(map(len, parts))
     if size <= JOIN_BYTES:
         data = b"".join(parts)
-        try:
-            sent = connection.send(data)
-        except BlockingIOError:
-            sent = _not_sent(go_on)
+        sent = connection.send(data)
         if sent == size:
             return
         views = [memoryview(data)[sent:]]
@@ -156,10 +137,7 @@ def send_all(
         views = [memoryview(part) for part in parts if len(part)]
     deadline = None
     while views:
-        try:
-            sent = connection.sendmsg(views[:MAX_PARTS])
-        except BlockingIOError:
-            sent = _not_sent(go_on)
+        sent = connection.sendmsg(views[:MAX_PARTS])
         while views and sent >= len(views[0]):
             sent -= len(views[0])
             del views[0]
@@ -170,13 +148,6 @@ def send_all(
                     deadline = clock() + SEND_SECONDS + size / SEND_BYTES_PER_SECOND
                 elif clock() > deadline:
                     raise TimeoutError("the other side does not read")
-
-
-def _not_sent(go_on: Callable[[], bool] | None) -> int:
-    """None of it, which is not the end; else the error that is handled is raised."""
-    if go_on is None or not go_on():
-        raise  # noqa: PLE0704 - within an except block
-    return 0
 
 
 def file_limit() -> int:

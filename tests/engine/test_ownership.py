@@ -121,6 +121,55 @@ def test_a_lost_owner_changes_nothing(env: Env, path: str, replaced: bool) -> No
         assert again.queue("other").messages == 0
 
 
+def test_a_failed_owner_that_let_go_changes_nothing(env: Env, path: str) -> None:
+    """OW3: what was under way as it failed does not reach the files of who has taken over."""
+    store = open_store(path, env)
+    for name in ("q", "other"):
+        store.create_queue(name, kind="work")
+    for _ in range(30):
+        store.put("q", bytes(3000))
+    store.checkpoint()
+    large, light = store.transaction(large=True), store.transaction()
+    large.put_many("other", [bytes(100_000)] * 20)
+    light.put("other", b"x")
+    with store.transaction(large=True) as done:
+        done.put_many("other", [bytes(100_000)] * 20)
+    store.purge("other")  # its file is to be removed
+    with contextlib.suppress(StoreFailed), store._context.sequencer.fail_stop("a trial"):
+        raise OSError(5, "injected")
+    assert store.failed
+    file = store._opened.env.open_file(f"{path}/late", create=True)  # of a thread that is late
+    store.let_go_failed()
+    with pytest.raises(StoreFailed, match="let go of for another process"):
+        file.truncate(0)
+    with pytest.raises(StoreFailed, match="let go of for another process"):
+        store._opened.env.remove(f"{path}/late")
+    with open_store(path, env) as again:
+        again.put("q", b"one")
+        kept = again.browse("q").payloads()
+        before = contents(env, path)
+        asked: list[Callable[[], object]] = [
+            lambda: store.put("q", b"late"),
+            lambda: store.browse("q"),
+            light.commit,
+            large.commit,
+            large.rollback,
+            store.checkpoint,
+            store._maintenance.step,
+            store._opened.places.sweep,
+            store._opened.places.trim,
+            store._opened.places.discarded.remove_all,
+            store.let_go_failed,
+            store.close,
+        ]
+        for ask in asked:
+            with contextlib.suppress(QuireError, OSError):
+                ask()
+            assert contents(env, path) == before
+        assert again.browse("q").payloads() == kept
+        assert again.verify().ok
+
+
 def test_the_close_looks(env: Env, path: str) -> None:
     """OW3: an owner that has had no occasion to look before changes nothing as it closes."""
     store = open_store(path, env)

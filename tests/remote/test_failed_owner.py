@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -13,7 +14,7 @@ from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
 from quire.opening import open as open_store
 from quire.remote.elected_store import ElectedStore
 from tests.remote.actors import OPTIONS, Actor, actor
-from tests.remote.children import SECONDS, child, until
+from tests.remote.children import SECONDS, Child, child, until
 
 # From now on, or from the given write on, every write and sync of the process fails.
 FAIL = """
@@ -207,3 +208,120 @@ def test_waiting_calls_find_the_next_owner(owner: Actor, store: ElectedStore) ->
         store.put("work", b"1")
     waiting.join(SECONDS)
     assert [message.payload for message in found] == [b"1"]  # type: ignore[attr-defined]
+
+
+WORKING = """
+import sys, threading
+import quire
+from quire.errors import QuireError, OutcomeUnknown, StoreFailed
+from quire.opening import open
+store = open(sys.argv[1])
+name, going = sys.argv[2], True
+known, maybe, taken, perhaps = [], [], [], []
+
+def work():
+    number = 0
+    while going:
+        number += 1
+        one = f"{name}-{number}"
+        if number % 3 == 2:
+            txn, found = None, None
+            try:
+                with store.transaction() as txn:
+                    found = txn.get("work")
+                if found is not None:
+                    taken.append(found.payload.decode())
+            except QuireError:
+                if found is not None and txn.state != "rolled back":
+                    perhaps.append(found.payload.decode())
+            continue
+        entry = number % 3 == 1
+        txn = None
+        try:
+            txn = store.transaction()
+            txn.put("work", one.encode())
+            if entry:
+                txn.record(one, 1)
+            txn.commit()
+            known.append(one)
+        except QuireError:
+            if txn is None or txn.state == "rolled back":
+                continue
+            if txn.state == "committed":
+                known.append(one)
+            else:
+                maybe.append(one)
+
+print(store.role, flush=True)
+thread = threading.Thread(target=work)
+for line in sys.stdin:
+    if line == "go\\n":
+        thread.start()
+        print("going", flush=True)
+    elif line == "count\\n":
+        print(len(known), flush=True)
+    else:
+        going = False
+        thread.join()
+        print([known, maybe, taken, perhaps], flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.promise(2)
+@pytest.mark.promise(11)
+@pytest.mark.parametrize("round_number", range(20))
+def test_rounds_of_failed_owners(store_path: str, round_number: int) -> None:
+    """Processes put and get while one owner after another fails: each message is there once."""
+    with ExitStack() as stack:
+        owners = [stack.enter_context(actor(store_path)) for _ in range(3)]
+        owners[0].ask('store.create_queue("work", kind="work")')
+        workers = [
+            stack.enter_context(child(WORKING, store_path, str(number))) for number in range(3)
+        ]
+        assert [worker.line() for worker in workers] == ["joined"] * 3
+        store = stack.enter_context(open_store(store_path, **OPTIONS))
+        assert isinstance(store, ElectedStore)
+        for worker in workers:
+            worker.say("go")
+            assert worker.line() == "going"
+        by_pid = {owner.process.pid: owner for owner in owners}
+        for number in range(2):
+            _wait_for_more(workers)
+            process_id = store.owner_process_id
+            if process_id not in by_pid:
+                break  # a worker, or this process, owns the store
+            fail(by_pid.pop(process_id), after=(7 * round_number + number) % 10)
+            until(lambda p=process_id: store.owner_process_id != p)  # type: ignore[misc]
+        _wait_for_more(workers)
+        known: list[str] = []
+        maybe: list[str] = []
+        taken: list[str] = []
+        perhaps: list[str] = []
+        for worker in workers:
+            worker.say("stop")
+        for worker in workers:
+            for all_of, part in zip(
+                (known, maybe, taken, perhaps), ast.literal_eval(worker.line()), strict=True
+            ):
+                all_of.extend(part)
+        left = [payload.decode() for payload in store.browse("work", max_messages=10**6).payloads()]
+        assert len(set(taken)) == len(taken)
+        assert len(set(left)) == len(left)
+        assert not set(taken) & set(left)  # none is handed out twice
+        found = {*taken, *left}
+        assert found <= {*known, *maybe}
+        assert {*known} - found <= {*perhaps}  # what went, went to who does not know
+        assert store.verify().ok
+
+
+def _wait_for_more(workers: list[Child]) -> None:
+    """Each of them gets on."""
+
+    def count(worker: Child) -> int:
+        worker.say("count")
+        return int(worker.line())
+
+    before = [count(worker) for worker in workers]
+    for worker, number in zip(workers, before, strict=True):
+        until(lambda w=worker, n=number: count(w) > n + 5)  # type: ignore[misc]

@@ -19,13 +19,16 @@ from typing import Any
 import pytest
 
 import quire.aio
+from quire.block import encode_one
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreLocked
+from quire.message import Message
 from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.elected_store import ElectedStore
 from quire.remote.joining import join
 from quire.store import Store
+from quire.transaction import Transaction
 from tests.remote.actors import OPTIONS, Actor, actor
 from tests.remote.children import SECONDS, until
 
@@ -98,9 +101,37 @@ STORE: Calls = {
 }
 # Those that ask nobody, or are looked at beside the table.
 BESIDE = {"transaction", "consume", "when_ready", "close", "failed"}
+BESIDE_IN_TRANSACTION = {"rollback"}
+
+BLOCK = bytes(encode_one(b"x"))
+
+
+def written(txn: Any) -> None:
+    """A message that is put piece by piece."""
+    with txn.put_writer("other") as writer:
+        writer.write(b"x" * 100_000)
+
+
+def then_commit(call: Callable[[Any], object]) -> Callable[[Any], object]:
+    """For what is only noted or told, and asks nobody."""
+
+    def calls(txn: Any) -> None:
+        call(txn)
+        txn.commit()
+
+    return calls
+
 
 # Every call of a transaction that has begun at its owner.
 TRANSACTION: Calls = {
+    "put_writer": (written, LOOK),
+    "put_block": (then_commit(lambda t: t.put_block("other", BLOCK)), CHANGE),
+    "put_blocks": (then_commit(lambda t: t.put_blocks([("other", BLOCK)])), CHANGE),
+    "adopt": (then_commit(lambda t: t.adopt("other", 1)), CHANGE),
+    "move": (lambda t: t.move("work", "other"), LOOK),
+    "reject": (lambda t: t.reject(Message(1, "work", b"x"), "bad"), LOOK),
+    "record": (then_commit(lambda t: t.record("key", 1)), CHANGE),
+    "set_state": (then_commit(lambda t: t.set_state("name", "key", b"x")), CHANGE),
     "put": (lambda t: t.put("other", b"x", timeout=1), LOOK),
     "put_many": (lambda t: t.put_many("other", [b"x"], timeout=1), LOOK),
     "put_stream": (lambda t: t.put_stream("other", b"x"), LOOK),
@@ -185,6 +216,7 @@ def methods(kind: type) -> set[str]:
 def test_the_table_has_all_calls() -> None:
     """One that is added comes to the table, too."""
     assert methods(Store) - set(STORE) - BESIDE == set()
+    assert methods(Transaction) - set(TRANSACTION) - BESIDE_IN_TRANSACTION == set()
 
 
 def check(calls: list[Beside], table: Calls) -> None:
@@ -213,6 +245,7 @@ def test_every_call_has_an_end(owner: Actor, store: Store, seconds: float) -> No
     begun = [store.transaction() for _ in TRANSACTION]
     for txn in begun:
         assert txn.get("topic/zero") is None  # it has reached the owner
+    assert store.queue("other").messages == 0  # its name is known from now on
     since = time.monotonic()
     with stopped(owner):
         calls = [Beside(name, partial(call, store)) for name, (call, _) in STORE.items()]
