@@ -82,6 +82,7 @@ DEFAULT_STEP_MESSAGES = 1 << 24
 # A batch of so many bytes at most, with what became of the batch before, is read in the driver
 # and written there: two stages of Python workers cost 100 ms.
 LOCAL_BYTES = 1 << 20
+BLOCK_ROWS = 10_000  # of such a batch in one task, as Spark has it where nothing is said
 # Places that the tasks of a batch are told of, about: each takes some 100 bytes in every task.
 STEP_PIECES = 50_000
 # Where batches end behind markers and nowhere else: more places than these are refused, as the

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quire.arguments import check_name
+from quire.callbacks import check_done, check_function
 from quire.errors import InvalidArgument
 from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
 from quire.limits import MAX_STRING_BYTES
@@ -91,12 +92,19 @@ class Step:
         """Each queue that it reads, with the subscription by which it does."""
         return sources_of(graph, self.name, self.kind, self.reads)
 
+    def call(self, *values: object) -> Any:
+        """What its function returns. Raises InvalidArgument where its work is not done then."""
+        returned = self.function(*values)
+        check_done(f"step '{self.name}'", self.function, returned)
+        return returned
+
     @property
     def queues(self) -> tuple[str, ...]:
         """All queues that it reads and writes, that of its dead letters too."""
         return (*self.inputs, *self.writes, *(() if self.dead is None else (self.dead,)))
 
 
+_GIVE: Final = "give a function of a DataFrame for each queue, which is done when it returns"
 _POISON: Final = (DEFAULT_POISON_SHARE, DEFAULT_POISON_SECONDS)
 
 
@@ -160,8 +168,7 @@ def check_title(name: object, what: str) -> str:
 
 def title_of(name: object, function: object) -> str:
     """The name of a step: as given, or the function's own. Raises InvalidArgument."""
-    if not callable(function):
-        raise InvalidArgument(f"a step is a function, not {function!r:.100}: decorate one")
+    check_function("step", function, _GIVE)
     if name is not None:
         return check_title(name, "step")
     own = getattr(function, "__name__", type(function).__name__)
@@ -209,6 +216,7 @@ def _function_name(function: Function) -> str:
 
 def check_step(step: Step) -> Step:
     """What can be told of a step by itself. Raises InvalidArgument."""
+    check_function(f"step '{step.name}'", step.function, _GIVE)
     if step.kind == "streaming" and step.start not in ("earliest", "latest"):
         raise InvalidArgument(
             f'start {step.start!r:.100}: a streaming step begins at "earliest" or "latest"; '

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from quire.spark_graphs.limits import LOCAL_BYTES
+from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
 from quire.spark_graphs.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.row_columns import whole_schema
 
@@ -228,9 +228,25 @@ def empty(queue: str, store: TaskStore, words: str | None) -> Leased:
 def _local(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
     """Rows of all columns that travel with the job."""
     if rows.num_rows:
-        return spark.createDataFrame(rows, whole_schema(words))
+        return _made(spark, rows, words)
     # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
     # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
     schema = arrow_columns(words)
     nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-    return spark.createDataFrame(nulls, whole_schema(words)).limit(0)
+    return _made(spark, nulls, words).limit(0)
+
+
+def _made(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
+    """As `createDataFrame` makes it, which asks the JVM for all that the rows' schema says."""
+    schema = whole_schema(words)
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
+        return spark.createDataFrame(rows, schema)
+    made: DataFrame = spark._create_from_arrow_table(
+        rows,
+        schema,
+        timezone="UTC",
+        prefer_timestamp_ntz=False,
+        prefers_large_var_types=False,
+        arrow_batch_size=BLOCK_ROWS,
+    )
+    return made

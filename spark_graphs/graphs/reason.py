@@ -54,7 +54,8 @@ def reason_of(error: BaseException) -> str:
 
 def told(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
-    kind, text, reason = type(error).__name__, text_of(error), reason_of(error)
+    kind = str(getattr(error, "kind", type(error).__name__))
+    text, reason = text_of(error), reason_of(error)
     notes = [f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note]
     head = reason if kind in (*_HANDED_ON, reason) else f"{kind}: {reason}"
     first = f"{head}{''.join(notes)}{advice}"

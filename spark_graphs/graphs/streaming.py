@@ -222,7 +222,7 @@ class StreamRunner:
     def _writer(self) -> DataStreamWriter:
         step = self.step
         inputs = [self._input(*source) for source in step.sources(self.graph)]
-        outputs = self._work.outputs(step.function(*inputs))
+        outputs = self._work.outputs(step.call(*inputs))
         rows, queue = _routed(step, outputs, self._work.typed)
         writer = (
             rows.writeStream.format("quire")

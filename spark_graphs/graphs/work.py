@@ -19,6 +19,7 @@ from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.limits import LOCAL_BYTES
 from quire.spark_graphs.row_sink import Routes
 
+from .collected import collected
 from .definition import Step
 from .inputs import Input, Run
 from .reason import text_of
@@ -103,9 +104,9 @@ class Work:
         _running.values = (self.step.name, values)
         try:
             if self.step.kind == "terminal":
-                self.step.function(*frames, number)
+                self.step.call(*frames, number)
                 return {}
-            return self.outputs(self.step.function(*frames))
+            return self.outputs(self.step.call(*frames))
         finally:
             _running.values = None
 
@@ -156,7 +157,7 @@ class Work:
             plain = {None: with_queues(plain)}
         fragments = []
         for queue, rows in (typed | plain).items():
-            batches = iter(rows.toArrow().to_batches())
+            batches = iter(collected(rows).to_batches())
             fragments += self._writer(queue, rows).fragments(batches)
         return fragments
 

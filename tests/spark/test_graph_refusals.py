@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ import pytest
 import quire
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, connection
-from quire.spark_graphs.graphs.definition import Step
+from quire.spark_graphs.graphs.definition import Step, check_step
 from quire.spark_graphs.graphs.task_store import StoreFiles
 from quire.spark_graphs.graphs.work import Work
 from tests.spark.plain_work import PlainSpark
@@ -155,9 +155,37 @@ def test_names_that_no_step_can_have() -> None:
     for wrong in ("a b", "a.b", "x" * 61, "", 5, b"s", "é"):
         refused("use 1 to 60 of", graph.step("in", "out", name=wrong), copy)  # type: ignore[arg-type]
     refused("'<lambda>'.* give the step another by `name`", graph.step("in", "out"), lambda x: x)
-    refused("a step is a function, not 5", graph.step("in", "out"), 5)
-    refused("a step is a function, not None", graph.terminal("in", name="s"), None)
     assert list(graph.steps) == ["copy"]
+
+
+async def later(rows: Any) -> Any:
+    """What it returns has to be awaited."""
+    return rows
+
+
+def piecemeal(rows: Any) -> Any:
+    """What it returns has to be asked for more."""
+    yield rows
+
+
+def test_a_function_that_does_nothing_when_it_is_called() -> None:
+    """It is refused where it is given; one that does not show it, when it has been called."""
+    graph = graph_at("/nowhere/at/all")
+    for wrong, words in (
+        (5, "step 5: give a function of a DataFrame"),
+        (None, "step None: give a function"),
+        (later, r"is a coroutine function \(async def\), whose calls do nothing by themselves"),
+        (piecemeal, "is a generator function"),
+    ):
+        refused(words, graph.step("in", "out", name="s"), wrong)
+        refused(words, graph.step("in", "out", name="s", stateful=True), wrong)
+        refused(words, graph.terminal("in", name="s"), wrong)
+        function = cast("Any", wrong)
+        refused(words.replace("step", "step 's'"), check_step, Step("s", "step", function, ("in",)))
+    assert list(graph.steps) == ["copy"]
+    for makes in (later, piecemeal):
+        hidden = Step("s", "step", lambda rows, makes=makes: makes(rows), ("in",), ("out",))
+        refused("returned .*, whose work is not done", hidden.call, 5)
 
 
 @pytest.mark.parametrize("wrong", [5, "", b"x", ["x"]])

@@ -135,7 +135,7 @@ def test_a_share_of_one_never_pauses(store: Any) -> None:
     """Then all that fails is a dead letter, however much it is."""
     topic(store, "in", "out")
     store.put_many("in", [b"%d" % n if n % 6 == 0 else b"bad" for n in range(1200)])
-    made = step(doubled, dead="dead", limit=Limit(700), poison_share=1.0)
+    made = step(doubled, dead="dead", limit=Limit(700), poison_share=1.0, poison_seconds=1e6)
     with running(store, made) as runner:
         eventually(lambda: at_end(store, runner))
         assert (store.queue("out").messages, store.queue("dead").messages) == (200, 1000)

@@ -1,0 +1,88 @@
+"""The rows of a small result in the driver, and in words what they could not be had for.
+
+YCD1. Rows come as `DataFrame.toArrow` has them come. An error is asked for its words once: PySpark
+    makes an exception of its own of it by some 200 questions to the JVM, and a batch that is told
+    apart has an error for each trial.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.sql import DataFrame
+
+_PLACES: Final = re.compile(  # of Java's stack traces, and errors beside the one that is told
+    r"\n\t+(?:at |\.\.\. \d+ more|Suppressed: |Caused by: )[^\n]*"
+)
+_CAUSED_BY: Final = "\nCaused by: "
+_KIND: Final = re.compile(r"(?:[a-z][\w$]*\.)*(?:Spark(?=\w+Exception))?([A-Z]\w*)(?:: |(?=\n|$))")
+
+
+class JobFailed(Exception):
+    """Spark has failed to make rows: what it says, with its causes and without Java's frames."""
+
+    def __init__(self, said: str) -> None:
+        """`said`: the kind of Java's error, and its message."""
+        found = _KIND.match(said)
+        self.kind = found[1] if found else type(self).__name__
+        super().__init__((said[found.end() :] if found else said) or self.kind)
+
+
+def collected(rows: DataFrame) -> pa.Table:
+    """All of them. Raises JobFailed; with Spark Connect, and where it cannot plan, Spark's own."""
+    frame = getattr(rows, "_jdf", None)
+    if frame is None:
+        return rows.toArrow()
+    from py4j.protocol import Py4JJavaError
+
+    schema = to_arrow_schema(
+        rows.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
+    )
+    try:
+        batches = _batches(frame)
+    except Py4JJavaError as error:
+        raise _in_words(rows, error) from None
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def _batches(frame: Any) -> list[pa.RecordBatch]:
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+    from pyspark.util import _load_from_socket
+
+    port, secret, server = _called(frame, "collectAsArrowToPython")
+    try:
+        with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+            return list(stream)
+    finally:
+        _called(server, "getResult")  # the job's own error, whatever the stream's end was
+
+
+def _called(of: Any, name: str) -> Any:
+    """What a method without arguments returns, with errors as Py4J itself raises them."""
+    from py4j import protocol
+
+    member = getattr(of, name)
+    client = member.gateway_client
+    command = f"{protocol.CALL_COMMAND_NAME}{member.command_header}{protocol.END_COMMAND_PART}"
+    answer = client.send_command(command)
+    return protocol.get_return_value(answer, client, member.target_id, member.name)
+
+
+def _in_words(rows: DataFrame, error: Py4JJavaError) -> Exception:
+    java = error.java_exception
+    jvm = rows.sparkSession._jvm
+    said = _PLACES.sub("", str(getattr(jvm, "org.apache.spark.util.Utils").exceptionString(java)))
+    if "AnalysisException" in said:
+        from pyspark.errors.exceptions.captured import convert_exception
+
+        own: Exception = convert_exception(java.getCause() or java)
+        return own
+    outer, _, inner = said.partition(_CAUSED_BY)
+    said = inner if inner and "awaitResult" in outer.partition("\n")[0] else said
+    return JobFailed(said.rstrip())
