@@ -16,6 +16,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import StoreCorrupt
 from quire.testing import SimEnv
+from quire.uninterrupted import nested
 from tests.engine.workload import PATH, new_machine, open_store
 
 PAGE = 4096
@@ -185,7 +186,7 @@ def test_promise_10_changes_at_the_same_time_release_together(
     def submit_after_the_other(change: Any) -> None:
         monkeypatch.setattr(sequencer, "submit", submit)
         try:
-            changes[first]()
+            nested(changes[first])
         except StoreCorrupt as error:
             refused.append(error)
         submit(change)
