@@ -511,6 +511,8 @@ def _verify(options: argparse.Namespace) -> int:
     report = _look(options, lambda store: store.verify())
     for finding in report.findings:
         print(finding)
+    if cut := report.checked.get("journal_cut"):
+        print(f"note: {cut}")
     print("ok" if report.ok else f"{len(report.findings)} findings")
     return int(not report.ok)
 

@@ -33,6 +33,11 @@ class Recovered:
     records: int = 0
     journal: RecoveryReport | None = None
 
+    @property
+    def cut(self) -> str:
+        """What was cut off the journal's end, in words; empty: nothing."""
+        return "" if self.journal is None else self.journal.words
+
 
 def restore(
     env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy

@@ -168,3 +168,29 @@ def test_what_is_damaged_is_told_with_its_queue(store_path: str) -> None:
         assert store.browse("journal").payloads() == [b"j" * 3000]
         store.put("journal", b"more")
         assert store.browse("journal").payloads() == [b"j" * 3000, b"more"]
+
+
+def test_what_an_opening_cuts_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A last group that may be torn: logged, and in `status` and `verify`; else nothing is."""
+    env = SimEnv(seed=1)
+    store = Store.open("/store", env=env, background=False)
+    store.create_queue("q", kind="work")
+    store.put("q", b"one")
+    store.put("q", bytes(3000))
+    journal = store._opened.journal
+    path, offset = journal.segment_path, journal.last_lsn % store._opened.settings["segment_bytes"]
+    for damaged in (True, False):
+        env = env.kill()
+        caplog.clear()
+        if damaged:
+            env.corrupt(path, offset + 2000)
+        with Store.open("/store", env=env, background=False) as again:
+            assert again.queue("q").messages == 1
+            words = again.status()["journal"]["cut"]
+            report = again.verify()
+            assert report.ok
+            assert report.checked["journal_cut"] == words
+            logged = [r.getMessage() for r in caplog.records if r.name == "quire.recovery"]
+            assert logged == ([words] if damaged else [])
+            assert words.startswith(f"{path}: a group of ") == damaged
+            assert bool(words) == damaged
