@@ -924,6 +924,7 @@ class EmbeddedStore(SingleCalls):
             self._leases,
             self._kept_back,
             self._schedules,
+            self.recovered.cut,
         )
 
     @look

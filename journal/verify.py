@@ -5,7 +5,7 @@ Invariants:
 JD1  Nothing is written, and no damage raises: every valid group of every chain is handed out, and
     every place where a chain breaks is named by one finding.
 JD2  What was never acknowledged is no damage: a torn tail is a finding with `damage` False, a clean
-    end is none.
+    end is none. Which is which is told as a recovery tells it (JS2).
 JD3  Beside a writer: a place is looked at again before it counts as broken, since its group may
     have been written between two looks; a segment that is recycled meanwhile is one finding.
 """
@@ -167,15 +167,19 @@ def _scan_run(
                 if fault is not None:
                     yield place.finding(group.header.lsn, fault)
             later = _later_group(place, chain, run, until_lsn)
+            is_end = later is None and least_end is not None and until_lsn is None
+            last = chain.damaged() if is_end else None
+            appeared = None if later is last is None else _appeared(place, chain, run)
+            if appeared is not None:
+                start = appeared
+                continue
             if later is None:
                 if least_end is not None:
-                    yield from _end_findings(place, chain, least_end)
+                    yield from _end_findings(place, chain, least_end, last)
                 return
-            appeared = _appeared(place, chain, run)
-            if appeared is None:
-                text = f"no valid group here, but a later one at LSN {later:#x}"
-                yield place.finding(_broken_lsn(chain), text)
-            start = later if appeared is None else appeared
+            text = f"no valid group here, but a later one at LSN {later:#x}"
+            yield place.finding(_broken_lsn(chain), text)
+            start = later
         except (StoreCorrupt, StoreVersion, OSError) as error:
             if str(error) != told:
                 told = str(error)
@@ -210,10 +214,16 @@ def _appeared(place: _Place, chain: Chain, run: list[int]) -> int | None:
     return None
 
 
-def _end_findings(place: _Place, chain: Chain, least_end: int) -> Iterator[Finding]:
+def _end_findings(
+    place: _Place, chain: Chain, least_end: int, last: int | None
+) -> Iterator[Finding]:
+    """`last`: where the last group is damaged, if it is (`torn_or_damaged`)."""
     if chain.end_lsn < least_end:
         text = f"the journal ends here, but it was durable up to LSN {least_end:#x}"
         yield place.finding(_broken_lsn(chain), text)
+        return
+    if last is not None:
+        yield place.finding(last, "the last group was written whole and is damaged")
         return
     end = describe_end(place.directory, chain, place.geometry, 0)
     if end.tail is Tail.TORN:

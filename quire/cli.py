@@ -511,6 +511,8 @@ def _verify(options: argparse.Namespace) -> int:
     report = _look(options, lambda store: store.verify())
     for finding in report.findings:
         print(finding)
+    if cut := report.checked.get("journal_cut"):
+        print(f"note: {cut}")
     if report.ok and "state_hash" in report.checked:
         print(f"record {report.checked['number']}, state {report.checked['state_hash']}")
     print("ok" if report.ok else f"{len(report.findings)} findings")

@@ -68,9 +68,10 @@ MAX_SCHEMA_DEPTH = 16
 MAX_FILTER_BYTES = 16 << 10
 MAX_FILTER_DEPTH = 64
 
-# From this length on a block is read into memory that is mapped for it, in huge pages of this size:
-# below it, memory that the allocator has at hand is as fast or faster (measured: decision 22).
-MAPPED_READ_BYTES = 16 << 20
+# From this length on a block is read into memory that is mapped for it, in huge pages of this size.
+# Below it the C library keeps what was freed at hand, which is faster; from it on it maps memory
+# itself, in small pages, for each allocation (measured: decision 22).
+MAPPED_READ_BYTES = 32 << 20
 HUGE_PAGE_BYTES = 2 << 20
 
 # A block of rows in a large transaction's file, and one that is told in how far its columns reach:

@@ -5,6 +5,7 @@
 | `quire.callbacks` | callbacks of programs that raised |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |
+| `quire.recovery` | what an opening has cut off the journal's end |
 | `quire.remote` | stores that cannot be shared, clients that are cut off |
 | `quire.schedules` | messages that a schedule could not put |
 | `quire.workers` | handlers that failed, or did not end in time |

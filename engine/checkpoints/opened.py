@@ -54,6 +54,7 @@ from quire.env import Env, FileLock
 from quire.errors import DiskFull, InvalidArgument, QuireError, StoreCorrupt, StoreFailed
 from quire.journal import Journal
 from quire.limits import KEPT_BACK_SEGMENTS
+from quire.loggers import logger
 
 from .recovery import Recovered, replay, restore
 from .snapshot import Snapshot
@@ -92,6 +93,8 @@ class Opened:
             closing.callback(self.places.stop)
             closing.callback(self.reader.close)
 
+
+_log = logger("quire.recovery")
 
 _PATH_ERRORS: Final = (errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -268,6 +271,8 @@ def _recover(
         if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
             with suppress(DiskFull):
                 keep_spares(env, layout.checkpoints, spare_space)
+        if recovered.cut:
+            _log.warning("%s", recovered.cut)
         opening.pop_all()
     reader = BlockReader(
         env, layout.ltds, checkpoint.store_id, journal, data, state.places.memory,

@@ -34,6 +34,11 @@ class Recovered:
     number: int = 0  # of the latest record (see `Sequencer.number`)
     journal: RecoveryReport | None = None
 
+    @property
+    def cut(self) -> str:
+        """What was cut off the journal's end, in words; empty: nothing."""
+        return "" if self.journal is None else self.journal.words
+
 
 def restore(
     env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy

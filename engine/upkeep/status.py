@@ -22,8 +22,12 @@ def status(
     leases: Leases,
     kept_back: KeptBack,
     schedules: Schedules,
+    cut: str,
 ) -> dict[str, Any]:
-    """Plain values: ints, strings, lists and dicts. Sizes in bytes."""
+    """Plain values: ints, strings, lists and dicts. Sizes in bytes.
+
+    `cut`: what the opening has cut off the journal's end, in words.
+    """
     journal = context.journal.status()
     places = context.places
     page_size = places.page_size
@@ -48,6 +52,7 @@ def status(
             "bytes": journal.bytes,
             "unsynced_bytes": journal.unsynced_bytes,
             "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
+            "cut": cut,
         },
         "data": {
             "page_size": page_size,

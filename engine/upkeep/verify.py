@@ -88,6 +88,7 @@ class _Check:
             elif found.damage:
                 self._find(f"{found.file}, offset {found.offset}: {found.message}")
         self._checked["journal_groups"] = groups
+        self._checked["journal_cut"] = opened.recovered.cut
 
     def queue(self, queue: Queue) -> None:
         """A queue's counters against its records, and the blocks that these name."""

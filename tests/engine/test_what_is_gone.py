@@ -168,3 +168,78 @@ def test_what_is_damaged_is_told_with_its_queue(store_path: str) -> None:
         assert store.browse("journal").payloads() == [b"j" * 3000]
         store.put("journal", b"more")
         assert store.browse("journal").payloads() == [b"j" * 3000, b"more"]
+
+
+def test_what_an_opening_cuts_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A last group that may be torn: logged, and in `status` and `verify`; else nothing is."""
+    env = SimEnv(seed=1)
+    store = Store.open("/store", env=env, background=False)
+    store.create_queue("q", kind="work")
+    store.put("q", b"one")
+    store.put("q", bytes(3000))
+    journal = store._opened.journal
+    path, offset = journal.segment_path, journal.last_lsn % store._opened.settings["segment_bytes"]
+    for damaged in (True, False):
+        env = env.kill()
+        caplog.clear()
+        if damaged:
+            env.corrupt(path, offset + 2000)
+        with Store.open("/store", env=env, background=False) as again:
+            assert again.queue("q").messages == 1
+            words = again.status()["journal"]["cut"]
+            report = again.verify()
+            assert report.ok
+            assert report.checked["journal_cut"] == words
+            logged = [r.getMessage() for r in caplog.records if r.name == "quire.recovery"]
+            assert logged == ([words] if damaged else [])
+            assert words.startswith(f"{path}: a group of ") == damaged
+            assert bool(words) == damaged
+
+
+JOINED = (
+    ("data/0.dat", "cut to nothing"),
+    ("journal/*.log", "cut to nothing"),
+    ("ltds/*.ltds", "removed"),
+    ("LOCK", "removed"),
+    ("run/address", "garbage"),
+)
+
+
+@pytest.mark.parametrize(("pattern", "how"), JOINED)
+def test_every_call_of_a_joined_process_is_right_or_tells(
+    store_path: str, pattern: str, how: str
+) -> None:
+    """The same of what a joined process asks; its owner goes on."""
+    script = f"""
+import sys, quire
+from quire.engine import EmbeddedStore
+from tests.engine.test_what_is_gone import furnish
+with EmbeddedStore.open({store_path!r}, background=False) as store:
+    furnish(store)
+with quire.open({store_path!r}) as store:
+    print(store.role, flush=True)
+    sys.stdin.read()
+    print(store.put("journal", b"of the owner") if {pattern!r}.startswith("run") else "ends")
+"""
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", script],
+        cwd=root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as owner:  # fmt: skip
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == "owner\n"
+            joined = quire.open(store_path)
+            assert joined.role == "joined"
+            for path in Path(store_path).glob(pattern):
+                spoil(str(path), how)
+            for call in calls_of(joined):  # type: ignore[arg-type]
+                with contextlib.suppress(QuireError):
+                    call()
+            assert owner.poll() is None
+            _, errors = owner.communicate("", timeout=120)
+            if pattern.startswith("run"):
+                assert owner.returncode == 0, errors[-3000:]
+        finally:
+            if owner.poll() is None:
+                owner.kill()

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from quire.errors import StoreCorrupt
-from quire.journal import Tail, pack_record
+from quire.journal import Finding, Geometry, Tail, pack_record, scan
 from quire.testing import SimEnv
 from quire.testing.sim_calls import SimulatedCrash
-from tests.journal.machine import PAGE, SEGMENT, Machine
+from tests.journal.machine import OPTIONS, PAGE, SEGMENT, Machine
 
 SIZES = (40, 380, 900, 3900, 9000)  # of the last record: from a part of a sector to three pages
 
@@ -70,6 +70,24 @@ def flip(size: int, bits: str, step: int, *, recycled: bool) -> None:
 def test_some_other_bits_in_the_last_group(size: int, recycled: bool, bits: str) -> None:
     """JT1, JT2: the short slice of the test below, for every run."""
     flip(size, bits, 11, recycled=recycled)
+
+
+@pytest.mark.parametrize("size", [40, 900])
+@pytest.mark.parametrize("place", [0, 9, 47, 70, 600])
+def test_a_scan_tells_it_as_a_recovery(size: int, place: int) -> None:
+    """JD2: a damaged last group is damage for `verify` and dumps, too; a torn one is not."""
+    machine, last, length = killed((30, size), recycled=False)
+    number, offset = divmod(last, SEGMENT)
+    machine.env.corrupt(machine.path(number), offset + place % length, 1)  # type: ignore[attr-defined]
+    scanned = scan(machine.env, machine.directory, Geometry(**OPTIONS), restart_lsn=last - PAGE)
+    told = [found for found in scanned if isinstance(found, Finding)]
+    found = outcome(machine, last - PAGE)
+    assert (found is None) == (size == 40 or place < 512)
+    if found is None:
+        assert [each.damage for each in told] == [True]
+        assert (told[0].file, told[0].offset, told[0].lsn) == (machine.path(number), offset, last)
+    else:
+        assert [each.damage for each in told] == [False]
 
 
 @pytest.mark.slow
