@@ -318,8 +318,9 @@ class StepRunner:
         self._apart.forget_all()
         told = StepFailed(
             f"{error}. Its messages stay where they are, those of the last batch too. Mend the "
-            f"function; `quire graph resume {self.path} {self.graph} {self.step.name}` has it go "
-            "on. With `poison_share=1.0` the step goes on whatever the share is"
+            "function, start the graph again, then "
+            f"`quire graph resume {self.path} {self.graph} {self.step.name}`. "
+            "With `poison_share=1.0` the step goes on whatever the share is"
         )
         if self._restart != "never":  # then it ends
             connection.call(

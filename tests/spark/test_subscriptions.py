@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as f
 
 from quire.spark_graphs import Graph
 from tests.spark.kit import (
@@ -153,6 +154,34 @@ def test_a_queue_is_joined_with_itself(
         run_to_end(writer.trigger(availableNow=True).start())
         assert numbers_in(queues, "out") == Counter(range(end))
         assert {info.position for info in queues.subscriptions("in")} == {end}
+
+
+def test_the_rows_of_a_load_are_used_twice_by_a_union(
+    spark: SparkSession, queues: Any, tmp_path: Path
+) -> None:
+    """Each message is there twice, and the load is one source."""
+    put_numbers(queues, "in", range(20))
+    rows = stream(spark, queues, "in")
+    both = rows.where("position < 15").union(rows.where("position >= 5"))
+    run_to_end(sink(both, queues, tmp_path / "c", queue="out").trigger(availableNow=True).start())
+    assert numbers_in(queues, "out") == Counter([*range(15), *range(5, 20)])
+    assert position(queues, "in", "spark") == 20
+
+
+def test_a_load_whose_columns_are_on_both_sides_of_a_join_is_refused(
+    spark: SparkSession, queues: Any, tmp_path: Path
+) -> None:
+    """Spark makes two loads of it: that, and what to do, is said before anything is read."""
+    put_numbers(queues, "in", range(20))
+    rows = stream(spark, queues, "in")
+    one, two = rows.alias("one"), rows.alias("two")
+    both = one.join(two, f.expr("one.position = two.position")).select("one.payload")
+    writer = sink(both, queues, tmp_path / "c", queue="out").trigger(availableNow=True)
+    with pytest.raises(Exception, match="rename all columns of one side") as caught:
+        run_to_end(writer.start())
+    assert "each load an option 'subscription' of its own" in str(caught.value)
+    assert position(queues, "in", "spark") == 0
+    assert numbers_in(queues, "out") == Counter()
 
 
 def test_two_loads_do_not_share_a_subscription(
