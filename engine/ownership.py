@@ -9,7 +9,8 @@
   writes there and lets go of the one before. So one of them meets the other.
 - OW3: an owner that finds its lock, or a file that it guards, not at its path any more has `lost`
   the store, and so has one that failed and lets go of it for others: from then on it writes, cuts,
-  makes, renames and removes nothing, whatever it is asked. Reads of its files go on. It keeps what it holds until it is closed or ends. Others say that it is lost, too.
+  makes, renames and removes nothing, whatever it is asked. Reads of its files go on. It keeps what
+  it holds until it is closed or ends. Others say that it is lost, too.
 
 Copies are other files: they are stores of their own. A child that is forked holds none of this.
 """
