@@ -3,12 +3,12 @@
 A time-out of the socket's would cost each request a timer of the system's, which takes longer than
 all else that Python does for it. Here a request costs a list, and a look at the clock.
 
-- DU1: a request has a turn, a list of one: until when it waits. Who takes that out, by `pop`, has
+- OT1: a request has a turn, a list of one: until when it waits. Who takes that out, by `pop`, has
   the turn, and nobody else: the request as it ends, or the thread, once the time is over.
-- DU2: the thread is asleep until the first of these times, or while there is no request. A request
+- OT2: the thread is asleep until the first of these times, or while there is no request. A request
   that cannot wait for its next look wakes it: a turn is there first, then it looks at `next_look`;
   the thread says first that it looks, and looks then. So one of them sees the other.
-- DU3: in the child of a fork there is none of the parent's.
+- OT3: in the child of a fork there is none of the parent's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Overdue:
             self._to_start.append(True)
 
     def wake(self) -> None:
-        """A request cannot wait for the next look (DU2)."""
+        """A request cannot wait for the next look (OT2)."""
         self._news.put(None)
 
     def _run(self) -> None:
