@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from quire.env import after_fork
 
-from .limits import OVERDUE_SECONDS
+from .limits import MAX_WAIT_SECONDS, OVERDUE_SECONDS
 from .sockets import now
 
 
@@ -61,16 +61,15 @@ class Overdue:
         self._news.put(None)
 
     def _run(self) -> None:
-        news, watched = self._news, set[weakref.ref[Waits]]()
+        news, watched = self._news, list[weakref.ref[Waits]]()
         was_idle = False
         while True:
             self.next_look = math.inf
             time, first = now(), math.inf
-            for reference in list(watched):
+            watched = [reference for reference in watched if reference() is not None]
+            for reference in watched:
                 one = reference()
-                if one is None:
-                    watched.discard(reference)
-                else:
+                if one is not None:
                     first = min(first, one.look(time))
                 del one
             is_idle = first == math.inf
@@ -79,10 +78,10 @@ class Overdue:
             was_idle = is_idle
             self.next_look = first
             try:
-                left = None if first == math.inf else max(0.0, first - now())
+                left = None if first == math.inf else min(max(0.0, first - now()), MAX_WAIT_SECONDS)
                 found = news.get(timeout=left)
                 if found is not None:
-                    watched.add(found)
+                    watched.append(found)
             except Empty:
                 pass
 
