@@ -8,7 +8,8 @@ all else that Python does for it. Here a request costs a list, and a look at the
 - OT2: the thread is asleep until the first of these times, or while there is no request. A request
   that cannot wait for its next look wakes it: a turn is there first, then it looks at `next_look`;
   the thread says first that it looks, and looks then. So one of them sees the other.
-- OT3: in the child of a fork there is none of the parent's.
+- OT3: the thread ends when nobody is left who may make a request. In the child of a fork there is
+  none of the parent's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from .sockets import now
 class Waits(Protocol):
     """What makes requests, one at a time."""
 
+    ended: bool  # it makes none any more
+
     def look(self, time: float) -> float:
         """End what is overdue at the time; when to look again, infinite where nothing waits."""
 
@@ -46,7 +49,8 @@ class Overdue:
 
     def watch(self, one: Waits) -> None:
         """Look at it from now on, as long as somebody else holds it."""
-        self._news.put(weakref.ref(one))
+        news = self._news
+        news.put(weakref.ref(one, lambda _: news.put(None)))
         try:
             self._to_start.pop()
         except IndexError:
@@ -66,7 +70,7 @@ class Overdue:
         while True:
             self.next_look = math.inf
             time, first = now(), math.inf
-            watched = [reference for reference in watched if reference() is not None]
+            watched = [r for r in watched if (one := r()) is not None and not one.ended]
             for reference in watched:
                 one = reference()
                 if one is not None:
@@ -75,6 +79,8 @@ class Overdue:
             is_idle = first == math.inf
             if is_idle and not was_idle:  # the next request is likely to come soon
                 first = time + OVERDUE_SECONDS
+            if is_idle and was_idle and not watched and self._ends():
+                return
             was_idle = is_idle
             self.next_look = first
             try:
@@ -84,6 +90,17 @@ class Overdue:
                     watched.append(found)
             except Empty:
                 pass
+
+    def _ends(self) -> bool:
+        """With nothing to look at: whether the thread is to end, and the next one starts anew."""
+        self._to_start.append(True)
+        if self._news.empty():  # who comes from now on starts one
+            return True
+        try:
+            self._to_start.pop()
+        except IndexError:  # another has been started
+            return True
+        return False
 
 
 overdue: Final = Overdue()

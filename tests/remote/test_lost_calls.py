@@ -84,6 +84,7 @@ class Hanging:
 
     store_id = 7
     commit_timeout = 0.0
+    failed = False
 
     def __init__(self) -> None:
         self.called = threading.Event()
