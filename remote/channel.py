@@ -80,6 +80,7 @@ class Channel:
         `seconds`: for each step of that. `is_at_work`: whether the owner answers others.
         """
         self.broken = True  # until the hello is answered
+        self.ended = False
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
         self._transactions = 0
@@ -400,8 +401,9 @@ class Channel:
 
     def close(self) -> None:
         """Let go of the connection, whose user this is."""
-        self.broken = True
+        self.broken = self.ended = True
         close(self._connection)
+        overdue.wake()
 
 
 def _connect(place: Place, seconds: float) -> socket.socket:
