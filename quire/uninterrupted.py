@@ -23,8 +23,8 @@ handler when it runs it. To block signals of the thread would not do, as another
 them then, and has the handler run in this one.
 
 Which signals have a handler is looked at when a call begins. A put, a commit or a rollback, which
-take a few microseconds, look at those that had one and at `_ALARM`, which is set and taken away
-around single calls; whatever has changed, all of `SIGNALS` are looked at. At all signals that
+take a few microseconds, look at those that had one and at four that programs set most, some around
+single calls; whatever has changed, all of `SIGNALS` are looked at. At all signals that
 there are a store looks when it is opened, and once a second (`look_around`): a handler of another
 one is held back from then on.
 
@@ -57,7 +57,8 @@ SIGNALS: Final = (
     Signals.SIGHUP, Signals.SIGQUIT, Signals.SIGCHLD, Signals.SIGVTALRM, Signals.SIGPROF,
     Signals.SIGXCPU,
 )  # fmt: skip
-_ALARM: Final = int(Signals.SIGALRM)
+_ALARM, _TERM = int(Signals.SIGALRM), int(Signals.SIGTERM)
+_USR1, _USR2 = int(Signals.SIGUSR1), int(Signals.SIGUSR2)
 
 # Not those of `signal`, which make enumerations of what they are given, and take ten times as long.
 _signal: Final = import_module("_signal")
@@ -100,7 +101,11 @@ class _Main:
         self.handlers: dict[int, Handler] = {}  # what a stand-in calls
         self.is_usual = False  # there is one alone, that of Ctrl-C as a rule:
         self.number, self.handler = 0, cast("Handler", None)
-        self.alarm: object = self  # the handler of `_ALARM` at the latest look; self: look at all
+        # Handlers of the commonest at the latest look; this itself, where all are to be looked at.
+        self.alarm: object = self
+        self.term: object = None
+        self.usr1: object = None
+        self.usr2: object = None
 
     def enter(self) -> None:
         """A call begins: have stand-ins take the places of handlers."""
@@ -133,7 +138,8 @@ class _Main:
                 program.append((number, handler))
         self.program = program
         self.found = found
-        self.alarm = getsignal(_ALARM)
+        self.alarm, self.term = getsignal(_ALARM), getsignal(_TERM)
+        self.usr1, self.usr2 = getsignal(_USR1), getsignal(_USR2)
         if len(program) == 1:
             self.number, self.handler = program[0]
             self.is_usual = _stand_in not in found  # none is left behind
@@ -217,7 +223,14 @@ def begin_short() -> int:
         raise reentrant()
     main = _main
     if thread == main.ident:
-        if main.depth or not main.is_usual or getsignal(_ALARM) is not main.alarm:
+        if (
+            main.depth
+            or not main.is_usual
+            or getsignal(_ALARM) is not main.alarm
+            or getsignal(_TERM) is not main.term
+            or getsignal(_USR1) is not main.usr1
+            or getsignal(_USR2) is not main.usr2
+        ):
             main.enter()
         else:
             main.depth = 1  # should the next step be interrupted, the next call sets it right

@@ -9,9 +9,9 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -33,7 +33,7 @@ SECONDS = 300.0
 class Spark(PlainSpark):
     """What a run asks of it besides."""
 
-    conf = MappingProxyType({"spark.master": "local[1]"})
+    conf: Final[Mapping[str, str]] = {"spark.master": "local[2]"}
 
     def interruptTag(self, tag: str) -> None:  # noqa: N802 - Spark's name
         """Nothing runs there."""
