@@ -334,6 +334,21 @@ def test_signals_run_once_each_in_their_order(store: Store) -> None:
     assert store.queue("work").messages == 1
 
 
+def test_a_handler_that_changes_between_calls_is_in_its_place_after_each(store: Store) -> None:
+    """The usual one, too, which a put takes away without a look at it first."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (before, signal.SIG_IGN, lambda *_: None, signal.SIG_DFL, before):
+            store.put("work", b"1")
+            signal.signal(signal.SIGINT, handler)
+            store.put("work", b"2")
+            assert signal.getsignal(signal.SIGINT) is handler
+            store.put("work", b"3")
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Told(Exception):
     """By a handler."""
 
