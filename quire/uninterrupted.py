@@ -24,9 +24,9 @@ them then, and has the handler run in this one.
 
 Which signals have a handler is looked at when a call begins. A put, a commit or a rollback, which
 take a few microseconds, look at those that had one and at four that programs set most, some around
-single calls; whatever has changed, all of `SIGNALS` are looked at. At all signals that
-there are a store looks when it is opened, and once a second (`look_around`): a handler of another
-one is held back from then on.
+single calls; whatever has changed, all of `SIGNALS` are looked at. At all signals that there are a
+store looks when it is opened, and in its maintenance (`look_around`): a handler of another one is
+held back from then on.
 
 A put to or a get from an open transaction, which takes two microseconds, only notes its thread
 (UI3): what it does steps back by itself, whatever interrupts it.

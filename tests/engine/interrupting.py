@@ -105,6 +105,13 @@ class Calls:
     def get(self) -> None:
         self._take(lambda transaction: [transaction.get("work")])
 
+    def get_again(self) -> None:
+        """Of what was given back, which is found another way than what simply comes next."""
+        with self.store.transaction() as transaction:
+            transaction.get_many("work", 2)
+            transaction.rollback()
+        self.get()
+
     def get_many(self) -> None:
         self._take(lambda transaction: transaction.get_many("work", 3))
 
@@ -221,7 +228,7 @@ class Calls:
 
 
 NAMES = (
-    "put", "put_many", "commit", "get", "get_many", "wait", "wait_for_none", "consume",
+    "put", "put_many", "commit", "get", "get_again", "get_many", "wait", "wait_for_none", "consume",
     "roll_back", "prepare", "define", "look", "checkpoint", "state",
 )  # fmt: skip
 
@@ -244,7 +251,7 @@ def interrupt(calls: Calls, name: str, rng: Random, rounds: int) -> int:
     count = 0
     with raising():
         for _ in range(rounds):
-            if name in ("get", "get_many", "wait", "consume", "roll_back"):
+            if name in ("get", "get_again", "get_many", "wait", "consume", "roll_back"):
                 calls.put_many()
             count += interrupted(action, rng.random() * shortest * 1.2)
     return count

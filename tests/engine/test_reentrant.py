@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire.env import OsEnv
 from quire.errors import ReentrantCall
 from quire.store import Store
 from tests.engine.kit import WAIT
@@ -331,6 +332,56 @@ def test_signals_run_once_each_in_their_order(store: Store) -> None:
             signal.signal(number, handler)
     assert ran == list(numbers)
     assert store.queue("work").messages == 1
+
+
+def test_a_handler_that_changes_between_calls_is_in_its_place_after_each(store: Store) -> None:
+    """The usual one, too, which a put takes away without a look at it first."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (before, signal.SIG_IGN, lambda *_: None, signal.SIG_DFL, before):
+            store.put("work", b"1")
+            signal.signal(signal.SIGINT, handler)
+            store.put("work", b"2")
+            assert signal.getsignal(signal.SIGINT) is handler
+            store.put("work", b"3")
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Told(Exception):
+    """By a handler."""
+
+
+def test_a_handler_of_any_signal_waits_for_the_end_of_a_call(store: Store) -> None:
+    """Of one that is seldom used as well: a store looks at all of them now and then."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise Told
+
+    def send() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGWINCH)
+            len(sent)
+        except Told:
+            sent.append("too early")
+        else:
+            sent.append("noted")
+
+    sent: list[str] = []
+    before = signal.signal(signal.SIGWINCH, handle)
+    env = OsEnv()
+    until = env.monotonic() + WAIT
+    try:
+        while "noted" not in sent and env.monotonic() < until:
+            store.get_many("work")
+            store.when_ready("work", send)
+            with suppress(Told):
+                store.put("work", b"1")
+            env.sleep(0.05)
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+    assert sent[-1] == "noted"
 
 
 def test_a_fork_in_another_thread_has_the_program_s_handlers(store: Store) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import ExitStack
 from random import Random
 
 import pytest
 
 import quire
+from quire.remote.channel import Channel
 from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
+from tests.remote.actors import actor
+from tests.remote.children import child
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
@@ -85,6 +89,77 @@ def test_promise_2_signals_that_raise_in_an_owner_with_others(
         assert others.errors == []
         assert others.moved > 0
         calls.check()
+
+
+OTHER = """
+import sys, threading
+import quire
+with quire.open(sys.argv[1]) as store:
+    queue = "other" + sys.argv[2]
+    store.create_queue(queue, kind="work", exist_ok=True)
+    print(store.role, flush=True)
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), ended.set())).start()
+    count = 0
+    while not ended.is_set():
+        store.put(queue, b"%d" % count)
+        assert store.get(queue).payload == b"%d" % count
+        count += 1
+    print(count, flush=True)
+"""
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("name", ["put", "commit", "get", "wait", "roll_back", "prepare"])
+def test_promise_2_signals_that_raise_in_an_owner_that_took_over(
+    store_path: str, rng: Random, name: str, rounds: int
+) -> None:
+    """Beside joined processes, which are refused nothing."""
+    with ExitStack() as held:
+        with actor(store_path) as first:
+            assert first.role == "owner"
+            store = held.enter_context(quire.open(store_path))
+            assert store.role == "joined"
+            first.kill()
+        calls = prepared(store)
+        assert store.role == "owner"
+        others = [held.enter_context(child(OTHER, store_path, str(n))) for n in range(2)]
+        for other in others:
+            assert other.line() == "joined"
+        count = interrupt(calls, name, rng, rounds)
+        for other in others:
+            other.say("end")
+        for other in others:
+            assert int(other.line()) > 0
+            assert other.wait() == 0
+        assert count
+        calls.check()
+
+
+def test_an_interrupt_at_a_joined_transaction_s_first_request_leaves_it_usable(
+    store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no channel then, or one with its number."""
+    number = Channel.next_transaction
+
+    def interrupted(channel: Channel) -> int:
+        monkeypatch.undo()
+        number(channel)
+        raise KeyboardInterrupt
+
+    with quire.open(store_path) as owner, quire.open(store_path) as joined:
+        owner.create_queue("work", kind="work")
+        owner.put("work", b"1")
+        transaction = joined.transaction()
+        monkeypatch.setattr(Channel, "next_transaction", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            transaction.get("work")
+        message = transaction.get("work")
+        assert message is not None
+        transaction.commit()
+        assert transaction.state == "committed"
+        assert owner.queue("work").messages == 0
 
 
 @pytest.mark.promise(2)
