@@ -64,8 +64,12 @@ class Commit:
     def place(self) -> None:
         if self._entries:
             self._state.place_entries(self._entries)
-        self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
-        _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
+        try:
+            self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
+            _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
+        except BaseException:  # of what has failed there is nobody who withdraws it
+            self.withdraw()
+            raise
 
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""

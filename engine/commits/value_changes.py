@@ -159,7 +159,11 @@ class WithValues:
         """The values' place comes last: what may refuse the change has not done so then."""
         self._values.check()
         self._change.place()
-        self._values.place()
+        try:
+            self._values.place()
+        except BaseException:  # of what has failed there is nobody who withdraws it
+            self.withdraw()
+            raise
 
     def withdraw(self) -> None:
         self._values.withdraw()
