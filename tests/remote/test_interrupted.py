@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 import quire
+from quire.errors import StoreLocked
+from quire.store import Store
 from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
+from tests.remote.children import until
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
@@ -84,6 +88,23 @@ def test_promise_2_signals_that_raise_in_an_owner_with_others(
         calls.check()
 
 
+def once_let_go(path: str) -> Store:
+    """The store, owned here.
+
+    An interrupt as its `with` block begins or ends, before a call does, leaves a store to its
+    finaliser, and that has another thread let go of it.
+    """
+    opened: list[Store] = []
+
+    def is_opened() -> bool:
+        with suppress(StoreLocked):
+            opened.append(quire.open(path, share=False))
+        return bool(opened)
+
+    until(is_opened)
+    return opened[0]
+
+
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("joins", [False, True])
 def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
@@ -113,7 +134,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
             except KeyboardInterrupt:
                 count += 1
             if owner is None:  # nobody has it
-                with quire.open(store_path, share=False) as store:
+                with once_let_go(store_path) as store:
                     assert store.verify().ok
     finally:
         signal.signal(signal.SIGALRM, handler)
