@@ -148,7 +148,7 @@ class StateValues:
     ) -> list[int]:
         """The numbers of the entries that a change puts, or deletes (False), in this order.
 
-        `xid`: of a transaction that is prepared, and is to hold them. If it fails nothing is placed.
+        `xid`: of a transaction that is prepared, and is to hold them. What fails places nothing.
         """
         placed, placed_by, holding = {}, {}, {}
         numbers: list[int] = []

@@ -133,7 +133,7 @@ def test_promise_2_what_fails_inside_tells_the_state_as_it_is(
 
 @pytest.mark.parametrize("prepare", [False, True])
 def test_what_has_failed_inside_holds_nothing(rng: Random, spread: int, *, prepare: bool) -> None:
-    """In the store that is open still: the same keys, and the same xid, are free to the next one."""
+    """In a store that is open still, the same keys and xid are free for the next one."""
     moment, failing = 0, Failing(1)
     env = SimEnv()
     store = Store.open("/s", env=env, background=False, **OPTIONS)
