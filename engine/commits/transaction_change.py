@@ -92,15 +92,15 @@ class TransactionChange:
         sections = self.sections
         if sections or self._entries:
             self._check()
-        self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
-        _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
-        if sections:
-            try:
+        try:
+            self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
+            _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
+            if sections:
                 for section in sections:
                     section.place()
-            except BaseException:
-                self.withdraw()
-                raise
+        except BaseException:
+            self.withdraw()
+            raise
 
     def _check(self) -> None:
         try:

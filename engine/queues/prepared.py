@@ -156,9 +156,9 @@ class PreparedTransactions:
                 f"there is a prepared transaction {record.xid!r} already: decide it "
                 "(commit_prepared, rollback_prepared), or prepare under another xid"
             )
+        keys = {entry.held_as: record.xid for entry in record.entries}
         self._by_xid[record.xid] = prepared
-        for entry in record.entries:
-            self._keys[entry.held_as] = record.xid
+        self._keys |= keys
 
     def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
         """The PREPARE record is durable: see `Effects.held`."""

@@ -144,8 +144,7 @@ class State:
     def place_entries(self, entries: Sequence[Entry]) -> None:
         """The same for entries of a commit that takes its place in the order."""
         self.check_entries(entries)
-        for entry in entries:
-            self.placed[entry.held_as] = entry.version
+        self.placed |= {entry.held_as: entry.version for entry in entries}
 
     def unplace_entries(self, entries: Sequence[Entry]) -> None:
         """It is applied, or withdrawn."""

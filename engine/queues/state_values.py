@@ -148,27 +148,32 @@ class StateValues:
     ) -> list[int]:
         """The numbers of the entries that a change puts, or deletes (False), in this order.
 
-        `xid`: of a transaction that is prepared, and is to hold them.
+        `xid`: of a transaction that is prepared, and is to hold them. What fails places nothing.
         """
-        if xid is not None:
-            self._holding |= {(name, key): xid for name, key, _ in sets}
-        return [self._place(by, (name, key), is_put) for name, key, is_put in sets]
+        placed, placed_by, holding = {}, {}, {}
+        numbers: list[int] = []
+        for name, key, is_put in sets:
+            where = name, key
+            number = self._number(where, is_put)
+            numbers.append(number)
+            placed[where] = number if is_put else NO_ENTRY
+            placed_by[where] = by
+            if xid is not None:
+                holding[where] = xid
+        self._placed |= placed
+        self._placed_by |= placed_by
+        self._holding |= holding
+        return numbers
 
-    def _place(self, by: object, where: StateKey, is_put: bool) -> int:
-        known = self._placed.get(where)
-        if known is None:
+    def _number(self, where: StateKey, is_put: bool) -> int:
+        number = self._placed.get(where)
+        if number is None:
             found = self.find(*where)
-            known = NO_ENTRY if found is None else found.number
-        number = known
-        if is_put and known == NO_ENTRY:
-            number = max(self._next_number, self._index.next_number)
-            self._next_number = number + 1
-        self._placed[where] = number if is_put else NO_ENTRY
-        self._placed_by[where] = by
-        return number
+            number = NO_ENTRY if found is None else found.number
+        return self.number() if is_put and number == NO_ENTRY else number
 
     def number(self) -> int:
-        """Of an entry of another type."""
+        """Of a new entry."""
         number = max(self._next_number, self._index.next_number)
         self._next_number = number + 1
         return number

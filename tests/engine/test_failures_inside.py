@@ -7,6 +7,7 @@ one that is told as rolled back is not.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -128,3 +129,34 @@ def test_promise_2_what_fails_inside_tells_the_state_as_it_is(
         assert store.recover() == []
         # A failure may leave pages behind that nobody gives back.
         assert [f for f in store.verify().findings if "belong to nobody" not in f] == []
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_what_has_failed_inside_holds_nothing(rng: Random, spread: int, *, prepare: bool) -> None:
+    """In a store that is open still, the same keys and xid are free for the next one."""
+    moment, failing = 0, Failing(1)
+    env = SimEnv()
+    store = Store.open("/s", env=env, background=False, **OPTIONS)
+    for name in QUEUES:
+        store.create_queue(name, kind="work")
+    while failing.raised or not moment:
+        moment += rng.randint(1, 2 * spread - 1)
+        failing = Failing(moment, rng.choice((MemoryError, AttributeError)))
+        key = b"%06d" % moment
+        txn = store.transaction()
+        _more(txn, key)
+        with suppress(MemoryError, AttributeError, QuireError), failing():
+            txn.prepare("x") if prepare else txn.commit()
+        if store.failed or txn.state == "in doubt":
+            store.close()
+            store = Store.open("/s", env=env, background=False, **OPTIONS)
+        elif txn.state == "open":
+            txn.rollback()
+        if txn.state == "rolled back":
+            again = store.transaction()
+            _more(again, key)
+            again.prepare("x")
+            again.rollback()
+        for info in store.recover():
+            store.rollback_prepared(info.xid)
+    store.close()

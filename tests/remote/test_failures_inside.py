@@ -51,6 +51,16 @@ ALONE: dict[str, Callable[[Interface, str], object]] = {
 }
 
 
+def lazily(answers: Iterator[Any], failing: Failing) -> Iterator[Any]:
+    """The client goes on when it has the last of them, and the owner looks for one more."""
+    while True:
+        with failing():
+            part = next(answers, None)
+        if part is None:
+            return
+        yield part
+
+
 class Owner:
     """A store that is owned here and joined here, in which requests of the client may fail."""
 
@@ -60,23 +70,15 @@ class Owner:
         whole = Session.answer
 
         def answer(session: Session, data: Any) -> Any:
-            if self.failing is None:
+            failing = self.failing
+            if failing is None:
                 return whole(session, data)
-            with self.failing():
+            with failing():
                 found = whole(session, data)
-            return found if found is None or isinstance(found, bytes) else self._lazily(found)
+            return found if found is None or isinstance(found, bytes) else lazily(found, failing)
 
         monkeypatch.setattr(Session, "answer", answer)
         self.open()
-
-    def _lazily(self, answers: Iterator[Any]) -> Iterator[Any]:
-        while True:
-            assert self.failing is not None
-            with self.failing():
-                part = next(answers, None)
-            if part is None:
-                return
-            yield part
 
     def open(self) -> None:
         owner = open_store(self._path, segment_bytes=SEGMENT_BYTES, inline_limit_bytes=3000)

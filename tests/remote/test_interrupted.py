@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from random import Random
 
 import pytest
 
 import quire
+from quire.errors import StoreLocked
 from quire.remote.channel import Channel
+from quire.store import Store
 from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
 from tests.remote.actors import actor
-from tests.remote.children import child
+from tests.remote.children import child, until
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
@@ -162,6 +164,23 @@ def test_an_interrupt_at_a_joined_transaction_s_first_request_leaves_it_usable(
         assert owner.queue("work").messages == 0
 
 
+def once_let_go(path: str) -> Store:
+    """The store, owned here.
+
+    An interrupt as its `with` block begins or ends, before a call does, leaves a store to its
+    finaliser, and that has another thread let go of it.
+    """
+    opened: list[Store] = []
+
+    def is_opened() -> bool:
+        with suppress(StoreLocked):
+            opened.append(quire.open(path, share=False))
+        return bool(opened)
+
+    until(is_opened)
+    return opened[0]
+
+
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("joins", [False, True])
 def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
@@ -191,7 +210,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
             except KeyboardInterrupt:
                 count += 1
             if owner is None:  # nobody has it
-                with quire.open(store_path, share=False) as store:
+                with once_let_go(store_path) as store:
                     assert store.verify().ok
     finally:
         signal.signal(signal.SIGALRM, handler)
