@@ -85,7 +85,8 @@ class _Main:
     """The main thread's signals. Only it comes here, but for `ident` and `look_around`."""
 
     __slots__ = (
-        "alarm", "depth", "found", "handler", "handlers", "ident", "is_usual", "nested", "number", "pending", "program", "term", "usr1", "usr2", "waits", "watched",
+        "alarm", "depth", "found", "handler", "handlers", "ident", "is_usual", "nested", "number",
+        "pending", "program", "term", "usr1", "usr2", "waits", "watched",
     )  # fmt: skip
 
     def __init__(self) -> None:
