@@ -25,6 +25,7 @@ from quire.engine.layout import Layout
 from quire.env import Env, File, FileLock
 from quire.errors import StoreFailed
 from quire.journal import list_segments, segment_path
+from quire.limits import FILES_NOTED
 
 
 class OwnedFile:
@@ -59,7 +60,9 @@ class OwnedEnv:
     def __init__(self, machine: Env) -> None:
         self.machine = machine
         self.lost = ""  # how the store was lost, in words
-        self._files: weakref.WeakSet[OwnedFile] = weakref.WeakSet()
+        # Without a callback for one that goes: it would run in the midst of whatever lets go of it.
+        self._files: list[weakref.ref[OwnedFile]] = []
+        self._most_files = FILES_NOTED
         self.exists = machine.exists
         self.list_directory = machine.list_directory
         self.modified_us = machine.modified_us
@@ -76,8 +79,10 @@ class OwnedEnv:
     def lose(self, words: str) -> None:
         """Nothing is changed any more."""
         self.lost = self.lost or words
-        for file in list(self._files):
-            file.give_up(self.refuse)
+        for noted in list(self._files):
+            file = noted()
+            if file is not None:
+                file.give_up(self.refuse)
 
     def refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raises StoreFailed."""
@@ -98,10 +103,18 @@ class OwnedEnv:
         file = OwnedFile(
             self.machine.open_file(path, create=create, exclusive=exclusive, direct=direct)
         )
-        self._files.add(file)
+        self._note(file)
         if self.lost:  # meanwhile
             file.give_up(self.refuse)
         return file
+
+    def _note(self, file: OwnedFile) -> None:
+        files = self._files
+        files.append(weakref.ref(file))
+        if len(files) > self._most_files:
+            # No thread comes in between the last look and the change: neither is a call.
+            files[:] = [noted for noted in files if noted() is not None]
+            self._most_files = 2 * len(files) + FILES_NOTED
 
     def make_directory(self, path: str) -> None:
         self._check()

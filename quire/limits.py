@@ -182,6 +182,7 @@ MAX_REQUESTS_BYTES = 1 << 20  # in the record of one transaction; half of what a
 MAX_STATE_KEYS = 100_000  # of all names together
 MAX_STATE_KEY_BYTES = 1024
 MAX_STATE_VALUE_BYTES = 1 << 20  # larger ones belong in a message, or in a file
+FILES_NOTED = 64  # of an owner, closed ones too, before those are looked for
 STATE_ENTRY_BYTES = 64  # what a key counts besides its own bytes and those of its value
 MAX_STATE_NAME_BYTES = 16 << 20  # of one name; they come in one answer of the owner
 MAX_STATE_BYTES = 32 << 20  # of all names: written again by each checkpoint

@@ -13,6 +13,7 @@ from quire.engine.checkpoints.pace import Pace
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.delivery import Delivery
 from quire.errors import PositionLost, QueueNotFound
+from quire.uninterrupted import nested
 from tests.engine.kit import take
 
 SOME = 5  # pointers under one hold of the lock
@@ -32,7 +33,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch) -> Any:
             if len(calls) == 3:
                 queue.lock.release()
                 try:
-                    action()
+                    nested(action)
                 finally:
                     queue.lock.acquire()
 
@@ -116,7 +117,7 @@ def test_a_large_transaction_that_is_read_amid_a_browse(
 
     def late(delivery: Delivery, *arguments: Any) -> Any:
         monkeypatch.setattr(Delivery, "fetch", fetch)
-        take(os_store, "work")
+        nested(take, os_store, "work")
         os_store._context.places.sweep()
         return fetch(delivery, *arguments)
 

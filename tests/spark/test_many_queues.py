@@ -49,9 +49,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     real_exchange = Channel.exchange
 
-    def exchange(self: Channel, parts: Any, *rest: Any, **named: Any) -> Any:
+    def exchange(self: Channel, *rest: Any, **named: Any) -> Any:
         seen["commit"] += 1  # the only one of them that a sink has
-        return real_exchange(self, parts, *rest, **named)
+        return real_exchange(self, *rest, **named)
 
     monkeypatch.setattr(Channel, "request", request)
     monkeypatch.setattr(Channel, "exchange", exchange)
