@@ -24,12 +24,8 @@ def status(
     schedules: Schedules,
     cut: str,
 ) -> dict[str, Any]:
-    """Plain values: ints, strings, lists and dicts. Sizes in bytes.
-
-    `cut`: what the opening has cut off the journal's end, in words.
-    """
-    journal = context.journal.status()
-    places = context.places
+    """Plain values. Sizes in bytes; `cut`: what was cut off the journal's end, in words."""
+    journal, places = context.journal.status(), context.places
     page_size = places.page_size
     return {
         "queues": [

@@ -563,8 +563,8 @@ def test_scan_names_damage_and_goes_on_behind_it(machine: Machine) -> None:
 
 def test_scan_tells_a_torn_tail_from_damage(machine: Machine) -> None:
     """A torn tail is a finding, but no damage, unless the end is known (JD2)."""
-    lsns = written(machine, 100, 100)
-    machine.flip(lsns[1] + 70)
+    lsns = written(machine, 100, 1000)
+    machine.flip(lsns[1] + 600)
     assert [(found.damage, found.offset) for found in scanned(machine)[1]] == [(False, lsns[1])]
     for options in ({"durable_lsn": lsns[2]}, {"until_lsn": lsns[2]}):
         assert [found.damage for found in scanned(machine, **options)[1]] == [True]
