@@ -61,6 +61,7 @@ class Log:
         self.segments = source.segments()
         self._last_lsn = 0  # of the last group read
         self.end_lsn = 0  # behind the last group read
+        self._went_on = False  # what was to be read was given back meanwhile
 
     def read(self, start_lsn: int = 0) -> Iterator[Decoded | Finding]:
         """All records at or behind the LSN, in order, and what is wrong between them."""
@@ -81,7 +82,9 @@ class Log:
                 )
 
     def goes_on(self) -> bool:
-        """Whether the journal has a group now behind the last one read."""
+        """Whether the owner has, since: the journal has a group now behind the last one read."""
+        if self._went_on:
+            return True
         source = self.source
         segments = set(source.segments())
         chain = Chain(source.env, source.layout.journal, source.geometry, self._last_lsn, segments)
@@ -118,6 +121,7 @@ class Log:
         if not found.damage:
             return finding
         if self._was_released(found.lsn):
+            self._went_on = True
             return replace(finding, damage=False, message="released while it was read")
         return replace(finding, lost="the records from here to the next one listed")
 
