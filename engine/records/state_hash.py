@@ -1,9 +1,9 @@
 """One number for all that a store keeps durably: equal where the same records were folded.
 
-- SH1: it covers what the fold keeps, and nothing of where a machine has put it: no addresses, no
+- HS1: it covers what the fold keeps, and nothing of where a machine has put it: no addresses, no
   pages, borders of blocks or space; nor what is in memory only. So two stores that have folded the
   same records have the same hash, whatever their page size, data files and checkpoints.
-- SH2: each attribute of the state is in one of the tables below: what is hashed, or why it is not.
+- HS2: each attribute of the state is in one of the tables below: what is hashed, or why it is not.
   A new one that is in neither fails a test.
 
 The values are written as JSON, with sorted keys, and hashed by BLAKE2b.

@@ -23,6 +23,7 @@ from quire.errors import (
 )
 from quire.intervals import IntervalSet
 from quire.testing import Call, SimEnv
+from quire.uninterrupted import nested
 from quire.writebuffer import WriteBuffer
 from tests.engine.kit import WAIT, take
 
@@ -96,8 +97,8 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
 
     def late(self: Definitions, *arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
-        store.drop_queue(topic)
-        store.create_queue(topic, kind="work")
+        nested(store.drop_queue, topic)
+        nested(store.create_queue, topic, kind="work")
         submit(self, *arguments, **options)
 
     monkeypatch.setattr(Definitions, "submit", late)
@@ -157,7 +158,7 @@ def test_room_is_not_made_at_the_cost_of_who_asks(
         oldest.put("q", b"x" * 1_200_000)
 
         def full(self: Transaction, buffer: WriteBuffer | None) -> bool:
-            self.rollback()
+            nested(self.rollback)
             raise DiskFull("no room")
 
         monkeypatch.setattr(Transaction, "leave", full)

@@ -120,7 +120,7 @@ def test_promise_8_state_and_number_are_of_the_records_alone(
 
 
 def test_whatever_the_fold_keeps_is_hashed_or_left_out_with_a_reason() -> None:
-    """Each attribute is in one of both (SH2)."""
+    """Each attribute is in one of both (HS2)."""
     for kind, table, words in (
         (DurableState, OF_STORE, "store"),
         (DurableQueue, OF_QUEUE, "queue"),
