@@ -171,8 +171,7 @@ class Ownership:
         """Raises StoreFailed where the store is lost; looks whether it is (OW3)."""
         if not self.env.lost:
             if self._lock.in_place and all(
-                guard.in_place or self._guards.get(path) is not guard  # it went on meanwhile
-                for path, guard in list(self._guards.items())
+                self._is_guarded(path, guard) for path, guard in list(self._guards.items())
             ):
                 return
             self.env.lose(
@@ -193,6 +192,15 @@ class Ownership:
     def let_go(self) -> None:
         """Guard nothing any more."""
         self._let_go_of(tuple(self._guards))
+
+    def _is_guarded(self, path: str, guard: FileLock) -> bool:
+        """Also one that the owner has let go of meanwhile, as it went on to the next segment."""
+        try:
+            return guard.in_place or self._guards.get(path) is not guard
+        except OSError:
+            if self._guards.get(path) is guard:
+                raise
+            return True  # its descriptor was closed during the look
 
     def _guard(self, path: str) -> None:
         """Guard the file that has this path now; one that is not there is missed by others."""

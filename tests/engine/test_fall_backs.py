@@ -26,7 +26,15 @@ from tests.engine.fall_back_ways import WAYS, watched
 
 AT_ONCE = 40  # transactions of a script
 PER_ROUND = 16  # transactions: 10,000 are 625 rounds
-SLICE = (6, 7, 10, 13, 15, 18, 55)  # seeds of scripts that every run tries, by which each way is met
+SLICE = (
+    6,
+    7,
+    10,
+    13,
+    15,
+    18,
+    55,
+)  # seeds of scripts that every run tries, by which each way is met
 
 
 def compare(seed: str, transactions: int = AT_ONCE) -> Counter[str]:
