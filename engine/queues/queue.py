@@ -141,8 +141,8 @@ class Queue:
 
     @property
     def data_file(self) -> int:
-        """The number of the file that its blocks go to."""
-        return self.config.data_file
+        """The number of the file that its blocks go to: as is wished, of those that are there."""
+        return self.config.data_file % len(self._places.managers)
 
     @property
     def is_volatile(self) -> bool:

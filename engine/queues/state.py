@@ -222,9 +222,6 @@ class State:
     # Beside the fold (see `Effects`)
 
     def made(self, queue: DurableQueue, used: int) -> Queue:
-        number = queue.config.data_file
-        if not 0 <= number < len(self.places.managers):
-            raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
         made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
         if self.switches != ALL_ON:
             made.switch(self.switches)

@@ -52,7 +52,7 @@ class QueueConfig:
     max_messages: int | None
     created_us: int
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
-    data_file: int = 0  # where its blocks and record pages go
+    data_file: int = 0  # where its blocks and record pages are to go, if there are so many files
     properties: Properties = DEFAULT
     is_volatile: bool = False  # its messages are in memory only, and no record tells of them
 
