@@ -436,7 +436,7 @@ class Definitions:
 class _Numbers:
     """The next numbers that a state gives."""
 
-    def __init__(self, state: DurableState[Queue]) -> None:
+    def __init__(self, state: DurableState) -> None:
         self.queue = count(state.next_queue_id).__next__
         self.subscription = count(state.next_subscription_id).__next__
 

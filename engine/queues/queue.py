@@ -26,17 +26,17 @@ from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef, BlockRow
-from quire.engine.records.commit_record import Part, PartRow, Read, ReadRow
+from quire.engine.records.commit_record import Part, PartRow, Read
 from quire.engine.records.durable_state import (
     KEEPER,
+    OPEN,
+    PREPARED,
     TOPIC,
     WORK,
     DurableQueue,
     DurableSubscription,
     PageEntry,
-    QueueConfig,
     Ranges,
-    SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
 from quire.env import Env
@@ -101,6 +101,7 @@ class Queue:
     ) -> None:
         """Around a durable queue; `used`: what its records charge that are not released."""
         self.durable = durable
+        durable.beside = self
         self.config = config = durable.config
         self.queue_id = config.queue_id
         self.name = config.name
@@ -205,124 +206,86 @@ class Queue:
         """All subscriptions but the keeper."""
         return [s for s in self.subscriptions.values() if s is not self.keeper]
 
-    # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
+    # Beside the fold (see `QueueEffects`)
 
-    def commit(
-        self,
-        parts: Sequence[PartRow],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int,
-        prepared: bool,
-    ) -> int:
-        durable = self.durable
-        with self.lock:
-            start = durable.end_position
-            charge, kinds = durable.append(parts, first_id, time_us, address)
-            end = durable.end_position
-            messages = end - start
-            if live and not transaction_id:
-                self.space.commit_whole(charge, messages)
-            elif live:
-                self.space.commit(charge, messages)
-            elif prepared:
-                self.space.commit_prepared(charge, messages)
-            else:
-                self.space.recovered(charge, messages)
+    def appended(
+        self, start: int, charge: int, kinds: int, held_by: int, transaction_id: int
+    ) -> None:
+        end = self.durable.end_position
+        if held_by == OPEN:
             if transaction_id:
-                self.log.commit(transaction_id, start, end)
-            if self._arrived is not None:
-                self._arrived.notify_all()
-        if kinds and kinds & format.DATA and not prepared:
+                self.space.commit(charge, end - start)
+            else:
+                self.space.commit_whole(charge, end - start)
+        elif held_by == PREPARED:
+            self.space.commit_prepared(charge, end - start)
+        else:
+            self.space.recovered(charge, end - start)
+        if transaction_id:
+            self.log.commit(transaction_id, start, end)
+        if self._arrived is not None:
+            self._arrived.notify_all()
+
+    def placed(self, parts: Sequence[PartRow], held_by: int) -> None:
+        if held_by != PREPARED:
             for part in parts:
                 if part[6] == format.DATA:
-                    self._places.commit(Part(*part), live)
-        return messages
+                    self._places.commit(Part(*part), held_by == OPEN)
 
-    def acknowledge(self, read: Read | Taken) -> None:
+    def acknowledged(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRow]:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
-        with self.lock:
-            released = self.durable.acknowledge(read)
-            if type(read) is Taken:
-                _, _, start, end, _, subscription, record, epoch = read
-                subscription.delivered -= end - start
-                if (
-                    record is not None
-                    and epoch == self.epoch
-                    and subscription.is_plain
-                    and not subscription.returned.total
-                    and not subscription.failures.starts
-                ):
-                    freed: Sequence[BlockRow] = ()
-                    if released:
-                        self.space.release(record[4], 1)
-                        freed = (record,)
-                else:
-                    freed = self._read(read, released)
-                    if subscription.is_guarded:
-                        self.wake()
-            else:
-                freed = self._read(read, released)
-        if freed:
-            self._places.free(freed)
-
-    def hand_out(self, read: ReadRow) -> None:
-        with self.lock:
-            self.durable.hand_out(read)
-
-    def _read(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRef]:
-        """What a read brings about; the blocks that are free by what it has released."""
-        subscription, start, end = (
-            self.subscriptions.get(read.subscription_id),
-            read.start,
-            read.end,
-        )
-        if subscription is not None and start < end and subscription.forget(start, end):
+        if type(read) is Taken:
+            _, _, start, end, _, subscription, record, epoch = read
+            subscription.delivered -= end - start
+            if (
+                record is not None
+                and epoch == self.epoch
+                and subscription.is_plain
+                and not subscription.returned.total
+                and not subscription.failures.starts
+            ):
+                if not released:
+                    return ()
+                self.space.release(record[4], 1)
+                return (record,)
+            if subscription.is_guarded:
+                self.wake()
+        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
+        if known is not None and start < end and known.forget(start, end):
             self.wake()
         return self._free(released) if released else ()
 
-    def seek(self, subscription_id: int, position: int) -> None:
-        with self.lock:
-            released = self.durable.seek(subscription_id, position)
-            subscription = self.subscriptions.get(subscription_id)
-            if subscription is not None:
-                subscription.moved()
-            freed = self._free(released)
-            self.wake()
-        self._places.free(freed)
+    def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        subscription = self.subscriptions.get(subscription_id)
+        if subscription is not None:
+            subscription.moved()
+        self.wake()
+        return self._free(released)
 
-    def subscribe(
-        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
-    ) -> None:
-        with self.lock:
-            released = self.durable.subscribe(subscription_id, name, start, form)
-            self._join(self.durable.subscriptions[subscription_id])
-            freed = self._free(released)
-        self._places.free(freed)
+    def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
+        self._join(subscription)
+        return self._free(released)
 
-    def unsubscribe(self, subscription_id: int) -> None:
-        with self.lock:
-            subscription = self.subscriptions.pop(subscription_id)
-            subscription.removed = True
-            del self.named[subscription.name]
-            if subscription is self.keeper:
-                self.keeper = None
-            freed = self._free(self.durable.unsubscribe(subscription_id))
-            self.wake()
-        self._places.free(freed)
+    def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        subscription = self.subscriptions.pop(subscription_id)
+        subscription.removed = True
+        del self.named[subscription.name]
+        if subscription is self.keeper:
+            self.keeper = None
+        self.wake()
+        return self._free(released)
 
-    def alter(self, config: QueueConfig) -> None:
-        with self.lock:
-            self.durable.alter(config)
-            self.config = config
-            self.name = self.space.name = config.name
-            self._limit()
-            self._shut()
-            for subscription in self.readers():
-                subscription.obey(config.properties)
-            self.wake_all()
+    def altered(self) -> None:
+        self.config = config = self.durable.config
+        self.name = self.space.name = config.name
+        self._limit()
+        self._shut()
+        for subscription in self.readers():
+            subscription.obey(config.properties)
+        self.wake_all()
+
+    def free(self, freed: Sequence[BlockRow]) -> None:
+        self._places.free(freed)
 
     def switch(self, switches: Switches) -> None:
         """The store as a whole is stopped for puts or gets, or is not any more."""
@@ -397,6 +360,7 @@ class Queue:
             )
 
     def drop(self) -> None:
+        """It is in no list any more."""
         with self.lock:
             self.mark_dropped(True)
             kept = [ref for ref in self.records if self.unreleased(ref)]
