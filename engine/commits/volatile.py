@@ -50,10 +50,10 @@ class Volatile:
         moves: MovesSection | None,
     ) -> bool:
         """Whether a transaction has put to one of them, got from one, or moves its reader."""
-        for part in written:  # loops: a generator would take longer than what it looks at
-            if part.queue.is_volatile:
-                return True
         volatile = self.state.volatile
+        for part in written:  # loops: a generator would take longer than what it looks at
+            if part.queue.queue_id in volatile:
+                return True
         for read in reads:
             if read.queue_id in volatile:
                 return True

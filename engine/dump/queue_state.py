@@ -88,7 +88,7 @@ class QueueState(Nothing):
             yield Described("subscription", own | of_it | read)
 
     def appended(
-        self, start: int, charge: int, kinds: int, held_by: int, transaction_id: int
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
     ) -> None:
         self.note(transaction_id)
 

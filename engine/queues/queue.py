@@ -2,22 +2,17 @@
 
 - Q1: no thread holds the locks of two queues.
 - Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
-  releases nothing. A block all of whose messages are released is given back at once, wherever it
-  is.
+  releases nothing. What is released is given back at once (see `releases`).
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number. A partly released block counts by
   the messages that are left, in a volatile queue as a whole: it is in memory as a whole.
-- Q4: what a change releases is looked up in record pages. They are read before its journal record
-  is written (`releasing`): damage refuses the change, and the store goes on. Found later it
-  would leave a record that nobody can apply, recovery neither. What other changes on their way
-  read counts as read, as they may be applied first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, final
@@ -42,15 +37,14 @@ from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
-from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 from quire.uninterrupted import Condition
 
 from .arrivals import Arrivals
-from .partly_released import PartlyReleased
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
+from .releases import Releases
 from .reservation import Space
 from .subscription import Subscription
 
@@ -63,8 +57,6 @@ class Switches(NamedTuple):
 
 
 ALL_ON: Final = Switches(puts=True, gets=True)
-
-Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
 
 @final
@@ -117,20 +109,20 @@ class Queue:
             _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
-        self._partly = PartlyReleased(self.released)
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self._switches = ALL_ON
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
+        self.releases = Releases(durable, self.records, self.space, self.lock)
         self.log = QueueLog()
         self._places = places
+        self.free = places.free  # of the blocks that a change has released, without the lock
         self._env = env
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
-        self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.gave_way = 0  # messages of a volatile queue, to later ones
         self.dropped = False
         self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
@@ -209,9 +201,8 @@ class Queue:
     # Beside the fold (see `QueueEffects`)
 
     def appended(
-        self, start: int, charge: int, kinds: int, held_by: int, transaction_id: int
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
     ) -> None:
-        end = self.durable.end_position
         if held_by == OPEN:
             if transaction_id:
                 self.space.commit(charge, end - start)
@@ -226,7 +217,7 @@ class Queue:
         if self._arrived is not None:
             self._arrived.notify_all()
 
-    def placed(self, parts: Sequence[PartRow], held_by: int) -> None:
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
         if held_by != PREPARED:
             for part in parts:
                 if part[6] == format.DATA:
@@ -241,7 +232,6 @@ class Queue:
                 record is not None
                 and epoch == self.epoch
                 and subscription.is_plain
-                and not subscription.returned.total
                 and not subscription.failures.starts
             ):
                 if not released:
@@ -253,18 +243,18 @@ class Queue:
         known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
         if known is not None and start < end and known.forget(start, end):
             self.wake()
-        return self._free(released) if released else ()
+        return self.releases.free(released) if released else ()
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         subscription = self.subscriptions.get(subscription_id)
         if subscription is not None:
             subscription.moved()
         self.wake()
-        return self._free(released)
+        return self.releases.free(released)
 
     def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
         self._join(subscription)
-        return self._free(released)
+        return self.releases.free(released)
 
     def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
         subscription = self.subscriptions.pop(subscription_id)
@@ -273,7 +263,7 @@ class Queue:
         if subscription is self.keeper:
             self.keeper = None
         self.wake()
-        return self._free(released)
+        return self.releases.free(released)
 
     def altered(self) -> None:
         self.config = config = self.durable.config
@@ -283,9 +273,6 @@ class Queue:
         for subscription in self.readers():
             subscription.obey(config.properties)
         self.wake_all()
-
-    def free(self, freed: Sequence[BlockRow]) -> None:
-        self._places.free(freed)
 
     def switch(self, switches: Switches) -> None:
         """The store as a whole is stopped for puts or gets, or is not any more."""
@@ -366,7 +353,7 @@ class Queue:
             kept = [ref for ref in self.records if self.unreleased(ref)]
             self.records.retire()
             self.wake_all()
-        self._places.free(kept)
+        self.free(kept)
 
     # Of a volatile queue, which no checkpoint keeps small
 
@@ -387,88 +374,10 @@ class Queue:
             self.log.drop(self.log.to_seal(*self.log.begin_sealing(), self.end_position))
             self._most_records = VOLATILE_RECORDS + 2 * len(tail)
 
-    def _free(self, released: Ranges) -> list[BlockRef]:
-        """Give back the space of what was released just now; the blocks that are free by that."""
-        freed: list[BlockRef] = []
-        charge = messages = 0
-        last = -1
-        for index, (start, end) in enumerate(released):
-            messages += end - start
-            for ref in self.records.overlapping(start, end):
-                position, count = ref.position, ref.count
-                if position == last:
-                    continue  # counted with the range before
-                last, stop = position, position + count
-                if start <= position and stop <= end:
-                    now = after = count
-                else:
-                    now = _overlap(released, index, position, stop)
-                    after = self._partly.add(ref, now)
-                if self.is_volatile:
-                    charge += ref.released_charge(after) - ref.released_charge(after - now)
-                else:
-                    charge += ref.charge * after // count - ref.charge * (after - now) // count
-                if after == count:
-                    freed.append(ref)
-        self.space.release(charge, messages)
-        for start, end in released:
-            self.records.drop_pages(start, end, self.released)
-        return freed
-
-    # Before a change is made
-
     def leave(self, transaction_id: int) -> None:
         """A transaction that opened the queue and put nothing has ended."""
         self.space.abandon(0, 0)
         self.log.rollback(transaction_id, self.end_position)
-
-    @contextmanager
-    def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
-        """While a change is made by which these are read (Q4). Raises StoreCorrupt."""
-        with self.lock:
-            self._leaving += reads
-        try:
-            with self.lock:
-                self._check_release([(start, end) for _, start, end in reads])
-            yield
-        finally:
-            with self.lock:
-                for read in reads:
-                    self._leaving.remove(read)
-
-    def leaving(self, subscription: Subscription) -> AbstractContextManager[None]:
-        """The same for a change that removes a subscription: it holds nothing back then."""
-        whole = (subscription.subscription_id, 0, self.end_position)
-        return self.releasing([whole] if len(self.subscriptions) > 1 else [])
-
-    def check_beginning(self, position: int) -> None:
-        """The same for a new subscription that passes over what came before the position."""
-        with self.lock:
-            self._check_release([(0, position)])
-
-    def _check_release(self, ranges: list[tuple[int, int]]) -> None:
-        """Read the record pages of what all have read there, with what is on its way."""
-        parts = [part for lo, hi in ranges if lo < hi for part in self.released.gaps(lo, hi)]
-        if not any(self.records.missing(lo, hi) for lo, hi in parts):
-            return
-        for subscription in self.durable.ring:
-            uid = subscription.subscription_id
-            going = IntervalSet.from_list(
-                (lo, hi) for i, lo, hi in self._leaving if i == uid and lo < hi
-            )
-            parts = IntervalSet.from_list(
-                part
-                for lo, hi in parts
-                for read in (subscription.done, going)
-                for part in read.intersection(lo, hi)
-            ).to_list()
-        self.records.check(parts)
-
-    def check_records(self) -> None:
-        """The same for all that the queue holds."""
-        for entry in list(self.records.directory):
-            with self.lock:  # for one page: nobody waits for the others
-                self.records.check([(entry.position, entry.end)])
 
     def unreleased(self, ref: BlockRef) -> bool:
         """Whether any message of the block is still to be read."""
@@ -499,9 +408,7 @@ class Queue:
                 continue
             if not self.released.overlaps(new.position, new.end):
                 continue
-            before, after = self._partly.replace(old, new)
-            self.space.correct(before - new.released_charge(after))
-            if after == new.count:
+            if self.releases.replace(old, new):
                 freed.append(new)
         self.epoch += 1
         self.records.seal(count, replaced, entries, rewritten, kept, self.released)
@@ -706,14 +613,3 @@ class _Both:
     def __exit__(self, *exception: object) -> None:
         self._inner.release()
         self._outer.release()
-
-
-def _overlap(ranges: Ranges, first: int, start: int, end: int) -> int:
-    """How many of [start, end) the ranges from the first one on hold."""
-    total = 0
-    for index in range(first, len(ranges)):
-        lo, hi = ranges[index]
-        if lo >= end:
-            break
-        total += min(hi, end) - max(lo, start)
-    return total

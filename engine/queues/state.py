@@ -24,7 +24,8 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
-from .queue import ALL_ON, Queue, Reading, Switches, Taken
+from .queue import ALL_ON, Queue, Switches, Taken
+from .releases import Reading
 from .state_values import StateValues
 from .subscription import Subscription
 
@@ -153,7 +154,7 @@ class State:
 
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
-        """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
+        """While a change is made that reads these (Q4 of `releases`). Raises StoreCorrupt."""
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
             for read in reads:
@@ -162,7 +163,7 @@ class State:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)
                 if reader is not None:
-                    held.enter_context(reader.releasing(own))
+                    held.enter_context(reader.releases.reading(own))
             yield
 
     # Changes

@@ -1,8 +1,8 @@
 """What a store holds durably: a checkpoint, and the journal's records after it, as plain values.
 
-Nothing here does I/O, takes a lock, starts a thread, asks the time or draws a random number. `fold`
-changes it, record by record, in the journal's order; live objects are made around it, and read it
-under their queue's lock.
+Nothing here does I/O, starts a thread, asks the time or draws a random number. `fold` changes it,
+record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
+each change, and gives the lock under which it is made; live objects read the state under it.
 
 - N1: the same records on the same state give the same state, on every machine.
 - N2: `released` holds the positions that every subscription has read; a queue without subscriptions
@@ -12,7 +12,7 @@ under their queue's lock.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -38,9 +38,9 @@ assert format.INLINE == 0
 _pack = format.PACKED_RECORD.pack
 
 # What holds the space and the places of what a commit puts, until it is applied.
-NOBODY: Final = 0  # it is read from the journal
-OPEN: Final = 1  # an open transaction
-PREPARED: Final = 2
+NOBODY: Final = "nobody"  # it is read from the journal
+OPEN: Final = "open"  # an open transaction
+PREPARED: Final = "prepared"
 
 Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
@@ -114,15 +114,15 @@ class QueueEffects(Protocol):
         """Held while the queue is changed."""
 
     def appended(
-        self, start: int, charge: int, kinds: int, held_by: int, transaction_id: int
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
     ) -> None:
-        """A commit has put messages from this position on; `kinds`: the bits of its parts' kinds.
+        """A commit has put messages at these positions.
 
         `held_by`: what held their space until now. `transaction_id`: by which the queue knows the
         commit, 0 if nobody asks.
         """
 
-    def placed(self, parts: Sequence[PartRow], held_by: int) -> None:
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
         """The same of parts that are not all in the journal, and of their places."""
 
     def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
@@ -140,8 +140,9 @@ class QueueEffects(Protocol):
     def altered(self) -> None:
         """The queue has another name, other limits or properties."""
 
-    def free(self, freed: Sequence[BlockRow]) -> None:
-        """These blocks are free."""
+    @property
+    def free(self) -> Callable[[Sequence[BlockRow]], None]:
+        """Called with the blocks that are free, if there are any."""
 
 
 class Nothing:
@@ -152,11 +153,11 @@ class Nothing:
     lock: Final[AbstractContextManager[Any]] = nullcontext()
 
     def appended(
-        self, start: int, charge: int, kinds: int, held_by: int, transaction_id: int
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
     ) -> None:
         """No space is counted."""
 
-    def placed(self, parts: Sequence[PartRow], held_by: int) -> None:
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
         """Nobody writes pages."""
 
     def acknowledged(self, read: object, released: Ranges) -> Sequence[BlockRow]:
@@ -221,7 +222,7 @@ class DurableQueue:
         first_id: int,
         time_us: int,
         address: int,
-        held_by: int,
+        held_by: str,
         transaction_id: int,
     ) -> int:
         """A commit, whose record is at the address, puts these parts; how many messages they are.
@@ -248,7 +249,7 @@ class DurableQueue:
                     kinds |= kind
             finally:
                 self.end_position = position
-            beside.appended(start, total, kinds, held_by, transaction_id)
+            beside.appended(start, position, total, held_by, transaction_id)
         if kinds:
             if kinds & format.LTDS:
                 self.hold(parts)
@@ -288,8 +289,8 @@ class DurableQueue:
             released: Ranges = ()
             start, end = read[2], read[3]
             subscription = self.subscriptions.get(read[1])
-            if subscription is not None and start < end:  # else it was removed after the read
-                if subscription.attempts.starts:
+            if subscription is not None:  # else it was removed after the read
+                if subscription.attempts.starts and start < end:
                     subscription.attempts.forget(start, end)
                 done = subscription.done
                 if end - start != 1:
@@ -302,6 +303,8 @@ class DurableQueue:
 
     def _read(self, done: IntervalSet, start: int, end: int) -> Ranges:
         """A subscription that has read so much has read this, too: what is released by that."""
+        if start >= end:
+            return ()
         if done is self.released:
             return self._release(list(done.gaps(start, end)))
         done.add(start, end)

@@ -135,7 +135,7 @@ class Fold:
         first_id: int,
         time_us: int,
         address: int,
-        held_by: int = NOBODY,
+        held_by: str = NOBODY,
         transaction_id: int = 0,
     ) -> None:
         """A transaction's record is durable at the address: it is applied (FO1).
