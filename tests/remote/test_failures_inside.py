@@ -15,11 +15,10 @@ from quire.remote.elected_store import ElectedStore
 from quire.remote.session import Session
 from quire.store import Store as Interface
 from quire.transaction import Transaction
-from tests.engine.failing import Failing
+from tests.engine.failing import SHOWN, Failing
 from tests.remote.conftest import SEGMENT_BYTES
 
-# One in a finaliser is told on standard error.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = SHOWN
 ALL = 1_000_000
 
 
