@@ -33,12 +33,11 @@ from quire.limits import DUMP_TRIES
 from .history import History
 from .log import Log, Names
 from .messages import list_messages
-from .pages import list_files, list_pages
+from .pages import Pages, list_files
 from .queue_state import QueueState
-from .records import check_large_file, find_directories, list_sealed, prepared_records
+from .records import ListedRecords, Owner, check_large_file, find_directories
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
-from .told import Owner, list_in_order
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
 
@@ -157,10 +156,10 @@ class _Dump:
 
     def _queue(self, queue: QueueState, history: History) -> Iterator[Item]:
         chosen, source = self._choices, self._source
+        listed = ListedRecords(source, queue)
         for found in chain(
-            list_sealed(source, queue, chosen.start),
-            list_in_order(source, queue, chosen.owner, chosen.start),
-            prepared_records(source, queue, history.state.prepared.values()),
+            listed.in_order(chosen.start, chosen.owner),
+            listed.prepared(history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
                 yield found
@@ -178,7 +177,7 @@ class _Dump:
                 yield from list_messages(source, queue, ref, chosen.start)
 
     def _pages(self, history: History) -> Iterator[Item]:
-        return list_pages(self._source, self._saved, history, self._choices.owner)
+        return Pages(self._source, self._saved, history, self._choices.owner).items()
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
