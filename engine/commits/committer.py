@@ -40,6 +40,7 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
+from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.sections import (
     MovesSection,
     PendingSection,
@@ -161,7 +162,7 @@ class Committer:
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
@@ -169,12 +170,13 @@ class Committer:
         try:
             if packed is not None:
                 if written:
-                    self.reserve(packed[2], reserved)
+                    self.reserve(written, reserved)
             else:
                 groups = self.encode(written)
                 if memory is not None:
-                    self.reserve(memory.hold(self.encode(memory.written)), reserved)
-                self.reserve(groups, reserved)
+                    memory.hold(self.encode(memory.written))
+                    self.reserve(memory.written, reserved)
+                self.reserve(written, reserved)
                 extents = self.place(groups, self.inline_limit)
                 if memory is None or groups or reads or entries or len(sections) > 1:
                     more = pack_sections(sections)
@@ -221,10 +223,10 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         sections: Sequence[MemorySection] = ()
         if queue.puts_are_plain:
-            packed = pack_lone(0, queue, payload, None, charge)
+            packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
             lone = written_to(queue, charge, 1, payload, None)
             sections = (MemorySection(self.volatile, 0, (lone,)),)
@@ -273,9 +275,12 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, groups: Iterable[tuple[Queue, object]], reserved: list[Queue]) -> None:
+    def reserve(self, written: Iterable[Written], reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
-        for queue, _ in groups:
+        for part in written:
+            if not part.count:
+                continue  # nothing was put
+            queue = part.queue
             space = queue.space
             reserving = space.reserving + 1
             plenty = COMMIT_BYTES * (space.open_transactions + reserving)

@@ -22,6 +22,7 @@ from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State, first_of
 from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.durable_state import OPEN
 from quire.engine.records.sections import MovesSection
 from quire.env import Env
 from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_IDS
@@ -49,10 +50,10 @@ class Volatile:
         moves: MovesSection | None,
     ) -> bool:
         """Whether a transaction has put to one of them, got from one, or moves its reader."""
-        for part in written:  # loops: a generator would take longer than what it looks at
-            if part.queue.is_volatile:
-                return True
         volatile = self.state.volatile
+        for part in written:  # loops: a generator would take longer than what it looks at
+            if part.queue.queue_id in volatile:
+                return True
         for read in reads:
             if read.queue_id in volatile:
                 return True
@@ -130,7 +131,7 @@ class MemorySection:
         self._messages = 0
         self._holds = False  # `applying`, until it is applied or withdrawn
 
-    def hold(self, blocks: Blocks) -> Blocks:
+    def hold(self, blocks: Blocks) -> None:
         """What it puts is in memory, until it is applied, or `discard`."""
         memory = self._volatile.memory
         for queue, pieces in blocks:
@@ -146,7 +147,6 @@ class MemorySection:
                     part = memory.place(block, queue.queue_id)
                     parts.append(part)  # before the block is there: an interrupt leaves none behind
                     memory.keep(part.address, block)
-        return blocks
 
     def discard(self) -> None:
         """It is not applied."""
@@ -179,13 +179,12 @@ class MemorySection:
                 self.first_id = first_id
                 transaction_id = self._transaction_id
                 for queue, parts in self._groups:
-                    first_id += queue.commit(
-                        parts, first_id, now_us, 0, True, transaction_id, False
-                    )
+                    durable = queue.durable
+                    first_id += durable.append(parts, first_id, now_us, 0, OPEN, transaction_id)
                 for read in self._reads:
                     reader = queues.get(read.queue_id)
                     if reader is not None:  # else it was dropped after the transaction had read
-                        reader.acknowledge(read)
+                        reader.durable.acknowledge(read)
                 if self._moves is not None:
                     self._moves.apply(now_us)
                 for queue, _ in self._groups:

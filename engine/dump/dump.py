@@ -203,7 +203,7 @@ class _Dump:
             yield _NO_CHECKPOINT
             return
         yield saved.item
-        for queue in saved.state.queues.values():
+        for queue in saved.beside.queues.values():
             yield from queue.items()
         yield from _ledger(saved.state.ledger, None)
 
@@ -218,7 +218,7 @@ class _Dump:
         yield from self._fold()
         history = self._history
         yield history.journal
-        for queue in history.state.queues.values():
+        for queue in history.queues.values():
             yield from queue.items()
             yield from _findings(self._as_it_was(self._queue(queue)))
         yield from (_prepared(record, history) for record in history.state.prepared.values())
@@ -242,7 +242,7 @@ class _Dump:
                 break
         yield from self._history.findings
         if self._saved is None:
-            is_new = not self._history.state.queues and not self._history.findings
+            is_new = not self._history.queues and not self._history.findings
             yield _UNFINISHED if is_new else _NO_CHECKPOINT
             yield from find_directories(source, self._history.by_id)
 

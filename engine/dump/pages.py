@@ -41,7 +41,7 @@ class Pages:
 
     def items(self) -> Iterator[PagesItem | Finding]:
         """All pages of all data files, in order; consecutive ones of one use in one item."""
-        for queue in self._history.state.queues.values():
+        for queue in self._history.queues.values():
             yield from self._add_committed(queue)
         self._add_uncommitted()
         numbers = {*self._source.data_files(), *self._uses, *range(len(self._spaces))}
@@ -98,7 +98,7 @@ class Pages:
             for part in record.parts:
                 if part.kind == format.DATA:
                     yield history.by_id(part.queue_id), part, None, record.xid
-        for queue in history.state.queues.values():
+        for queue in history.queues.values():
             for transaction, part in () if owner is None else owner.spilled(queue):
                 yield queue, part, transaction, None
 

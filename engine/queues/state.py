@@ -24,7 +24,8 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
-from .queue import ALL_ON, Queue, Reading, Switches, Taken
+from .queue import ALL_ON, Queue, Switches, Taken
+from .releases import Reading
 from .state_values import StateValues
 from .subscription import Subscription
 
@@ -43,16 +44,16 @@ class State:
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
-        self.durable = durable = DurableState[Queue]()
+        self.durable = durable = DurableState()
         self.fold = Fold(durable, self)
-        self.queues = durable.queues
-        self.names = durable.names
+        self.queues: dict[int, Queue] = {}  # that stand beside those of the durable state
+        self.names: dict[str, Queue] = {}  # aliases too
         self.ledger = durable.ledger
         self.values = StateValues(durable)
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
         # What is defined, but not durably. Its queues are among the others.
-        self.temporary = temporary = DurableState[Queue]()
+        self.temporary = temporary = DurableState()
         temporary.queues, temporary.names = durable.queues, durable.names
         temporary.next_queue_id = temporary.next_subscription_id = TEMPORARY_IDS
         self._temporary_fold = Fold(temporary, self)
@@ -153,7 +154,7 @@ class State:
 
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
-        """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
+        """While a change is made that reads these (Q4 of `releases`). Raises StoreCorrupt."""
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
             for read in reads:
@@ -162,7 +163,7 @@ class State:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)
                 if reader is not None:
-                    held.enter_context(reader.releasing(own))
+                    held.enter_context(reader.releases.reading(own))
             yield
 
     # Changes
@@ -200,7 +201,7 @@ class State:
         for queue in list(self.queues.values()):
             queue.switch(self.switches)
 
-    def described(self, queue: Queue) -> DurableState[Queue]:
+    def described(self, queue: Queue) -> DurableState:
         """What has its entry."""
         return self.temporary if queue.is_temporary else self.durable
 
@@ -221,18 +222,25 @@ class State:
 
     # Beside the fold (see `Effects`)
 
-    def made(self, queue: DurableQueue, used: int) -> Queue:
+    def made(self, queue: DurableQueue, used: int) -> None:
         made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
+        self.queues[queue.queue_id] = made
         if self.switches != ALL_ON:
             made.switch(self.switches)
-        return made
 
-    def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+    def dropped(self, queue: DurableQueue) -> None:
+        self.queues.pop(queue.queue_id).drop()
+
+    def named(self, name: str, queue: DurableQueue | None) -> None:
+        if queue is None:
+            del self.names[name]
+        else:
+            self.names[name] = self.queues[queue.queue_id]
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)
 
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None
-    ) -> None:
+    def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         self.prepared.end(record, groups, first_id)
 
     def fault(self, where: str, text: str) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
-from quire.engine.records.durable_state import DurableQueue, FoldedQueue
+from quire.engine.records.durable_state import DurableQueue
 from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
 
 from .section import Folding
@@ -61,7 +61,7 @@ class MovesSection:
 
     def __init__(
         self,
-        queues: Mapping[int, FoldedQueue],
+        queues: Mapping[int, DurableQueue],
         fold: Folding,
         seeks: Sequence[Seek],
         strict: Collection[int],
@@ -93,14 +93,13 @@ class MovesSection:
             queue = self._queues.get(queue_id)
             if queue is None:
                 raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
-            durable = queue.durable
-            if subscription_id not in durable.subscriptions:
+            if subscription_id not in queue.subscriptions:
                 raise SubscriptionNotFound(
-                    f"the subscription of queue {durable.config.name!r} that is moved was removed: "
+                    f"the subscription of queue {queue.config.name!r} that is moved was removed: "
                     "roll back"
                 )
             if subscription_id in self._strict:
-                check_kept(durable, position)
+                check_kept(queue, position)
 
     def place(self) -> None:
         """The section is whole."""
