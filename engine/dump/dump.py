@@ -31,7 +31,7 @@ from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
 from .history import History
-from .log import RecordItems
+from .log import record_item
 from .messages import list_messages
 from .pages import Pages, list_files
 from .queue_state import QueueState
@@ -159,12 +159,11 @@ class _Dump:
     # Lists
 
     def _journal(self) -> Iterator[Item]:
-        items = RecordItems(self._source, self._history.name_of)
         for found in self._history.read():
             if isinstance(found, Finding):
                 yield found
             elif found.record.address >= self._choices.start:
-                yield items.item(found)
+                yield record_item(self._source, found, self._history.name_of)
 
     def _queue(self, queue: QueueState) -> Iterator[Item]:
         chosen, source = self._choices, self._source

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.records.commit_record import CommitRecord, Part
+from quire.engine.records.commit_record import Part
 from quire.engine.records.fold import Said, decode
-from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -122,62 +121,42 @@ class Log:
         return now is not None and lsn // size < now.restart_lsn // size
 
 
-class RecordItems:
-    """Makes items of records. `name_of`: what the queue or the subscription of a row is called."""
+def record_item(
+    source: Source, decoded: Decoded, name_of: Callable[[str, Mapping[str, Any]], str | None]
+) -> Described:
+    """A record of the journal. `name_of`: what the queue or the subscription of a row is called."""
+    header, record, said = decoded.group.header, decoded.record, decoded.said
 
-    def __init__(
-        self, source: Source, name_of: Callable[[str, Mapping[str, Any]], str | None]
-    ) -> None:
-        self._source = source
-        self._name_of = name_of
-
-    def item(self, decoded: Decoded) -> Described:
-        """A record of the journal, as a dump lists it."""
-        header, record = decoded.group.header, decoded.record
-        file, offset = self._source.journal_place(record.address)
-        own = {
-            "lsn": record.address,
-            "name": decoded.name,
-            "transaction": record.sequence,  # 0: none
-            "bytes": RECORD_HEADER_BYTES + len(record.body),
-            "group_lsn": header.lsn,
-            "generation": f"{header.generation:016x}",
-            "kind": record.kind,
-            "file": file,
-            "offset": offset,
-        }
-        return Described("record", own | self._said(decoded))
-
-    def _said(self, decoded: Decoded) -> dict[str, Any]:
-        said, body = decoded.said, decoded.record.body
-        if decoded.record.kind == KIND_GENERATION and len(body) == GENERATION_BODY.size:
-            generation, opened_us = GENERATION_BODY.unpack(body)
-            return {"opened_us": opened_us, "opened_as": f"{generation:016x}"}
-        found: dict[str, Any] = {}
-        if isinstance(said, list):
-            found["changes"] = told(said)
-        elif said is not None:
-            if isinstance(said, (CommitRecord, PrepareRecord)):
-                found["messages"] = sum(part.count for part in said.parts)
-            found |= self._named(said, decoded.record.address)
-            for section in found.pop("sections", ()):  # their fields are the record's
-                found |= section
-        return found
-
-    def _named(self, value: Any, lsn: int) -> Any:
-        """A record's values by field; those of the COMMIT record at the LSN have places."""
-        if not hasattr(value, "_fields"):
-            is_run = isinstance(value, (list, tuple))
-            return [self._named(each, lsn) for each in value] if is_run else value
-        row = value._asdict()
-        fields: dict[str, Any] = {}
-        for name, each in row.items():
-            fields[name] = self._named(each, lsn)
-            noun = name.removesuffix("_id")
-            if noun in (QUEUE, SUBSCRIPTION) and each:
-                fields[noun] = self._name_of(noun, row)
+    def row(value: object, fields: dict[str, Any]) -> dict[str, Any]:
+        of_it = [noun for noun in (QUEUE, SUBSCRIPTION) if fields.get(f"{noun}_id")]
+        named = fields | {noun: name_of(noun, fields) for noun in of_it}
         if isinstance(value, Part):
-            place = self._source.place(value, lsn if value.kind == format.INLINE else 0)
+            lsn = record.address if value.kind == format.INLINE else 0  # the COMMIT record's
             kept = ("queue_id", "queue", "count", "charge", "checksum")
-            fields = {name: fields[name] for name in kept} | {"place": told(place)}
-        return fields
+            named = {name: named[name] for name in kept}
+            named["place"] = told(source.place(value, lsn))
+        return named
+
+    file, offset = source.journal_place(record.address)
+    own = {
+        "lsn": record.address,
+        "name": decoded.name,
+        "transaction": record.sequence,  # 0: none
+        "bytes": RECORD_HEADER_BYTES + len(record.body),
+        "group_lsn": header.lsn,
+        "generation": f"{header.generation:016x}",
+        "kind": record.kind,
+        "file": file,
+        "offset": offset,
+    }
+    if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
+        generation, own["opened_us"] = GENERATION_BODY.unpack(record.body)
+        return Described("record", own | {"opened_as": f"{generation:016x}"})
+    if isinstance(said, list):
+        return Described("record", own | {"changes": told(said)})
+    found: dict[str, Any] = told(said, row) or {}
+    if "parts" in found:
+        own["messages"] = sum(part["count"] for part in found["parts"])
+    for section in found.pop("sections", ()):  # their fields are the record's
+        found |= section
+    return Described("record", own | found)
