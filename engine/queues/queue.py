@@ -218,7 +218,9 @@ class Queue:
             self._arrived.notify_all()
 
     def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
-        if held_by != PREPARED:
+        if self.is_volatile:
+            self._forget_released()
+        elif held_by != PREPARED:
             for part in parts:
                 if part[6] == format.DATA:
                     self._places.commit(Part(*part), held_by == OPEN)
@@ -364,7 +366,7 @@ class Queue:
             for subscription in self.subscriptions.values():
                 subscription.resume([])
 
-    def forget_released(self) -> None:
+    def _forget_released(self) -> None:
         """Let go of records of messages that were read, and of the log, now and then."""
         tail = self.durable.tail
         if len(tail) < self._most_records:

@@ -1,6 +1,7 @@
 """The state of an open store: the durable one, and what stands beside its fold.
 
-- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
+- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`). A second one
+  changes what is in memory only, of which the journal tells nothing.
 - SA2: each queue is changed under its own lock; no two locks at a time.
 - SA3: what a change sets free is handed to `Places`, which gives pages and files back.
 """
@@ -52,13 +53,13 @@ class State:
         self.values = StateValues(durable)
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
-        # What is defined, but not durably. Its queues are among the others.
+        # What is in memory only: what is defined, but not durably, and the ids of messages of
+        # volatile queues. Its queues are among the others.
         self.temporary = temporary = DurableState()
         temporary.queues, temporary.names = durable.queues, durable.names
         temporary.next_queue_id = temporary.next_subscription_id = TEMPORARY_IDS
-        self._temporary_fold = Fold(temporary, self)
+        self.memory = Fold(temporary, self)
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
-        self.opening = 0  # how often the store was opened before
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
@@ -173,7 +174,7 @@ class State:
     ) -> None:
         """These changes of the catalog are durable, and those are to be temporary."""
         self.fold.define(changes, "the catalog")
-        self._temporary_fold.define(temporary, "what is temporary")
+        self.memory.define(temporary, "what is temporary")
         self._sources = {}
         for made in (*changes, *temporary):
             if made.type == QUEUE:
@@ -213,7 +214,7 @@ class State:
         """
         self._obey_switches()
         self._next_id, self.last_time_us = self.durable.next_id, self.durable.last_time_us
-        self.opening = opening
+        self.temporary.next_id = VOLATILE_IDS + first_of(opening) + 1
         self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))

@@ -123,7 +123,7 @@ Packed = tuple[
 ]
 
 
-_part = partial(tuple.__new__, Part)  # faster than `_make`
+new_part: Final = partial(tuple.__new__, Part)  # of all its fields; faster than `Part`
 
 
 class Entry(NamedTuple):
@@ -302,7 +302,7 @@ def pack(
                     offset, placed.charge_bytes, _block_checksum(data)[0], queue.queue_id, length,
                     count, _INLINE, 0, 0, 0,
                 )  # fmt: skip
-                own[index] = _part(fields)
+                own[index] = new_part(fields)
                 blocks.append((offset, data))
                 offset += (length + 7) & -8
                 head.append(_pack_part(*fields))

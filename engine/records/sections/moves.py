@@ -74,14 +74,16 @@ class MovesSection:
         self.relieves = True
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
 
-    def split(self, queues: Container[int]) -> tuple[MovesSection | None, MovesSection | None]:
-        """The moves in other queues, and those in these; None: there are none."""
-        apart: list[MovesSection | None] = []
-        for is_own in (False, True):
-            seeks = [seek for seek in self.said.seeks if (seek.queue_id in queues) is is_own]
-            own = MovesSection(self._queues, self._fold, seeks, self._strict) if seeks else None
-            apart.append(own)
-        return apart[0], apart[1]
+    def split(
+        self, queues: Container[int], fold: Folding
+    ) -> tuple[MovesSection | None, MovesSection | None]:
+        """The moves in other queues, and those in these, for that fold; None: there are none."""
+        own = [seek for seek in self.said.seeks if seek.queue_id in queues]
+        others = [seek for seek in self.said.seeks if seek.queue_id not in queues]
+        return (
+            MovesSection(self._queues, self._fold, others, self._strict) if others else None,
+            MovesSection(self._queues, fold, own, self._strict) if own else None,
+        )
 
     def passed(self) -> list[Read]:
         """What is read by it at most, as reads."""
