@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from quire.block import EncodedBlock, split
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State, first_of
 from quire.engine.records.commit_record import Part, Read
-from quire.engine.records.sections import MovesSection
+from quire.engine.records.sections import MovesSection, PendingSection
 from quire.env import Env
 from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_IDS
 
@@ -98,16 +98,12 @@ class Volatile:
         return first, self._last_time_us
 
 
-class MemorySection:
+class MemorySection(PendingSection):
     """A transaction's share in volatile queues: a section of its change, without bytes."""
 
-    KIND: ClassVar[int] = 0
-    body: Final = bytearray()
-    relieves: Final = True
-
     __slots__ = (
-        "_groups", "_holds", "_messages", "_moves", "_reads", "_transaction_id", "_volatile",
-        "comes_first", "first_id", "written",
+        "_groups", "_holds", "_messages", "_moves", "_reads", "_time_us", "_transaction_id",
+        "_volatile", "comes_first", "first_id", "written",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +124,7 @@ class MemorySection:
         self._reads = reads
         self._groups: list[tuple[Queue, list[Part]]] = []
         self._messages = 0
+        self._time_us = 0  # of the commit's record; 0: it has none
         self._holds = False  # `applying`, until it is applied or withdrawn
 
     def hold(self, blocks: Blocks) -> Blocks:
@@ -161,21 +158,21 @@ class MemorySection:
             self._holds = True
             self._moves.check()
 
-    def place(self) -> None:
+    def place(self, first_id: int, time_us: int) -> None:
         """It takes its ids when it is applied."""
+        self._time_us = time_us
 
     def withdraw(self) -> None:
         if self._holds:
             self._holds = False
             self._volatile.applying.release()
 
-    def apply(self, time_us: int) -> None:
-        """`time_us`: of the commit's record; 0: it has none."""
+    def apply(self, address: int) -> None:
         volatile = self._volatile
         with volatile.applying:
             try:
                 queues = volatile.state.queues
-                first_id, now_us = volatile.take_ids(self._messages, time_us)
+                first_id, now_us = volatile.take_ids(self._messages, self._time_us)
                 self.first_id = first_id
                 transaction_id = self._transaction_id
                 for queue, parts in self._groups:
@@ -187,7 +184,7 @@ class MemorySection:
                     if reader is not None:  # else it was dropped after the transaction had read
                         reader.acknowledge(read)
                 if self._moves is not None:
-                    self._moves.apply(now_us)
+                    self._moves.apply(0)
                 for queue, _ in self._groups:
                     queue.forget_released()
             finally:
