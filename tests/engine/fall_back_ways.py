@@ -113,7 +113,7 @@ class Watch:
             count["blocks in the record"] += 1
         count["blocks in its own files"] += format.LTDS in kinds
 
-    def committed(self, _: None, own: Committer, transaction: Any, *__: Any) -> None:
+    def committed(self, _: None, own: Committer, transaction: Any, *__: Any, **___: Any) -> None:
         self._is_light = False
         change = transaction.change
         kinds = [_SECTIONS[type(section)] for section in change.sections]
