@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _PLACES: Final = re.compile(  # of Java's stack traces, and errors beside the one that is told
     r"\n\t+(?:at |\.\.\. \d+ more|Suppressed: |Caused by: )[^\n]*"
@@ -47,7 +47,7 @@ def collected(rows: DataFrame) -> pa.Table:
     try:
         batches = _batches(frame)
     except Py4JJavaError as error:
-        raise _in_words(rows, error) from None
+        raise in_words(rows.sparkSession, error) from None
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
@@ -55,29 +55,33 @@ def _batches(frame: Any) -> list[pa.RecordBatch]:
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _load_from_socket
 
-    port, secret, server = _called(frame, "collectAsArrowToPython")
+    port, secret, server = called(frame, "collectAsArrowToPython")
     try:
         with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
             return list(stream)
     finally:
-        _called(server, "getResult")  # the job's own error, whatever the stream's end was
+        called(server, "getResult")  # the job's own error, whatever the stream's end was
 
 
-def _called(of: Any, name: str) -> Any:
-    """What a method without arguments returns, with errors as Py4J itself raises them."""
+def called(of: Any, name: str, *arguments: Any) -> Any:
+    """What a method of an object in the JVM returns, with errors as Py4J itself raises them."""
     from py4j import protocol
 
     member = getattr(of, name)
     client = member.gateway_client
-    command = f"{protocol.CALL_COMMAND_NAME}{member.command_header}{protocol.END_COMMAND_PART}"
+    said, _ = member._build_args(*arguments)
+    command = (
+        f"{protocol.CALL_COMMAND_NAME}{member.command_header}{said}{protocol.END_COMMAND_PART}"
+    )
     answer = client.send_command(command)
     return protocol.get_return_value(answer, client, member.target_id, member.name)
 
 
-def _in_words(rows: DataFrame, error: Py4JJavaError) -> Exception:
+def in_words(spark: SparkSession, error: Py4JJavaError) -> Exception:
+    """The same as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
-    jvm = rows.sparkSession._jvm
-    said = _PLACES.sub("", str(getattr(jvm, "org.apache.spark.util.Utils").exceptionString(java)))
+    utils = getattr(spark._jvm, "org.apache.spark.util.Utils")
+    said = _PLACES.sub("", str(utils.exceptionString(java)))
     if "AnalysisException" in said:
         from pyspark.errors.exceptions.captured import convert_exception
 
