@@ -8,6 +8,7 @@ YCD1. Rows come as `DataFrame.toArrow` has them come. An error is asked for its 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ def collected(rows: DataFrame) -> pa.Table:
     try:
         batches = _batches(frame)
     except Py4JJavaError as error:
-        raise in_words(rows.sparkSession, error) from None
+        raise in_words(error, asked(rows.sparkSession)) from None
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
@@ -77,11 +78,16 @@ def called(of: Any, name: str, *arguments: Any) -> Any:
     return protocol.get_return_value(answer, client, member.target_id, member.name)
 
 
-def in_words(spark: SparkSession, error: Py4JJavaError) -> Exception:
+def asked(spark: SparkSession) -> Callable[[Any], str]:
+    """Has an error of the JVM say all that it says."""
+    utils: Callable[[Any], str] = getattr(spark._jvm, "org.apache.spark.util.Utils").exceptionString
+    return utils
+
+
+def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
     """The same as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
-    utils = getattr(spark._jvm, "org.apache.spark.util.Utils")
-    said = _PLACES.sub("", str(utils.exceptionString(java)))
+    said = _PLACES.sub("", ask(java))
     if "AnalysisException" in said:
         from pyspark.errors.exceptions.captured import convert_exception
 

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .collected import called, in_words
+from .collected import asked, called, in_words
 from .inputs import Framed, Held, Input, Run
 from .poison import FailsOf
 from .quiet import quiet
@@ -140,6 +140,7 @@ class _Driver:
 
         partition = self._jvm.org.apache.spark.rdd.ParallelCollectionPartition
         task = getattr(getattr(self._jvm, "org.apache.spark.TaskContext$"), "MODULE$").empty()
+        ask = asked(self._spark)
 
         def fails(begin: int, end: int) -> Exception | None:
             some = partition(0, 0, self._rows.slice(begin, end), self._kind)
@@ -147,7 +148,7 @@ class _Driver:
                 for each in plans:
                     called(called(each, "iterator", some, task), "size")
             except Py4JJavaError as error:
-                return in_words(self._spark, error)
+                return in_words(error, ask)
             return None
 
         return fails

@@ -12,6 +12,7 @@ YRN4. What fails is tried again after a pause, a batch that stays the same twice
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import traceback
@@ -40,7 +41,7 @@ from .definition import Step
 from .driver_plan import plan_in_driver
 from .inputs import Held, Input, Near, Run
 from .job import described
-from .letters import letter, together
+from .letters import Letter, letter, together
 from .planning import Batch, Planner, release, standing
 from .poison import (
     Fails,
@@ -486,16 +487,23 @@ class StepRunner:
             return []
         assert self.step.dead is not None
         now = self.schemas_now()
-        near = [Near(each.grown(now.get(each.queue))) for each in inputs]
-        found = [self._letter(near, number, each, now) for each in poison]
+        runs: list[list[Run]] = [[] for _ in inputs]
+        for each in poison:
+            runs[each.index].append((each.number, each.number + 1))
+        parts = [
+            Near(each.grown(now.get(each.queue))).part(own)
+            for each, own in zip(inputs, runs, strict=True)
+        ]
+        next_of = [itertools.count() for _ in inputs]
+        found = [
+            self._letter(parts[each.index].message(next(next_of[each.index])), number, each, now)
+            for each in poison
+        ]
         return [(self.step.dead, each) for each in together(found)]
 
-    def _letter(
-        self, near: Sequence[Near], number: int, poison: Poison, now: Schemas
-    ) -> pa.RecordBatch:
-        run = (poison.number, poison.number + 1)
+    def _letter(self, message: pa.RecordBatch, number: int, poison: Poison, now: Schemas) -> Letter:
         return letter(
-            near[poison.index].part([run]).message(0),
+            message,
             step=f"{self.graph}/{self.step.name}",
             subscription=self.subscription,
             number=number,
