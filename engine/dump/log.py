@@ -18,7 +18,6 @@ from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode
-from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -46,7 +45,11 @@ class Decoded(NamedTuple):
 
     @property
     def name(self) -> str:
-        return format.KIND_NAMES.get(self.record.kind, f"UNKNOWN KIND {self.record.kind}")
+        kind = self.record.kind
+        for section in self.said.sections if isinstance(self.said, CommitRecord) else ():
+            if kind == format.COMMIT_MORE and section.record_name:
+                return str(section.record_name)
+        return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
@@ -182,7 +185,7 @@ class Names:
             self._learn(said)
             return {"changes": told(said)}
         sums: dict[str, Any] = {}
-        if isinstance(said, (CommitRecord, PrepareRecord)):
+        if isinstance(said, CommitRecord):
             sums["messages"] = sum(part.count for part in said.parts)
         if said is None:
             return sums
