@@ -127,9 +127,8 @@ class Journal:
         self._generation = generation = _next_generation(env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
-        self._starts = (
-            start(GROUP_MAGIC, VERSION, *ids), start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids),
-        )  # fmt: skip
+        self._start = start(GROUP_MAGIC, VERSION, *ids)
+        self._start_behind_unsynced = start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids)
         self._last_lsn = found.last_lsn
         # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
         # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
@@ -307,8 +306,10 @@ class Journal:
         if left < 0 or lsn + group_bytes > self._limit_lsn:
             self._find_room(group_bytes, relieving)
             lsn = self.end_lsn
-        unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
-        start = self._starts[1 if unsynced else 0]
+        if self.unsynced_bytes:
+            unsynced, start = lsn - self._durable_end, self._start_behind_unsynced
+        else:
+            unsynced, start = 0, self._start
         _put_fields(
             buffer, 8, start, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced
         )
