@@ -306,10 +306,8 @@ class Journal:
         if left < 0 or lsn + group_bytes > self._limit_lsn:
             self._find_room(group_bytes, relieving)
             lsn = self.end_lsn
-        if self.unsynced_bytes:
-            unsynced, start = lsn - self._durable_end, self._start_behind_unsynced
-        else:
-            unsynced, start = 0, self._start
+        unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
+        start = self._start_behind_unsynced if unsynced else self._start
         _put_fields(
             buffer, 8, start, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced
         )

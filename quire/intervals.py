@@ -237,6 +237,11 @@ class IntervalSet:
             return None
         return self._starts[-1], self._ends[-1]
 
+    def last_end(self) -> int:
+        """The end of the highest interval; 0 when the set is empty."""
+        ends = self._ends
+        return ends[-1] if ends else 0
+
     def first_gap(self, start: int) -> int:
         """The smallest integer >= `start` that is not in the set."""
         ends = self._ends

@@ -189,10 +189,9 @@ class Subscription:
         """
         if self.returned.total or self.attempts.starts or not self.is_plain:
             return BY_RULE
-        start = self.cursor
-        last = self.done.last()
-        if last is not None and last[1] > start:
-            start = self.done.first_gap(start)
+        start, done = self.cursor, self.done
+        if done.last_end() > start:
+            start = done.first_gap(start)
         if start >= end:
             return NONE
         self.cursor = start + 1

@@ -246,9 +246,7 @@ class EmbeddedTransaction(TransactionCalls):
         puts nothing. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
         if type(payload) is not bytes:
-            if is_row(payload):
-                return self._put_row(queue, payload, timeout, **fields)
-            payload = check_payload(payload)
+            return self._put_other(queue, payload, timeout, **fields)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
         if charge > _MOST_CHARGE:
             check_payload(payload)
@@ -269,9 +267,7 @@ class EmbeddedTransaction(TransactionCalls):
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                puts = self._puts
-                if puts is None:
-                    puts = self._puts = Puts().begin(self._context, self.id, self._large)
+                puts = self._puts or self._begin_puts()
                 try:
                     try:
                         if request_id is not None:
@@ -287,8 +283,12 @@ class EmbeddedTransaction(TransactionCalls):
         finally:
             del inside[thread]
 
-    def _put_row(self, queue: str, row: object, timeout: float | None, **fields: Any) -> MessageId:
-        """One message of a typed queue."""
+    def _put_other(
+        self, queue: str, row: object, timeout: float | None, **fields: Any
+    ) -> MessageId:
+        """One message of a typed queue, or what is to be made bytes first."""
+        if not is_row(row):
+            return self.put(queue, check_payload(row), timeout=timeout, **fields)
         if timeout is not None:
             timeout = check_timeout(timeout)
         request_id = check_request_id(fields.pop("request_id", None))
@@ -371,9 +371,7 @@ class EmbeddedTransaction(TransactionCalls):
         """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
             self._check_open()
-            puts = self._puts
-            if puts is None:
-                puts = self._puts = Puts().begin(self._context, self.id, self._large)
+            puts = self._puts or self._begin_puts()
             try:
                 try:
                     return action(puts)
@@ -855,6 +853,10 @@ class EmbeddedTransaction(TransactionCalls):
             raise TransactionClosed(
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
+
+    def _begin_puts(self) -> Puts:
+        self._puts = puts = Puts().begin(self._context, self.id, self._large)
+        return puts
 
     def _reading(self) -> Gets:
         if self._gets is None:
