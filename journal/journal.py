@@ -127,8 +127,9 @@ class Journal:
         self._generation = generation = _next_generation(env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
-        self._start = start(GROUP_MAGIC, VERSION, *ids)
-        self._start_behind_unsynced = start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids)
+        self._starts = (
+            start(GROUP_MAGIC, VERSION, *ids), start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids),
+        )  # fmt: skip
         self._last_lsn = found.last_lsn
         # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
         # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
@@ -307,7 +308,7 @@ class Journal:
             self._find_room(group_bytes, relieving)
             lsn = self.end_lsn
         unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
-        start = self._start_behind_unsynced if unsynced else self._start
+        start = self._starts[1 if unsynced else 0]
         _put_fields(
             buffer, 8, start, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced
         )
