@@ -237,10 +237,10 @@ class IntervalSet:
             return None
         return self._starts[-1], self._ends[-1]
 
-    def last_end(self) -> int:
-        """The end of the highest interval; 0 when the set is empty."""
+    def reaches(self, x: int) -> bool:
+        """Whether it holds any integer >= `x`."""
         ends = self._ends
-        return ends[-1] if ends else 0
+        return bool(ends) and ends[-1] > x
 
     def first_gap(self, start: int) -> int:
         """The smallest integer >= `start` that is not in the set."""
