@@ -80,7 +80,6 @@ class HeldDescriptor:
     def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
-        self._key = _key(fd)
         _locks.add(self)
 
     @property
@@ -89,7 +88,7 @@ class HeldDescriptor:
 
     @property
     def in_place(self) -> bool:
-        return self._fd >= 0 and _is_at(self._path, self._key)
+        return self._fd >= 0 and _is_at(self._path, _key(self._fd))
 
     def release(self) -> None:
         with _registry_lock:
