@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -214,10 +214,10 @@ class Committer:
         extents: list[Extent],
     ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
         """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
+        groups: Pieces = []
         if memory is not None and memory.written:
             memory.hold(self.encode(memory.written))
             self.reserve(memory.written, reserved)
-        groups: Pieces = []
         if written:
             groups = self.encode(written)
             self.reserve(written, reserved)
@@ -238,7 +238,7 @@ class Committer:
         sections: Sequence[PendingSection],
     ) -> Sequence[PendingSection]:
         """The sections of one that is prepared. There are no blocks any more."""
-        parts = [part for _, own in groups for part in own if isinstance(part, Part)]
+        parts = [cast("Part", piece) for _, pieces in groups for piece in pieces]
         taken = [Read(*read[:4]) for read in reads]
         record = PrepareRecord(held.xid, held.taken, 0, parts, taken, entries)
         transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
