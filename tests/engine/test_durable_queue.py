@@ -1,4 +1,4 @@
-"""A queue of the durable state alone: how reads and messages change it, and what is told of that."""
+"""A queue of the durable state alone: how reads and messages change it, what is told of that."""
 
 from __future__ import annotations
 
