@@ -56,10 +56,7 @@ def prepared_bytes(record: PrepareRecord) -> int:
 
 
 class _Any:
-<<<<<<< HEAD
-=======
     queue_id: Any = 0
->>>>>>> main
     durable: Any = None
 
 
