@@ -24,7 +24,7 @@ LISTED, HAND_OVERS = (
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
 # The last two are one lock each, which its holder may take again.
 SEVERAL = (
-    "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary.changing",
+    "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary._changing",
 )  # fmt: skip
 # Of a transaction that was begun for it, which nobody else commits.
 OWN = ("Room._one_at_a_time", "EmbeddedTransaction._lock")

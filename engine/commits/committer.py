@@ -81,7 +81,9 @@ class Committer:
         adoptions: Adoptions,
         volatile: Volatile,
         inline_limit: int,
+        after_commit: Callable[[], None],
     ) -> None:
+        """`after_commit` is called when there may be something to do; it must not raise."""
         self._state = state
         self._reader = reader
         self._places = places
@@ -90,7 +92,7 @@ class Committer:
         self._adoptions = adoptions
         self.volatile = volatile
         self.inline_limit = inline_limit
-        self.after_commit: Callable[[], None] = lambda: None
+        self.after_commit = after_commit
         self.due_lsn = 0  # it need not be called before the journal ends there
 
     @property

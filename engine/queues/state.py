@@ -37,19 +37,26 @@ def first_of(opening: int) -> int:
 class State:
     """See the module."""
 
-    def __init__(self, env: Env, places: Places, pages: RecordPages, strategy: Strategy) -> None:
+    def __init__(
+        self,
+        env: Env,
+        durable: DurableState[Queue],
+        places: Places,
+        pages: RecordPages,
+        strategy: Strategy,
+    ) -> None:
+        """`durable`: nothing is in it yet."""
         self.strategy = strategy
         self.places = places
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
-        self.durable = durable = DurableState[Queue]()
+        self.durable = durable
         self.fold = Fold(durable, self)
         self.queues = durable.queues
         self.names = durable.names
         self.ledger = durable.ledger
         self.values = StateValues(durable)
-        places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
         # What is defined, but not durably. Its queues are among the others.
         self.temporary = temporary = DurableState[Queue]()
