@@ -98,9 +98,10 @@ class Registry:
     def expire(self, now: float) -> int:
         """Roll back the transactions whose time is over; how many."""
         self.reap()
-        late = [transaction for transaction in self if transaction.deadline <= now]
         return sum(
-            transaction.end_by(TransactionTimeout, _LATE, wait=False) for transaction in late
+            transaction.end_by(TransactionTimeout, _LATE, wait=False)
+            for transaction in self
+            if transaction.deadline <= now
         )
 
     def infos(self) -> list[TransactionInfo]:
