@@ -274,6 +274,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Op
         hooks = Hooks(admit, places.hold, places.settle, ownership.go_on_to)
         journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
+        state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)

@@ -346,6 +346,6 @@ class Committer:
 def _all_known(taken: Sequence[Taken]) -> bool:
     """Whether the record of each is known, as it still is: none is to be looked up."""
     for got in taken:  # noqa: SIM110 - a generator would take longer than the look itself
-        if got[6] is None or got[7] != got[4].epoch:
+        if got.record is None or got.epoch != got.queue.epoch:
             return False
     return True

@@ -54,7 +54,7 @@ class Volatile:
                 return True
         volatile = self.state.volatile
         for read in reads:
-            if read[0] in volatile:
+            if read.queue_id in volatile:
                 return True
         return moves is not None and any(seek[0] in volatile for seek in moves.said.seeks)
 
@@ -72,17 +72,17 @@ class Volatile:
             self,
             transaction_id,
             [part for part in written if part.queue.is_volatile],
-            [read for read in reads if read[0] in own],
+            [read for read in reads if read.queue_id in own],
             own_moves,
         )
         journaled = [part for part in written if not part.queue.is_volatile]
-        return memory, journaled, [read for read in reads if read[0] not in own], others
+        return memory, journaled, [read for read in reads if read.queue_id not in own], others
 
     def name_of(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> str | None:
         """The name of one that is concerned."""
         volatile = self.state.volatile
         names = [part.queue.name for part in written if part.queue.is_volatile]
-        names += [volatile[read[0]].name for read in reads if read[0] in volatile]
+        names += [volatile[read.queue_id].name for read in reads if read.queue_id in volatile]
         return names[0] if names else None
 
     def take_ids(self, messages: int, time_us: int) -> tuple[int, int]:
@@ -183,7 +183,7 @@ class MemorySection:
                         parts, first_id, now_us, 0, True, transaction_id, False
                     )
                 for read in self._reads:
-                    reader = queues.get(read[0])
+                    reader = queues.get(read.queue_id)
                     if reader is not None:  # else it was dropped after the transaction had read
                         reader.acknowledge(read)
                 if self._moves is not None:

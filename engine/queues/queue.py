@@ -18,8 +18,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
@@ -65,9 +66,25 @@ ALL_ON: Final = Switches(puts=True, gets=True)
 
 Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
-# What a transaction has got: the ids of queue and subscription, the positions from and to, both
-# themselves, and of a block's only message the record, as it was in the queue's epoch.
-Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRow | None, int]
+
+@final
+class Taken(NamedTuple):
+    """A read of an open transaction, which has these messages in flight until it ends.
+
+    It begins with the fields of a `Read`, which it is in the transaction's record.
+    """
+
+    queue_id: int
+    subscription_id: int
+    start: int
+    end: int
+    queue: Queue
+    subscription: Subscription
+    record: BlockRow | None = None  # of a block's only message, as it was in the queue's epoch
+    epoch: int = 0
+
+
+new_taken: Final = partial(tuple.__new__, Taken)  # of all its fields; faster than `Taken`
 
 
 class Queue:
@@ -124,8 +141,8 @@ class Queue:
 
     @property
     def data_file(self) -> int:
-        """The number of the file that its blocks go to."""
-        return self.config.data_file
+        """The number of the file that its blocks go to: as is wished, of those that are there."""
+        return self.config.data_file % len(self._places.managers)
 
     @property
     def is_volatile(self) -> bool:
@@ -227,26 +244,27 @@ class Queue:
     def acknowledge(self, read: Read | Taken) -> None:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
         with self.lock:
-            freed: Sequence[BlockRow] = ()
-            if len(read) == 4:
-                freed = self._read(read)
-            else:
-                _, _, start, end, _, subscription, row, epoch = read
+            released = self.durable.acknowledge(read)
+            if type(read) is Taken:
+                _, _, start, end, _, subscription, record, epoch = read
                 subscription.delivered -= end - start
                 if (
-                    row is None
-                    or epoch != self.epoch
-                    or subscription.removed
-                    or subscription.returned.total
-                    or subscription.attempts.starts
-                    or not subscription.is_plain
+                    record is not None
+                    and epoch == self.epoch
+                    and subscription.is_plain
+                    and not subscription.returned.total
+                    and not subscription.failures.starts
                 ):
-                    freed = self._read(read)
+                    freed: Sequence[BlockRow] = ()
+                    if released:
+                        self.space.release(record[4], 1)
+                        freed = (record,)
+                else:
+                    freed = self._read(read, released)
                     if subscription.is_guarded:
                         self.wake()
-                elif self.durable.read_one(subscription.done, start):
-                    self.space.release(row[4], 1)
-                    freed = (row,)
+            else:
+                freed = self._read(read, released)
         if freed:
             self._places.free(freed)
 
@@ -254,12 +272,15 @@ class Queue:
         with self.lock:
             self.durable.hand_out(read)
 
-    def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
-        """The blocks that are free by that."""
-        subscription = self.subscriptions.get(read[1])
-        if subscription is not None and read[2] < read[3] and subscription.forget(*read[2:4]):
+    def _read(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRef]:
+        """What a read brings about; the blocks that are free by what it has released."""
+        subscription, start, end = (
+            self.subscriptions.get(read.subscription_id),
+            read.start,
+            read.end,
+        )
+        if subscription is not None and start < end and subscription.forget(start, end):
             self.wake()
-        released = self.durable.acknowledge(read)
         return self._free(released) if released else ()
 
     def seek(self, subscription_id: int, position: int) -> None:

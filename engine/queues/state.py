@@ -143,8 +143,8 @@ class State:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
-            reader = queues.get(read[0])
-            if reader is not None and not reader.records.at_hand(read[2], read[3]):
+            reader = queues.get(read.queue_id)
+            if reader is not None and not reader.records.at_hand(read.start, read.end):
                 return False
         return True
 
@@ -164,7 +164,7 @@ class State:
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
             for read in reads:
-                by_queue.setdefault(read[0], []).append((read[1], read[2], read[3]))
+                by_queue.setdefault(read.queue_id, []).append(read[1:4])
         with ExitStack() as held:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)
@@ -229,9 +229,6 @@ class State:
     # Beside the fold (see `Effects`)
 
     def made(self, queue: DurableQueue, used: int) -> Queue:
-        number = queue.config.data_file
-        if not 0 <= number < len(self.places.managers):
-            raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
         made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
         if self.switches != ALL_ON:
             made.switch(self.switches)

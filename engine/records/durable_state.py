@@ -52,7 +52,7 @@ class QueueConfig:
     max_messages: int | None
     created_us: int
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
-    data_file: int = 0  # where its blocks and record pages go
+    data_file: int = 0  # where its blocks and record pages are to go, if there are so many files
     properties: Properties = DEFAULT
     is_volatile: bool = False  # its messages are in memory only, and no record tells of them
 
@@ -184,14 +184,21 @@ class DurableQueue:
         subscription = self.subscriptions.get(read[1])
         if subscription is None or start >= end:
             return ()  # it was removed after the transaction had read
-        if subscription.attempts:
+        if subscription.attempts.starts:
             subscription.attempts.forget(start, end)
         done, released = subscription.done, self.released
+        if end - start == 1:  # as most are: without a list of what was not read before
+            if not done.add(start, end):
+                return ()
+            if done is not released:
+                ring = self.ring
+                for _ in range(len(ring)):
+                    if not ring[0].done.contains(start):
+                        return ()
+                    ring.rotate(-1)
+                released.add(start, end)
+            return ((start, end),)
         if done is released:
-            last = done.last()
-            if last is None or last[1] <= start:
-                done.add(start, end)
-                return ((start, end),)
             return self._release(list(done.gaps(start, end)))
         done.add(start, end)
         return self._release(self.read_by_all(start, end))
@@ -202,22 +209,6 @@ class DurableQueue:
         if subscription is not None:
             for start, end in subscription.done.gaps(read[2], read[3]):
                 subscription.attempts.add(start, end)
-
-    def read_one(self, done: IntervalSet, position: int) -> bool:
-        """The same for one position of the subscription that has read so much, never given back.
-
-        Whether it is released.
-        """
-        if not done.add(position, position + 1):
-            return False  # somebody's read_to has passed it
-        if done is not self.released:
-            ring = self.ring
-            for _ in range(len(ring)):
-                if not ring[0].done.contains(position):
-                    return False
-                ring.rotate(-1)
-            self.released.add(position, position + 1)
-        return True
 
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm
@@ -296,7 +287,7 @@ class FoldedQueue(Protocol):
     ) -> int:
         """See `DurableQueue.append` and `Fold.commit`; how many messages they are."""
 
-    def acknowledge(self, read: ReadRow) -> object: ...
+    def acknowledge(self, read: Any) -> object: ...
 
     def hand_out(self, read: ReadRow) -> object: ...
 

@@ -16,6 +16,7 @@
     python tests/formats/make_store.py tests/formats/store-v3-rows.tar.gz rows
     python tests/formats/make_store.py tests/formats/store-v3-streams.tar.gz streams
     python tests/formats/make_store.py tests/formats/store-v3-states.tar.gz states
+    python tests/formats/make_store.py tests/formats/store-v5-sections.tar.gz sections
 
 (`store-v1.tar.gz` was made without `large_flush_bytes`: its large transaction is in the journal.)
 
@@ -26,6 +27,8 @@ with `properties` queues have some, made and altered, and messages were handed o
 with `topics` one keeps messages, and subscriptions were moved;
 with `names` a queue is renamed, others have aliases, and the store is stopped for gets;
 with `states` there are values, of prepared transactions too, and one that also moves subscriptions;
+with `sections` records of each kind have further sections, and blocks in data files, in the
+checkpoint and in the journal; messages were handed out and counted;
 with `streams` messages are streamed, in the checkpoint, in the journal and of a prepared put;
 with `schedules` there are some that have put messages, in the checkpoint and in the journal;
 with `policies` queues grow, let their oldest messages go, retry, keep, and have groups and orders,
@@ -308,6 +311,42 @@ def fill_states(store: Store) -> None:
             store.checkpoint()
 
 
+def fill_sections(store: Store) -> None:
+    """Each kind of record, with all further sections, request ids and blocks in data files.
+
+    `store-v5-sections.tar.gz` has the records of prepared transactions, decisions and deliveries as
+    kinds of their own, and no record has a local tail.
+    """
+    store.create_queue("parts", dedup_count=100)
+    store.create_queue("counted", kind="work", max_deliveries=9, dead_letter="work")
+    store.subscribe("parts", "some")
+    for turn in range(2):
+        for number in range(4):
+            store.put("counted", b"%d.%d" % (turn, number))
+            store.put("parts", b"%d.%d" % (turn, number))
+        for xid in ("committed", "held", "set", "unset"):
+            with store.transaction() as txn:
+                txn.put_many("parts", [b"%s %d " % (xid.encode(), n) * 300 for n in range(10)])
+                txn.put("parts", b"asked for " + xid.encode(), request_id=f"{xid} {turn}")
+                txn.get("counted")
+                txn.set_state("step", f"{xid} {turn}", xid.encode())
+                txn.set_state("step", f"none {xid}", None)
+                txn.record(f"key {xid}", turn)
+                if xid == "committed":
+                    txn.seek("parts/some", 3 + 2 * turn)
+                    continue
+                txn.prepare(f"{xid} {turn}")
+            if xid == "held" and not turn:
+                store.rollback_prepared("held 0")
+        with store.transaction(large=True) as txn:
+            txn.put_many("parts", [b"of a large one"] * 100)
+            txn.prepare(f"large {turn}")
+        store.commit_prepared(f"set {turn}") if turn else store.rollback_prepared("set 0")
+        if not turn:
+            store.checkpoint()
+            store.commit_prepared("unset 0")
+
+
 def fill_rows(store: Store) -> None:
     """A typed queue: rows packed, in a file and in the journal, before and after a column came."""
     store.create_queue("rows", kind="work", schema="id bigint not null, name string")
@@ -342,6 +381,7 @@ FILLED: dict[str | None, Callable[[Store], None]] = {
     "policies": fill_policies,
     "rows": fill_rows,
     "states": fill_states,
+    "sections": fill_sections,
 }
 
 

@@ -41,6 +41,7 @@ def test_every_released_format_has_an_archive() -> None:
         "store-v5-policies.tar.gz",
         "store-v3-rows.tar.gz",
         "store-v3-states.tar.gz",
+        "store-v5-sections.tar.gz",
     }
 
 
@@ -84,6 +85,7 @@ def test_a_store_of_every_released_format_opens(archive: Path, tmp_path: Path) -
         late += POLICIES * ("policies" in archive.name)
         late += ["rows"] * ("rows" in archive.name)
         late += ["stepped", "taken"] * ("states" in archive.name)
+        late += ["counted", "parts"] * ("sections" in archive.name)
         assert [(info.name, info.data_file) for info in store.queues()] == [
             *((name, 0) for name in late),
             ("topic", 1 if several else 0),
@@ -249,6 +251,51 @@ def test_states_of_a_released_format(tmp_path: Path) -> None:
                 store.commit_prepared("held 0")
                 held = {"held 1"}
             store.checkpoint()
+
+
+@pytest.mark.promise(8, 10)
+def test_sections_of_a_released_format(tmp_path: Path) -> None:
+    """What is undecided, in the checkpoint and in the journal, holds all that it did."""
+    with tarfile.open(Path(__file__).parent / "store-v5-sections.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert [(info.xid, info.queues, info.messages, info.bytes) for info in store.recover()] == [
+            ("large 0", ("parts",), 100, 3128),
+            ("held 1", ("counted", "parts"), 11, 21318),
+            ("unset 1", ("counted", "parts"), 11, 24319),
+            ("large 1", ("parts",), 100, 3128),
+        ]
+        values = {"committed 0", "committed 1", "set 1", "unset 0"}
+        assert store.state_items("step").keys() == values
+        assert [s.position for s in store.subscriptions("parts")] == [5]
+        assert [(s.position, s.delivered) for s in store.subscriptions("counted")] == [(3, 2)]
+        taken = store.transaction()
+        taken.record("key held", 9)
+        with pytest.raises(KeyHeld):
+            taken.commit()
+        taken.rollback()
+        taken = store.transaction()
+        taken.set_state("step", "held 1", b"mine")
+        with pytest.raises(KeyHeld):
+            taken.commit()
+        taken.rollback()
+        store.checkpoint()
+    with Store.open(str(tmp_path / "store"), background=False) as store:
+        assert [info.messages for info in store.recover()] == [100, 11, 11, 100]
+        for info in store.recover()[1:]:
+            store.commit_prepared(info.xid)
+        store.rollback_prepared("large 0")
+        assert store.state_items("step").keys() == values | {"held 1", "unset 1"}
+        assert store.ledger("key held") == store.ledger("key unset") == 1
+        with store.transaction() as txn:
+            assert txn.get_many("counted").payloads() == [b"1.2", b"1.3"]
+            parts = txn.get_many("parts/some", max_messages=1000).payloads()
+        for xid in (b"held", b"unset"):
+            assert [b"%s %d " % (xid, n) * 300 for n in range(10)] == [
+                payload for payload in parts if payload.startswith(xid)
+            ][-10:]
+        assert parts[-100:] == [b"of a large one"] * 100
+        assert store.verify().findings == []
 
 
 @pytest.mark.promise(8, 10)
