@@ -214,9 +214,9 @@ class TransactionLife:
             written, light = puts.by_queue.values(), puts.is_light
             if not light:
                 puts.check_no_stream()
-            if puts.found and self.durable:
-                self._context.sequencer.sync()  # what was found may have been committed without
-            if puts.requests:
+            if puts.requests is not None:
+                if puts.requests.found and self.durable:
+                    self._context.sequencer.sync()  # that may have been committed without
                 entries = self._entry_records()
         if gets is not None:
             taken = gets.to_read()
@@ -251,7 +251,9 @@ class TransactionLife:
 
     def _entry_records(self) -> list[Entry]:
         entries = [Entry(key, version) for key, version in (self._entries or {}).items()]
-        return entries if self._puts is None else [*entries, *self._puts.request_entries()]
+        if self._puts is not None and self._puts.requests is not None:
+            entries += self._puts.requests.entries()
+        return entries
 
     def _settle(self) -> None:
         """The commit stands."""

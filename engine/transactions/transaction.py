@@ -80,8 +80,8 @@ def _again(
     charge: int,
 ) -> Callable[[], MessageId]:
     """The put of one message that was refused."""
-    one = puts.one if request_id is None else partial(puts.once, request_id)
-    return partial(one, queue, content, fields, charge)
+    put = partial(puts.one, queue, content, fields, charge)
+    return put if request_id is None else partial(puts.known().once, request_id, queue, put)
 
 
 @documented_by(Transaction)
@@ -126,7 +126,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 try:
                     try:
                         if request_id is not None:
-                            return puts.once(request_id, queue, payload, checked, charge)
+                            return _again(puts, request_id, queue, payload, checked, charge)()
                         return puts.one(queue, payload, checked, charge)
                     except QueueFull as full:
                         put = _again(puts, request_id, queue, payload, checked, charge)
@@ -147,7 +147,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
         def action(puts: Puts) -> MessageId:
             put = partial(puts.row, queue, row, checked)
-            return put() if request_id is None else puts.known_or(request_id, queue, put)
+            return put() if request_id is None else puts.known().once(request_id, queue, put)
 
         return self.putting(action, timeout)
 
@@ -165,7 +165,9 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             payloads = list(payloads)  # the program's code; and it may have to be done again
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
-            return self.putting(lambda puts: puts.many_once(queue, payloads, known), timeout)
+            return self.putting(
+                lambda puts: puts.known().many_once(queue, payloads, known, puts.many), timeout
+            )
         return self.putting(lambda puts: puts.many(queue, payloads), timeout)
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
