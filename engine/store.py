@@ -660,9 +660,10 @@ class EmbeddedStore(SingleCalls):
         )
 
     @look
-    def verify(self) -> Report:
+    def verify(self, *, contents: bool = False) -> Report:
+        check_flag("contents", contents)
         self._state()
-        return verify(self._opened, self._context, self._checkpointer)
+        return verify(self._opened, self._context, self._checkpointer, contents=contents)
 
     # Inside
 

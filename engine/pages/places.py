@@ -230,13 +230,23 @@ class Places:
     def unpin(self, ref: BlockRef) -> None:
         """Undo one `pin` of the same."""
         if ref.kind == format.LTDS:
-            with self._lock:
-                self._ltds_pins[ref.address] -= 1
-                if not self._ltds_pins[ref.address]:
-                    del self._ltds_pins[ref.address]
+            self.unpin_files([ref.address])
         else:
             manager, first, pages = self.located(*self.extent_of(ref))
             manager.space.unpin(first, pages)
+
+    def pin_files(self) -> list[int]:
+        """Keep all files of large transactions that commits hold now."""
+        with self._lock:
+            pinned = list(self.ltds)
+            self._ltds_pins.update(pinned)
+            return pinned
+
+    def unpin_files(self, ltds_ids: Iterable[int]) -> None:
+        """Undo one pin of each."""
+        with self._lock:
+            self._ltds_pins.subtract(ltds_ids)
+            self._ltds_pins = +self._ltds_pins
 
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""
