@@ -181,7 +181,7 @@ class Committer:
                 if memory is None or groups or reads or entries or len(sections) > 1:
                     more = pack_sections(sections)
                     packed = pack(transaction_id, groups, reads, entries, more)
-            transaction.change = change = TransactionChange().fill(
+            transaction.change = change = TransactionChange(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
             )  # fmt: skip
@@ -230,9 +230,7 @@ class Committer:
         else:
             lone = written_to(queue, charge, 1, payload, None)
             sections = (MemorySection(self.volatile, 0, (lone,)),)
-        change = TransactionChange().fill(
-            self._state, self._reader, 0, packed, (), (), durable, sections
-        )
+        change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -67,8 +67,7 @@ class Puts:
         "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
-    def begin(self, context: Context, transaction_id: int, large: bool) -> Self:
-        """First of all. Not `__init__`, by which an object takes twice the time."""
+    def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
         self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
@@ -82,7 +81,6 @@ class Puts:
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
-        return self
 
     @property
     def written(self) -> Collection[Written]:

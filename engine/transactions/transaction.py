@@ -122,7 +122,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                puts = self._puts = self._puts or Puts().begin(self._context, self.id, self._large)
+                puts = self._puts = self._puts or Puts(self._context, self.id, self._large)
                 try:
                     try:
                         if request_id is not None:
@@ -211,7 +211,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             self._check_open()
             puts = self._puts
             if puts is None:
-                puts = self._puts = Puts().begin(self._context, self.id, self._large)
+                puts = self._puts = Puts(self._context, self.id, self._large)
             try:
                 try:
                     return action(puts)
@@ -238,7 +238,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                     self._check_open()
                 gets = self._gets
                 if gets is None:
-                    gets = self._gets = Gets().begin(self._context)
+                    gets = self._gets = Gets(self._context)
                 message = gets.one(source)
             if message is None and self._context.registry.reap():  # what it gives back may be next
                 with self._lock:
@@ -301,7 +301,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
 
     def _reading(self) -> Gets:
         if self._gets is None:
-            self._gets = Gets().begin(self._context)
+            self._gets = Gets(self._context)
         return self._gets
 
     def _give_back_latest(self) -> None:
