@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
@@ -35,8 +34,7 @@ from quire.memory_env import MemoryEnv
 from quire.writebuffer import WriteBuffers
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """See the module."""
 
     opened: Opened
@@ -49,13 +47,6 @@ class Parts:
     schedules: Schedules
     maintenance: Maintenance
     types: StartedTypes
-
-    @property
-    def failed(self) -> bool:
-        """Whether a write or sync has failed (promise 11)."""
-        opened = self.opened
-        failure = self.context.sequencer.failure
-        return opened.journal.failed or opened.places.data.failed or failure is not None
 
 
 class Upward(NamedTuple):
@@ -82,12 +73,9 @@ def compose(opened: Opened) -> Parts:
     )
     context = _context(opened, upward)
     checkpointer = Checkpointer(opened, context.sequencer)
+    in_memory = isinstance(opened.ownership.env.machine, MemoryEnv)
     definitions = Definitions(
-        env,
-        state,
-        context.committer,
-        journal.max_group_bytes,
-        in_memory=isinstance(opened.ownership.env.machine, MemoryEnv),
+        env, state, context.committer, journal.max_group_bytes, in_memory=in_memory
     )
     dead_letters, retention = DeadLetters(context), Retention(context)
     room = Room(context, definitions, retention)
@@ -95,27 +83,13 @@ def compose(opened: Opened) -> Parts:
     temporary = Temporary(env, state, definitions, context.delivery)
     schedules = Schedules(context, definitions)
     maintenance = Maintenance(
-        context,
-        checkpointer,
-        leases,
-        temporary,
-        schedules,
-        dead_letters,
-        retention,
+        context, checkpointer, leases, temporary, schedules, dead_letters, retention,
         opened.check_place,
-    )
+    )  # fmt: skip
     return Parts(
-        opened=opened,
-        context=context,
-        checkpointer=checkpointer,
-        leases=leases,
-        definitions=definitions,
-        names=Names(state, definitions.submit),
-        temporary=temporary,
-        schedules=schedules,
-        maintenance=maintenance,
-        types=StartedTypes(),
-    )
+        opened, context, checkpointer, leases, definitions, Names(state, definitions.submit),
+        temporary, schedules, maintenance, StartedTypes(),
+    )  # fmt: skip
 
 
 def _context(opened: Opened, upward: Upward) -> Context:
@@ -125,16 +99,10 @@ def _context(opened: Opened, upward: Upward) -> Context:
     sequencer = Sequencer(journal, opened.recovered.number, upward.relieve)
     adoptions = Adoptions(env, opened.layout.ltds, opened.store_id, places)
     committer = Committer(
-        state,
-        opened.reader,
-        places,
-        journal,
-        sequencer,
-        adoptions,
-        Volatile(env, state, places.memory),
-        options.inline_limit(journal.max_group_bytes),
+        state, opened.reader, places, journal, sequencer, adoptions,
+        Volatile(env, state, places.memory), options.inline_limit(journal.max_group_bytes),
         upward.after_commit,
-    )
+    )  # fmt: skip
     buffers = WriteBuffers(
         options.write_buffer_bytes,
         options.write_buffer_messages,

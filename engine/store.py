@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from quire.arguments import (
     Bytes,
@@ -40,11 +37,9 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.documented import documented_by
-from quire.engine.checkpoints.opened import Asked
 from quire.engine.commits.state_drop import drop_state
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
-from quire.engine.queues.state import State
 from quire.engine.reading.finding import position_at
 from quire.engine.records.catalog import PREPARED_STATE, STATE, TYPES
 from quire.engine.records.durable_state import SubscriptionForm
@@ -55,13 +50,10 @@ from quire.engine.upkeep.room import dropped
 from quire.engine.upkeep.started import look_for_orders
 from quire.engine.upkeep.status import status
 from quire.engine.upkeep.verify import verify
-from quire.env import Env, OsEnv
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
     QueueFull,
-    QuireError,
-    StoreClosed,
     StoreFailed,
     TransactionNotFound,
 )
@@ -77,7 +69,6 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.limits import DEFAULT_LEASE_SECONDS
-from quire.memory_env import MemoryEnv
 from quire.message import Messages
 from quire.message_id import PutId
 from quire.payload_reader import Stream
@@ -94,127 +85,15 @@ from quire.uninterrupted import (
     end,
     inside,
     look,
-    made,
     nested,
 )
 
-from .composition import Parts
-from .layout import IN_MEMORY, Layout
-from .opening import Closing, abandon, drop, open_parts, open_stores
-from .options import Options
+from .opening import StoreLife
 
 
 @documented_by(Store)
-class EmbeddedStore(SingleCalls):
+class EmbeddedStore(StoreLife, SingleCalls):
     """An open store, owned by this process. Made by `quire.open`; thread-safe."""
-
-    role = "owner"
-    _closed: str | None = "the store was not opened"
-    _refused_by: type[StoreClosed | StoreFailed] = StoreClosed
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._opened = opened = parts.opened
-        self._context = context = parts.context
-        self._checkpointer, self._maintenance = parts.checkpointer, parts.maintenance
-        self._definitions, self._names = parts.definitions, parts.names
-        self._leases, self._temporary = parts.leases, parts.temporary
-        self._schedules, self._types = parts.schedules, parts.types
-        self.path = opened.layout.path
-        self.store_id = opened.store_id
-        self.recovered = opened.recovered
-        self.commit_timeout = opened.options.commit_timeout  # seconds
-        self._env = opened.ownership.env.machine
-        self._lock = opened.ownership
-        self._committer = context.committer
-        self._by_name = opened.state.names
-        self._light_put_bytes = context.committer.inline_limit - 1024
-        open_stores.add(self)
-        self._closed = None
-
-    def __del__(self) -> None:
-        if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
-            return
-        if self._closed is None and self._lock.held:
-            self._maintenance.end_by(self._give_up)  # not here: this thread may hold any lock
-            warnings.warn(
-                f"the store at {self.path} was dropped while it was open: it is let go of; use it "
-                "in a with block, or close it",
-                ResourceWarning,
-                source=self,
-                stacklevel=2,
-            )
-
-    @classmethod
-    def open(
-        cls,
-        path: str | None,
-        *,
-        env: Env | None = None,
-        create: bool = True,
-        background: bool = True,
-        owner: str = "",
-        **options: Any,
-    ) -> Self:
-        """Own the store at the path: recover it, or make a new one with `create`.
-
-        No path (None): a store in memory, of volatile queues only. `background=False` starts no
-        thread: checkpoints and time-outs happen within commits.
-        `owner` describes this process to others that find the store taken. Raises StoreLocked,
-        StoreNotFound, StoreCorrupt, StoreFailed, StoreVersion, DiskFull, InvalidArgument.
-        """
-        if path is None:
-            env, path = MemoryEnv(), IN_MEMORY
-        machine = env if env is not None else OsEnv()
-        layout = Layout(path)
-        asked = Asked(Options.of(options), set(options), create, background, owner)
-        return made(lambda: cls(open_parts(machine, layout, asked)), cls.close)
-
-    @call
-    def close(self) -> None:
-        if self._closed is not None:
-            return
-        self._closed = "the store was closed: open it again"
-        Closing(self._parts, self._closed, StoreClosed).run()
-
-    def let_go_failed(self) -> None:
-        """Let go of the store, which has failed, for another process to recover it.
-
-        As by `close`, but from now on this process owns the store no longer, and changes nothing
-        there (OW3). This object stays failed: whatever it is asked raises StoreFailed, reads too,
-        as what they would read is the other's.
-        """
-        if self._closed is not None or not self.failed:
-            return
-        self._refused_by = StoreFailed
-        self._closed = (
-            "the store has failed, and was let go of for another process to recover it: close it "
-            "and open it again"
-        )
-        self._opened.ownership.env.lose(self._closed)
-        with contextlib.suppress(QuireError, OSError):  # it has failed, and says so
-            Closing(self._parts, self._closed, StoreFailed).run()
-
-    def _give_up(self) -> bool:
-        """Let go of the store as if the process had ended, once nobody holds a transaction.
-
-        Nothing is written: the next opening recovers the store. Whether it was done.
-        """
-        if self._context.registry.held:
-            return False
-        self.abandon("the store object was dropped while it was open: open the store again")
-        drop(self._opened)
-        return True
-
-    def abandon(self, reason: str) -> None:
-        """This object must not be used any more, as in the child of a fork; no file is touched."""
-        self._closed = reason
-        abandon(self._parts, reason)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
-        return self._refused_by is StoreFailed or self._parts.failed
 
     # Queues
 
@@ -665,18 +544,8 @@ class EmbeddedStore(SingleCalls):
         self._state()
         return verify(self._opened, self._context, self._checkpointer, contents=contents)
 
-    # Inside
-
-    def _state(self) -> State:
-        if self._closed is not None:
-            raise self._refusal()
-        return self._context.state
-
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
-
-    def _refusal(self) -> StoreClosed | StoreFailed:
-        return self._refused_by(str(self._closed))
 
 
 def _nothing() -> None:

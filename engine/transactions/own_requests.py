@@ -35,9 +35,6 @@ class OwnRequests:
         self._ids: dict[tuple[int, str], MessageId] = {}  # by queue and request id
         self.found = False  # a put that was repeated
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
     def once(self, request_id: str, queue: str, put: Callable[[], MessageId]) -> MessageId:
         """The id of what was put with the request id, or else what `put` puts."""
         target = self._keeping(queue)
