@@ -143,11 +143,7 @@ class Gets:
         """The same where the next message is not simply the next one."""
         queue, subscription = self._context.state.source(source)
         runs = self._context.delivery.take(queue, subscription, 1, 0.0, lambda: False, self)
-        try:
-            return message_of(queue.name, self.deliver(queue, subscription, runs))
-        except BaseException:
-            self.take_back(queue, subscription, [run[:2] for run in runs])
-            raise
+        return self._only(queue, subscription, runs)
 
     def scheduled(self, source: str, message_id: int, *, to_change: bool) -> Message | None:
         """The message, if it is not due yet."""
@@ -158,6 +154,9 @@ class Gets:
         except PositionLost:
             return None
         runs = delivery.take_scheduled(queue, subscription, position, self, to_change=to_change)
+        return self._only(queue, subscription, runs)
+
+    def _only(self, queue: Queue, subscription: Subscription, runs: Runs) -> Message | None:
         try:
             return message_of(queue.name, self.deliver(queue, subscription, runs))
         except BaseException:
