@@ -15,7 +15,6 @@ from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
-from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import Checkpoint
 from quire.engine.records.durable_state import DurableState
@@ -54,7 +53,7 @@ def new_state(
     parallel: bool,
 ) -> State:
     """Of a store with nothing in it, on these files."""
-    durable = DurableState[Queue]()
+    durable = DurableState()
     places = Places(env, ltds_directory, data, spaces, durable.ltds, parallel=parallel)
     return State(env, durable, places, RecordPages(data), strategy)
 

@@ -40,6 +40,7 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
+from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.sections import (
     MovesSection,
     PendingSection,
@@ -54,7 +55,7 @@ from .adoptions import Adoptions
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
 from .volatile import MemorySection, Volatile
-from .written import Written, written_to
+from .written import Written, lone_block
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
@@ -125,7 +126,7 @@ class Committer:
             )
         sections: Sequence[PendingSection] = ()
         if moves is not None or values is not None or memory is not None:
-            sections = [each for each in (moves, values, memory) if each is not None]
+            sections = tuple(filter(None, (moves, values, memory)))
         if (
             moves is None
             and not state.strategy.locks_queues
@@ -163,7 +164,7 @@ class Committer:
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
@@ -171,13 +172,11 @@ class Committer:
         try:
             if packed is not None:
                 if written:
-                    self.reserve(packed[2], reserved)
+                    self.reserve(written, reserved)
             else:
-                groups = self.encode(written)
-                if memory is not None:
-                    self.reserve(memory.hold(self.encode(memory.written)), reserved)
-                self.reserve(groups, reserved)
-                extents = self.place(groups, self.inline_limit)
+                groups = self._hold(written, memory, reserved)
+                if groups:
+                    extents = self.place(groups, self.inline_limit)
                 if memory is None or groups or reads or entries or len(sections) > 1:
                     more = pack_sections(sections)
                     packed = pack(transaction_id, groups, reads, entries, more)
@@ -195,6 +194,19 @@ class Committer:
                 if memory is not None:
                     memory.discard()
             raise
+
+    def _hold(
+        self, written: Collection[Written], memory: MemorySection | None, reserved: list[Queue]
+    ) -> Pieces:
+        """Steps 1 and 2 of what is not light, or partly in memory only, which stays there."""
+        if memory is not None and memory.written:
+            memory.hold(self.encode(memory.written))
+            self.reserve(memory.written, reserved)
+        if not written:
+            return []
+        groups = self.encode(written)
+        self.reserve(written, reserved)
+        return groups
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
         """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
@@ -223,13 +235,12 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         sections: Sequence[MemorySection] = ()
         if queue.puts_are_plain:
-            packed = pack_lone(0, queue, payload, None, charge)
+            packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
-            lone = written_to(queue, charge, 1, payload, None)
-            sections = (MemorySection(self.volatile, 0, (lone,)),)
+            sections = (MemorySection(self.volatile, 0),)
         change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
         with queue.admission:
             if queue.dropped:
@@ -239,7 +250,7 @@ class Committer:
             if packed is not None:
                 self.sequencer.submit(change)
             else:
-                sections[0].hold(self.encode(sections[0].written))
+                sections[0].hold(((queue, (lone_block(payload, None, charge),)),))
                 self._apply_alone(change, sections[0])
         except BaseException:
             if change.applied:
@@ -273,9 +284,12 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, groups: Iterable[tuple[Queue, object]], reserved: list[Queue]) -> None:
+    def reserve(self, written: Iterable[Written], reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
-        for queue, _ in groups:
+        for part in written:
+            if not part.count:
+                continue  # nothing was put
+            queue = part.queue
             space = queue.space
             reserving = space.reserving + 1
             plenty = COMMIT_BYTES * (space.open_transactions + reserving)

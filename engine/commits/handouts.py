@@ -51,6 +51,6 @@ class Handouts:
         ids = queue.queue_id, subscription.subscription_id
         reads = [Read(*ids, start, end) for start, end, _ in runs]
         if queue.is_volatile:
-            self._state.fold.hand_out(reads)
+            self._state.memory.hand_out(reads)
             return
         self._sequencer.submit(Handout(self._state, reads))

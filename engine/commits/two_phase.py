@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from typing import Protocol, cast
+from typing import Protocol
 
 from quire.engine.pages.places import Extent
 from quire.engine.queues.prepared import Participant, Prepared
@@ -180,18 +180,18 @@ class TwoPhase:
         reserved: list[Queue] = []
         extents: Collection[Extent] = ()
         try:
-            committer.reserve(pieces, reserved)
+            committer.reserve(written, reserved)
             extents = committer.place(pieces, inline_limit=0)
-            groups = cast("list[tuple[Queue, list[Part]]]", pieces)  # there are no blocks any more
             record = PrepareRecord(
                 xid,
                 taken,
                 self._env.now_us(),
-                [part for _, parts in groups for part in parts],
+                # There are no blocks any more.
+                [piece for _, own in pieces for piece in own if isinstance(piece, Part)],
                 reads,
                 entries,
             )
-            transaction.prepared = Prepared(record, groups, transaction, transaction.id)
+            transaction.prepared = Prepared(record, transaction, transaction.id)
             committer.sequencer.submit(
                 Prepare(self._state, transaction.id, transaction.prepared, sections)
             )

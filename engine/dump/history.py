@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from quire.dump_items import Described, Finding
+from quire.engine.records.catalog import QUEUE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
 from quire.engine.records.prepared_record import DecisionRecord
@@ -19,6 +21,7 @@ from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .log import Decoded, Log
 from .queue_state import Beside, QueueState
+from .records import Owner
 from .saved import Saved
 from .source import Source
 
@@ -31,22 +34,25 @@ _UNKNOWN: Final = "a record of a kind that this release does not know: what it c
 
 
 class History:
-    """See the module; `journal`: the whole of it in numbers, once it is read."""
+    """See the module; `journal`: the whole of it in numbers, once it is taken."""
 
-    def __init__(self, source: Source, saved: Saved | None, log: Log) -> None:
-        self.state = DurableState[QueueState]() if saved is None else saved.state
+    def __init__(self, source: Source, saved: Saved | None, owner: Owner | None) -> None:
+        self._beside = Beside(self._fault) if saved is None else saved.beside
+        self._beside.fault = self._fault
+        self.queues = self._beside.queues
+        self.state = DurableState() if saved is None else saved.state
         self.findings: list[Finding] = []
         self._source = source
-        self._fold = Fold(self.state, Beside(self._fault))
+        self._fold = Fold(self.state, self._beside)
         self._since_lsn = 0 if saved is None else saved.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
         self._damage: list[int] = []  # LSNs whose place in the order has not come yet
-        self._lsn = 0  # of the record at hand
-        self.journal = self._read(log)
+        self.log = Log(source, saved, None if owner is None else owner.end_lsn)
+        self.journal = Described("journal", {})
 
     def queue(self, name: str) -> QueueState:
         """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
-        queues = self.state.queues.values()
+        queues = self.queues.values()
         for queue in queues:
             if name in (queue.name, f"#{queue.queue_id}"):
                 return queue
@@ -55,21 +61,38 @@ class History:
 
     def by_id(self, queue_id: int) -> QueueState:
         """Also one that is not known."""
-        return self.state.queues.get(queue_id) or self._fold.lost_queue(queue_id)
+        if queue_id not in self.queues:
+            self._fold.lost_queue(queue_id)
+        return self.queues[queue_id]
 
     def title(self, queue_id: int) -> str:
         """Of a queue, also of one that is not known."""
-        queue = self.state.queues.get(queue_id)
+        queue = self.queues.get(queue_id)
         return f"#{queue_id}" if queue is None else queue.title
 
-    def _read(self, log: Log) -> Described:
+    def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
+        """Of the queue, or the subscription, whose numbers the row has."""
+        queue = self.queues.get(row["queue_id"])
+        if queue is None or noun == QUEUE:
+            return None if queue is None else queue.name
+        subscription = queue.durable.subscriptions.get(row["subscription_id"])
+        return None if subscription is None else subscription.name
+
+    def take(self) -> None:
         """Take the whole journal."""
+        for _ in self.read():
+            pass
+
+    def read(self) -> Iterator[Decoded | Finding]:
+        """The same, handed on record by record."""
         kinds, size, groups, first_lsn, last_lsn = Counter[str](), 0, 0, 0, -1
+        log = self.log
         for found in log.read():
             if isinstance(found, Finding):
                 self.findings.append(found)
                 if found.damage and found.lsn is not None:
                     self._damage.append(found.lsn)
+                yield found
                 continue
             lsn = found.group.header.lsn
             if lsn != last_lsn:
@@ -77,17 +100,18 @@ class History:
             kinds[found.name] += 1
             size += RECORD_HEADER_BYTES + len(found.record.body)
             self._take(found)
+            yield found
         if self._damage:
             self._doubt()
         said = {
             "segments": len(log.segments), "first_lsn": first_lsn, "end_lsn": log.end_lsn,
             "groups": groups, "records": dict(kinds), "record_bytes": size,
         }  # fmt: skip
-        return Described("journal", said)
+        self.journal = Described("journal", said)
 
     def _take(self, found: Decoded) -> None:
         record, said = found.record, found.said
-        self._lsn = address = record.address
+        self._beside.lsn = address = record.address
         if any(lsn < address for lsn in self._damage):
             self._damage = [lsn for lsn in self._damage if lsn >= address]
             if found.group.header.lsn > self._since_lsn:
@@ -102,18 +126,20 @@ class History:
             self._find(False, _UNKNOWN)
         except _CONTRADICTIONS as error:
             self._find(True, f"contradictory ({error!r})", "what this record changed")
+            for queue in self.queues.values():
+                queue.note(record.sequence)
         if is_lost:
             self._doubt()
 
     def _doubt(self) -> None:
         """A part of the journal is lost: what came in it, nobody knows."""
         self._complete = False
-        for queue in self.state.queues.values():
+        for queue in self.queues.values():
             queue.certain = False
 
     def _find(self, damage: bool, text: str, lost: str = "") -> None:
-        file, offset = self._source.journal_place(self._lsn)
-        self.findings.append(Finding(file, offset, damage, text, lost, self._lsn))
+        file, offset = self._source.journal_place(self._beside.lsn)
+        self.findings.append(Finding(file, offset, damage, text, lost, self._beside.lsn))
 
     def _fault(self, where: str, text: str) -> None:
         if self._complete:  # else it is explained

@@ -21,7 +21,7 @@ from quire.errors import QuireError, StoreCorrupt, StoreVersion
 from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
-from .queue_state import Beside, QueueState
+from .queue_state import Beside
 
 _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError)
 
@@ -30,11 +30,13 @@ _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeErro
 class Saved:
     """What the checkpoint says."""
 
+    newest: int  # the LSN of the newest one then, which this is, or could not be read
     lsn: int
     restart_lsn: int
     item: Described
     geometry: Geometry
-    state: DurableState[QueueState]
+    state: DurableState
+    beside: Beside
     spaces: list[tuple[int, IntervalSet]]  # of each data file: pages, and those that are free
 
 
@@ -58,7 +60,7 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
         return None, [Finding("checkpoint", None, True, str(error), "all checkpoints")]
     for lsn in reversed(lsns):
         try:
-            return _saved(read_checkpoint(env, layout.checkpoints, lsn)), findings
+            return _saved(read_checkpoint(env, layout.checkpoints, lsn), lsns[-1]), findings
         except StoreVersion:
             raise
         except (QuireError, OSError, MemoryError, RecursionError, *_CONTRADICTIONS) as error:
@@ -70,8 +72,8 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
     return None, findings
 
 
-def _saved(checkpoint: Checkpoint) -> Saved:
-    document, state = checkpoint.document, DurableState[QueueState]()
+def _saved(checkpoint: Checkpoint, newest: int) -> Saved:
+    document, state = checkpoint.document, DurableState()
     sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
     geometry = Geometry(checkpoint.store_id, *sizes)
     if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
@@ -83,8 +85,8 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         )
         for space in read_spaces(checkpoint)
     ]
-    effects = Beside(_refuse)
-    load(checkpoint, Fold(state, effects), effects)
+    beside = Beside(_refuse)
+    load(checkpoint, Fold(state, beside), beside)
     lsn, restart_lsn = checkpoint.lsn, int(document["restart_lsn"])
     said = {
         "file": path_of("checkpoint", lsn),
@@ -100,7 +102,8 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         "data_pages": sum(total for total, _ in spaces),
         "free_pages": sum(free.total for _, free in spaces),
     }
-    return Saved(lsn, restart_lsn, Described("checkpoint", said), geometry, state, spaces)
+    item = Described("checkpoint", said)
+    return Saved(newest, lsn, restart_lsn, item, geometry, state, beside, spaces)
 
 
 def _refuse(where: str, text: str) -> None:

@@ -202,6 +202,9 @@ class Places:
         for row in refs:
             if row[8] == format.INLINE:  # whose space is the journal's
                 continue
+            if row[8] == format.MEMORY:
+                self.memory.discard(row[3])
+                continue
             ref = BlockRef._make(row)
             if ref.kind == format.DATA:
                 manager, first, pages = self.located(*self.extent_of(ref))
@@ -210,8 +213,6 @@ class Places:
                 with self._lock:
                     self.ltds.pop(ref.address, None)
                     self._removable.append(ref.address)
-            elif ref.kind == format.MEMORY:
-                self.memory.discard(ref.address)
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""

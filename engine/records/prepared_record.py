@@ -27,7 +27,7 @@ class PrepareRecord(NamedTuple):
 
 
 class _Any:
-    queue_id = 0
+    durable: Any = None
 
 
 class DecisionRecord(NamedTuple):
@@ -48,7 +48,7 @@ def pack_prepare(
     """
     xid = prepared.xid.encode()
     parts: list[EncodedBlock | Part] = [*prepared.parts]  # which name their queues themselves
-    _, head, *_ = pack(transaction_id, [(_Any, parts)], prepared.reads, prepared.entries)
+    _, head, *_ = pack(transaction_id, [(_Any(), parts)], prepared.reads, prepared.entries)
     format.ID_AND_TIME.pack_into(head, RECORD_HEADER_BYTES, 0, prepared.prepared_us)
     body = b"".join(
         (

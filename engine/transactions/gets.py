@@ -462,7 +462,7 @@ class Gets:
         ]
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
         state = self._context.state
-        return MovesSection(state.queues, state.fold, seeks, strict)
+        return MovesSection(state.durable.queues, state.fold, seeks, strict)
 
     def let_go(self) -> None:
         """What it was to move is others' again; may be called again after an interrupt."""

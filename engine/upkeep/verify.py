@@ -136,15 +136,15 @@ class _Check:
     def prepared(self, prepared: Prepared) -> None:
         """The messages that a prepared transaction puts once it is committed."""
         self._checked["prepared"] += 1
-        for queue, parts in prepared.groups:
-            for part in parts:
-                try:
-                    self._read(ref_of(part))
-                except (BlockMoved, QuireError, OSError) as error:
-                    if prepared not in self._context.state.prepared:
-                        return  # it was decided meanwhile
-                    xid = prepared.record.xid
-                    self._find(f"prepared transaction {xid!r}, queue {queue.name!r}: {error}")
+        state = self._context.state
+        for part in prepared.record.parts:
+            try:
+                self._read(ref_of(part))
+            except (BlockMoved, QuireError, OSError) as error:
+                if prepared not in state.prepared:
+                    return  # it was decided meanwhile
+                xid, queue = prepared.record.xid, state.queues[part.queue_id]
+                self._find(f"prepared transaction {xid!r}, queue {queue.name!r}: {error}")
 
     def _block(self, queue: Queue, ref: BlockRef) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump.queue_state import Beside, QueueState
+from quire.engine.dump.queue_state import Beside
 from quire.engine.records import state_hash
 from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
 from quire.engine.records.fold import Fold, decode
@@ -107,7 +107,7 @@ class Follower:
         self._env = env
         settings = store._opened.settings
         self._geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
-        self._state = DurableState[QueueState]()
+        self._state = DurableState()
         self._fold = Fold(self._state, Beside(lambda where, text: pytest.fail(text)))
         self._number = self._lsn = self._behind = 0
 
