@@ -79,14 +79,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_time
 from quire.store import Store
 from quire.transaction import Payload
-from quire.uninterrupted import (
-    begin_short,
-    call,
-    end,
-    inside,
-    look,
-    nested,
-)
+from quire.uninterrupted import begin_short, call, end, inside, look, nested
 
 from .opening import StoreLife
 

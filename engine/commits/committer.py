@@ -41,12 +41,7 @@ from quire.engine.records.commit_record import (
     pack_lone,
 )
 from quire.engine.records.durable_state import DurableQueue
-from quire.engine.records.sections import (
-    MovesSection,
-    PendingSection,
-    ValuesSection,
-    pack_sections,
-)
+from quire.engine.records.sections import MovesSection, PendingSection, ValuesSection, pack_sections
 from quire.errors import QueueNotFound
 from quire.journal import Journal
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES

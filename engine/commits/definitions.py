@@ -51,13 +51,7 @@ from quire.queue_types import type_named
 from quire.row_schema import check_grows
 
 from .committer import Committer
-from .names import (
-    check_letters,
-    check_no_alias,
-    check_no_dead_letters,
-    named_itself,
-    there_already,
-)
+from .names import check_letters, check_no_alias, check_no_dead_letters, named_itself, there_already
 from .schedules import check_no_schedule
 
 

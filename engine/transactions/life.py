@@ -40,11 +40,7 @@ from types import TracebackType
 from typing import Final, TypeVar, cast
 from weakref import ref
 
-from quire.arguments import (
-    check_preparable,
-    check_timeout,
-    check_xid,
-)
+from quire.arguments import check_preparable, check_timeout, check_xid
 from quire.documented import documented_by
 from quire.engine.commits.transaction_change import TransactionChange
 from quire.engine.commits.written import Written
@@ -66,16 +62,7 @@ from quire.errors import (
 )
 from quire.info import TransactionInfo, TransactionState
 from quire.transaction import Transaction
-from quire.uninterrupted import (
-    OwnLock,
-    as_call,
-    begin_short,
-    call,
-    end,
-    held,
-    inside,
-    reentrant,
-)
+from quire.uninterrupted import OwnLock, as_call, begin_short, call, end, held, inside, reentrant
 from quire.writebuffer import WriteBuffer
 
 from .context import Context

@@ -30,15 +30,9 @@ from quire.block import is_row
 from quire.documented import documented_by
 from quire.engine.reading.finding import place_of
 from quire.engine.records.sections import check_kept
-from quire.errors import (
-    QueueFull,
-)
+from quire.errors import QueueFull
 from quire.info import TransactionState
-from quire.limits import (
-    MAX_PAYLOAD_BYTES,
-    MAX_STATE_CHANGE_BYTES,
-    MESSAGE_OVERHEAD_BYTES,
-)
+from quire.limits import MAX_PAYLOAD_BYTES, MAX_STATE_CHANGE_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.message import (
     Delivered,
     Fields,
@@ -53,13 +47,7 @@ from quire.retry import Retry
 from quire.single_calls import TransactionCalls
 from quire.starts import Start, check_start
 from quire.transaction import Payload, Transaction
-from quire.uninterrupted import (
-    call,
-    giving,
-    held,
-    inside,
-    reentrant,
-)
+from quire.uninterrupted import call, giving, held, inside, reentrant
 
 from .gets import IN_WHOLE, Gets, message_of
 from .life import TransactionLife
