@@ -88,7 +88,7 @@ class Committer:
         self._adoptions = adoptions
         self.volatile = volatile
         self.inline_limit = inline_limit
-        self.after_commit = after_commit
+        self._after_commit = after_commit
         self.due_lsn = 0  # it need not be called before the journal ends there
 
     @property
@@ -136,8 +136,13 @@ class Committer:
                 self._commit(transaction, journaled, reads, entries, light, sections, memory)
         if not light:
             self.leave_unused(transaction.id, written)
-        if self._journal.end_lsn >= self.due_lsn or sections:
-            self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
+
+    def after_commit(self) -> None:
+        """For other changes than these: see whether there is something to do."""
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -255,8 +260,8 @@ class Committer:
             for memory in sections:
                 memory.discard()
             raise
-        if self._journal.end_lsn >= self.due_lsn or sections:
-            self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
         return change.first_id or sections[0].first_id
 
     def encode(self, written: Collection[Written]) -> Pieces:
