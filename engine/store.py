@@ -41,7 +41,7 @@ from quire.engine.commits.state_drop import drop_state
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.finding import position_at
-from quire.engine.records.catalog import PREPARED_STATE, STATE, TYPES
+from quire.engine.records.catalog import STATE, TYPES
 from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep.purging import purge
@@ -545,7 +545,7 @@ def _nothing() -> None:
     """To withdraw."""
 
 
-_LISTED: Final = [name for name in TYPES if name not in (STATE, PREPARED_STATE)]
+_LISTED: Final = [name for name in TYPES if name != STATE]
 
 
 def _not_open(transaction_id: int) -> TransactionNotFound:

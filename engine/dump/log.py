@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.records.commit_record import Part
+from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode
 from quire.errors import QuireError, StoreCorrupt
 from quire.journal import (
@@ -44,7 +44,11 @@ class Decoded(NamedTuple):
 
     @property
     def name(self) -> str:
-        return format.KIND_NAMES.get(self.record.kind, f"UNKNOWN KIND {self.record.kind}")
+        kind = self.record.kind
+        for section in self.said.sections if isinstance(self.said, CommitRecord) else ():
+            if kind == format.COMMIT_MORE and section.record_name:
+                return str(section.record_name)
+        return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
