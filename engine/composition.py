@@ -110,25 +110,13 @@ def _context(opened: Opened, upward: Upward) -> Context:
     )
     light_bytes = min(buffers.light_bytes, options.large_limit_bytes, committer.inline_limit // 2)
     return Context(
-        env=env,
-        options=options,
-        store_id=opened.store_id,
-        ltds_directory=opened.layout.ltds,
-        journal=journal,
-        state=state,
-        places=places,
-        reader=opened.reader,
-        sequencer=sequencer,
-        overflow=Overflow(places, sequencer, upward.after_discard),
-        write_buffers=buffers,
-        adoptions=adoptions,
-        committer=committer,
+        env=env, options=options, store_id=opened.store_id, ltds_directory=opened.layout.ltds,
+        journal=journal, state=state, places=places, reader=opened.reader, sequencer=sequencer,
+        overflow=Overflow(places, sequencer, upward.after_discard), write_buffers=buffers,
+        adoptions=adoptions, committer=committer,
         delivery=Delivery(env, opened.reader, Handouts(state, committer).note),
-        two_phase=TwoPhase(state, committer),
-        registry=Registry(),
-        transaction_timeout=options.transaction_timeout,
-        light_bytes=light_bytes,
+        two_phase=TwoPhase(state, committer), registry=Registry(),
+        transaction_timeout=options.transaction_timeout, light_bytes=light_bytes,
         light_messages=min(buffers.light_messages, options.large_limit_messages),
-        make_room=upward.make_room,
-        after_reject=upward.after_reject,
-    )
+        make_room=upward.make_room, after_reject=upward.after_reject,
+    )  # fmt: skip

@@ -293,17 +293,7 @@ def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Op
         places.holds,
     )  # fmt: skip
     return Opened(
-        env=env,
-        layout=layout,
-        options=options,
-        settings=settings,
-        store_id=checkpoint.store_id,
-        ownership=ownership,
-        journal=journal,
-        state=state,
-        places=places,
-        reader=reader,
-        kept_back=kept_back,
-        checkpoint_lsn=lsn,
-        recovered=recovered,
-    )
+        env=env, layout=layout, options=options, settings=settings, store_id=checkpoint.store_id,
+        ownership=ownership, journal=journal, state=state, places=places, reader=reader,
+        kept_back=kept_back, checkpoint_lsn=lsn, recovered=recovered,
+    )  # fmt: skip
