@@ -73,7 +73,7 @@ class History:
 
     def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
         """Of the queue, or the subscription, whose numbers the row has."""
-        queue = self.queues.get(row["queue_id"])
+        queue = self.queues.get(row.get("queue_id", 0))
         if queue is None or noun == QUEUE:
             return None if queue is None else queue.name
         subscription = queue.durable.subscriptions.get(row["subscription_id"])

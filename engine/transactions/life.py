@@ -84,7 +84,7 @@ class TransactionLife:
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
         "_shall_end", "_state", "_values", "_waits_for", "change", "deadline", "durable", "id",
-        "opened_us", "owner", "prepared", "put_timeout",
+        "opened", "opened_us", "owner", "prepared", "put_timeout",
     )  # fmt: skip
 
     def __init__(
@@ -103,11 +103,11 @@ class TransactionLife:
             as_call(registry.reap)
         new_id = registry.new_id
         self.id = transaction_id = new_id()
-        self.opened_us = env.now_us()
-        seconds = context.transaction_timeout if timeout is None else timeout
-        self.deadline = env.monotonic() + seconds
+        self.opened = opened = env.monotonic()
+        self.deadline = opened + (context.transaction_timeout if timeout is None else timeout)
         self.owner = owner or thread
         self.durable = durable
+        self.opened_us = 0  # once somebody has asked
         self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
         self._context = context
         self._lock = _new_lock()
@@ -120,13 +120,16 @@ class TransactionLife:
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
         self._waits_for: Queue | None = None
-        # What the journal was asked to hold.
-        self.change: TransactionChange | None = None
+        self.change: TransactionChange | None = None  # what the journal was asked to hold
         self.prepared: Prepared | None = None  # what the store holds for it once it is prepared
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
-        if getattr(self, "_state", None) is _OPEN:  # else it was interrupted as it was made
+        try:
+            state = self._state
+        except AttributeError:  # it was interrupted as it was made
+            return
+        if state is _OPEN:
             self._context.registry.drop(self)
             warnings.warn(
                 f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
@@ -245,12 +248,11 @@ class TransactionLife:
     def _settle(self) -> None:
         """The commit stands."""
         change, puts, gets = self.change, self._puts, self._gets
-        if change is not None and puts is not None:
-            memory = change.memory if change.sections else None
-            if memory is None:
-                puts.give_ids(change.first_id)
-            else:
+        if puts is not None and change is not None:
+            if change.sections and (memory := change.memory) is not None:
                 puts.give_ids_apart(change.first_id, memory.first_id)
+            else:
+                puts.give_ids(change.first_id)
         if (
             (puts is None or puts.is_light)
             and (gets is None or not gets.seeks)
@@ -268,6 +270,10 @@ class TransactionLife:
     # Rolling back
 
     def rollback(self) -> None:
+        puts = self._puts
+        if self._state is _OPEN and self._gets is None and (puts is None or puts.is_light):
+            self._drop()
+            return
         thread = begin_short()
         try:
             with self._lock:
@@ -278,6 +284,22 @@ class TransactionLife:
         finally:
             del inside[thread]
             end(thread)
+
+    def _drop(self) -> None:
+        """Roll back what has put a few messages: in memory alone, so it is done again (PU4)."""
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        inside[thread] = None
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+        except BaseException:  # an interrupt
+            held(self.give_up)
+            raise
+        finally:
+            del inside[thread]
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared: that waits for a decision."""
@@ -309,13 +331,14 @@ class TransactionLife:
         self._undo()
 
     def _undo(self) -> None:
-        if self.stands:  # an interrupt came between the commit and its end
+        change, gets, puts = self.change, self._gets, self._puts
+        if change is not None and change.applied:  # an interrupt came before the commit's end
             self._settle()
             return
-        if self._gets is not None:
-            self._gets.give_back()
-        if self._puts is not None:
-            self._puts.drop()
+        if gets is not None:
+            gets.give_back()
+        if puts is not None:
+            puts.drop()
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
@@ -409,13 +432,15 @@ class TransactionLife:
         buffered = 0 if puts is None else puts.buffered_bytes
         buffered += sum(written.staying_bytes for written in parts)
         env = self._context.env
-        left = self.deadline - env.monotonic()
+        now = env.monotonic()
+        age, left = now - self.opened, self.deadline - now
+        self.opened_us = self.opened_us or env.now_us() - round(age * 1e6)
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
             opened_us=self.opened_us,
-            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
+            age_seconds=age,
             seconds_left=None if left == math.inf else max(0.0, left),
             large=self.large,
             bytes=total,

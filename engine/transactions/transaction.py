@@ -55,6 +55,7 @@ from .own_values import OwnValues
 from .puts import Puts
 from .streaming import StreamPut
 
+_MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
 R = TypeVar("R")
 
@@ -88,11 +89,11 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         timeout: float | None = None,
         **fields: Any,
     ) -> MessageId:
-        if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
-            if is_row(payload):
-                return self._put_row(queue, payload, timeout, **fields)
-            payload = check_payload(payload)
+        if type(payload) is not bytes:
+            return self._put_other(queue, payload, timeout, **fields)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        if charge > _MOST_CHARGE:
+            check_payload(payload)
         checked = None
         if timeout is not None:
             timeout = check_timeout(timeout)
@@ -110,7 +111,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                puts = self._puts = self._puts or Puts(self._context, self.id, self._large)
+                puts = self._puts or self._begin_puts()
                 try:
                     try:
                         if request_id is not None:
@@ -126,8 +127,12 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         finally:
             del inside[thread]
 
-    def _put_row(self, queue: str, row: object, timeout: float | None, **fields: Any) -> MessageId:
-        """One message of a typed queue."""
+    def _put_other(
+        self, queue: str, row: object, timeout: float | None, **fields: Any
+    ) -> MessageId:
+        """One message of a typed queue, or what is to be made bytes first."""
+        if not is_row(row):
+            return self.put(queue, check_payload(row), timeout=timeout, **fields)
         if timeout is not None:
             timeout = check_timeout(timeout)
         request_id = check_request_id(fields.pop("request_id", None))
@@ -197,9 +202,7 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
         """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
             self._check_open()
-            puts = self._puts
-            if puts is None:
-                puts = self._puts = Puts(self._context, self.id, self._large)
+            puts = self._puts or self._begin_puts()
             try:
                 try:
                     return action(puts)
@@ -286,6 +289,10 @@ class EmbeddedTransaction(TransactionLife, TransactionCalls):
                 gets.take_back(queue, subscription, [run[:2] for run in runs])
                 raise
         return (queue.name, parts) if parts else None
+
+    def _begin_puts(self) -> Puts:
+        self._puts = puts = Puts(self._context, self.id, self._large)
+        return puts
 
     def _reading(self) -> Gets:
         if self._gets is None:
