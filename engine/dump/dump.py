@@ -136,7 +136,7 @@ class _Dump:
         if chosen.journal:
             yield from self._limited(self._journal())
         if lists:
-            yield from self._fold(again=chosen.journal)
+            yield from self._fold(anew=chosen.journal)
         if chosen.queue is not None:
             queue = self._history.queue(chosen.queue)
             yield from queue.items()
@@ -228,16 +228,16 @@ class _Dump:
 
     # Reading
 
-    def _fold(self, *, again: bool = False) -> Iterator[Item]:
+    def _fold(self, *, anew: bool = False) -> Iterator[Item]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
         source = self._source
         for _ in range(DUMP_TRIES):
-            if again:
+            if anew:
                 self._saved, _ = newest_saved(source.env, source.layout)
                 self._history = History(source, self._saved, self._choices.owner)
             self._history.take()
-            again = self._is_superseded()
-            if not again:
+            anew = self._saved is not None and self._newest() not in (None, self._saved.newest)
+            if not anew:
                 break
         yield from self._history.findings
         if self._saved is None:
@@ -245,10 +245,8 @@ class _Dump:
             yield _UNFINISHED if is_new else _NO_CHECKPOINT
             yield from find_directories(source, self._history.by_id)
 
-    def _is_superseded(self) -> bool:
-        """Whether there is a newer checkpoint by now."""
-        source, saved = self._source, self._saved
-        return saved is not None and newest_lsn(source.env, source.layout) != saved.newest
+    def _newest(self) -> int | None:
+        return newest_lsn(self._source.env, self._source.layout)
 
     def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
         """What is damaged now may have been moved or released since the store was read (DD4)."""
@@ -260,7 +258,8 @@ class _Dump:
                 yield item
 
     def _went_on(self) -> bool:
-        return self._is_superseded() or self._history.log.goes_on()
+        is_newer = self._saved is not None and self._newest() != self._saved.newest
+        return is_newer or self._history.log.goes_on()
 
 
 def _findings(items: Iterator[Item]) -> Iterator[Item]:

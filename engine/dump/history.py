@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from quire.dump_items import Described, Finding
+from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE
+from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
-from quire.engine.records.prepared_record import DecisionRecord
 from quire.errors import InvalidArgument, QueueNotFound, StoreVersion
 from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
@@ -72,7 +73,7 @@ class History:
 
     def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
         """Of the queue, or the subscription, whose numbers the row has."""
-        queue = self.queues.get(row["queue_id"])
+        queue = self.queues.get(row.get("queue_id", 0))
         if queue is None or noun == QUEUE:
             return None if queue is None else queue.name
         subscription = queue.durable.subscriptions.get(row["subscription_id"])
@@ -118,7 +119,8 @@ class History:
                 self._doubt()
         if address < self._since_lsn or record.kind == KIND_GENERATION:
             return
-        is_lost = isinstance(said, DecisionRecord) and said.xid not in self.state.prepared
+        decides = said.section(format.DECIDES) if isinstance(said, CommitRecord) else None
+        is_lost = decides is not None and decides.xid not in self.state.prepared
         try:
             self._fold.take(record.kind, record.sequence, address, said, "")
         except StoreVersion:  # of a kind, or an entry of a type, that only a newer release knows

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.records.commit_record import Part
+from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode
-from quire.errors import QuireError, StoreCorrupt
+from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
     GROUP_HEADER_BYTES,
@@ -27,6 +27,7 @@ from quire.journal import (
     Chain,
     Group,
     Record,
+    read_at,
     scan,
 )  # fmt: skip
 from quire.journal import Finding as JournalFinding
@@ -44,7 +45,11 @@ class Decoded(NamedTuple):
 
     @property
     def name(self) -> str:
-        return format.KIND_NAMES.get(self.record.kind, f"UNKNOWN KIND {self.record.kind}")
+        kind = self.record.kind
+        for section in self.said.sections if isinstance(self.said, CommitRecord) else ():
+            if kind == format.COMMIT_MORE and section.record_name:
+                return str(section.record_name)
+        return format.KIND_NAMES.get(kind, f"UNKNOWN KIND {kind}")
 
 
 class Log:
@@ -115,10 +120,24 @@ class Log:
         return replace(finding, lost="the records from here to the next one listed")
 
     def _was_released(self, lsn: int) -> bool:
-        """Whether the owner has given the segment back since, after another checkpoint (DL2)."""
-        now, _ = newest_saved(self.source.env, self.source.layout)
-        size = self.source.geometry.segment_bytes
-        return now is not None and lsn // size < now.restart_lsn // size
+        """Whether the owner has given the segment back since it was listed (DL2).
+
+        It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
+        below that is pinned: its messages are needed.
+        """
+        source, saved = self.source, self._saved
+        size = source.geometry.segment_bytes
+        now, _ = newest_saved(source.env, source.layout)
+        if now is None or lsn // size >= now.restart_lsn // size:
+            return False
+        if saved is None or now.restart_lsn > saved.restart_lsn:
+            return True
+        first_page = lsn - lsn % size + source.geometry.page_size
+        try:
+            read_at(source.env, source.layout.journal, size, first_page, 0)
+        except (QuireError, OSError) as error:
+            return isinstance(error, PositionLost)
+        return False
 
 
 def record_item(
