@@ -168,6 +168,8 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
     """How the command ends: 0 where it was told to, or all is read; 1 where a step has failed."""
     with graph.start() as run:
         print(f"graph {graph.name} runs on {graph.path}", flush=True)
+        if not drain:
+            threading.Thread(target=_tell_end, args=(run, ending), daemon=True).start()
         before = ""
         while not ending.is_set() and not _has_ended(run, ending, drain=drain):
             now = str(run.status())
@@ -179,10 +181,16 @@ def _follow(graph: Any, ending: threading.Event, *, drain: bool) -> int:
     return 1 if any(step.phase == "failed" for step in status.steps.values()) else 0
 
 
+def _tell_end(run: Any, ending: threading.Event) -> None:
+    """The command ends at once with its run."""
+    run.wait()
+    ending.set()
+
+
 def _has_ended(run: Any, ending: threading.Event, *, drain: bool) -> bool:
     """Whether all is done, after some time in which a signal is seen. Raises StepFailed."""
     if not drain:
-        return bool(ending.wait(GRAPH_LINE_SECONDS) or run.wait(0.0))
+        return ending.wait(GRAPH_LINE_SECONDS)
     try:
         run.drain(GRAPH_LINE_SECONDS)
     except StepTimeout:

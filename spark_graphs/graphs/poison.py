@@ -99,7 +99,7 @@ class Telling:
         self._fails = fails
         self._is_enough = is_enough
         self._plan = plan
-        self._kinds: dict[str, int] = {}  # of errors, with the first row of each
+        self._kinds: dict[str, int] = {}  # of errors, with the first of the poison of each
         self._unplanned = 0  # rows before this one are tried without a plan
 
     def go_on(self) -> None:
@@ -144,7 +144,8 @@ class Telling:
         """Tell rows up to `end`, or the first of them, apart by a plan of them; False: it is none.
 
         What it says counts where the step does the same: the first message that fails with each
-        kind of error is tried with the step itself, and so are all the others together.
+        kind of error, and the last one, fail with the step itself for the same reason, and all the
+        others together do not.
         """
         index, number = _row(self._counts, self.rows)
         begin, before = self.rows, len(self.poison)
@@ -161,7 +162,9 @@ class Telling:
         self._kinds.clear()
         self._tell(end, 0, alone, _no_plan)
         stop, found = self.rows, self.numbers[before:]
-        if found and all(self._together(row, row + 1) for row in self._kinds.values()):
+        if found and all(
+            self._is_so(each) for each in {*self._kinds.values(), len(self.poison) - 1}
+        ):
             others = _gaps(begin, stop, found)
             if not others or self._fails(self._of(index, others, number - begin)) is None:
                 return True
@@ -177,6 +180,12 @@ class Telling:
     def _together(self, begin: int, end: int) -> Exception | None:
         return self._fails(_selection(self._counts, begin, end))
 
+    def _is_so(self, poison: int) -> bool:
+        """Whether the step fails with it, as the plan says."""
+        said, row = self.poison[poison], self.numbers[poison]
+        error = self._together(row, row + 1)
+        return error is not None and said.reason == Poison.of(said.index, said.number, error).reason
+
     def _of(self, index: int, rows: Sequence[Run], ahead: int) -> Selection:
         """Rows of one input; `ahead`: what makes their numbers there of those among all rows."""
         selection: Selection = [[] for _ in self._counts]
@@ -188,7 +197,7 @@ class Telling:
         if error is not None:
             self.poison.append(Poison.of(*_row(self._counts, self.rows), error))
             self.numbers.append(self.rows)
-            self._kinds.setdefault(kind_of(error), self.rows)
+            self._kinds.setdefault(kind_of(error), len(self.poison) - 1)
         self.rows += 1
 
     def _forget(self, rows: int, poison: int) -> None:

@@ -131,12 +131,12 @@ def test_a_dead_letter_has_columns_that_were_added_meanwhile(graph: Graph, store
     with graph.start() as run:
         store.alter_queue("in", schema="id bigint, note string")
         store.put_many("in", [{"id": 1, "note": "a"}, {"id": 5, "note": None}])
-        run.drain(timeout=120)
+        run.drain(timeout=TIMEOUT_SECONDS)
         assert values(store, "same") == [{"id": 5}]
         store.put("in", {"id": 6, "note": "b"})
         eventually(lambda: "column 'note'" in str(run.status().steps["t"].last_error))
         store.alter_queue("same", schema="id bigint, note string")
-        run.drain(timeout=120)
+        run.drain(timeout=TIMEOUT_SECONDS)
         assert values(store, "same")[1] == {"id": 6, "note": "b"}
         for name, dead in [("s", "dead"), ("t", "same")]:
             assert run.replay(dead, step=name) == 2

@@ -10,6 +10,7 @@ import pytest
 from quire.spark_graphs.graphs.apart import RecentRows
 from quire.spark_graphs.graphs.poison import (
     Fails,
+    FailsOf,
     NoPoison,
     Poison,
     Selection,
@@ -95,6 +96,60 @@ def test_it_ends_at_any_time_and_goes_on(rng: random.Random) -> None:
             assert len(tried) <= most + 2
             assert places(told.poison) == [row for row in rows[: told.rows] if row in bad]
         assert places(told.poison) == sorted(bad)
+
+
+class Lies(Exception):
+    """What a plan says of good messages."""
+
+
+@pytest.mark.parametrize("lies", ["none", "misses", "of another kind", "of all"])
+def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
+    """It may be wrong in either way: what is at fault is what the step itself fails with."""
+    said = 0
+    for counts, rows, bad in drawn(rng, most=20):
+        tried: list[Selection] = []
+        fails = failing_with(bad, tried)
+        wrong = set(rng.sample(rows, rng.randint(1, min(4, len(rows))))) - bad
+
+        def plan(
+            index: int, run: tuple[int, int], bad: set[Row] = bad, wrong: set[Row] = wrong
+        ) -> FailsOf:
+            first = run[0]
+
+            def trial(begin: int, end: int) -> Exception | None:
+                nonlocal said
+                said += 1
+                own = [(index, first + number) for number in range(begin, end)]
+                assert own[-1][1] < run[1]
+                if lies == "of all" or (lies == "of another kind" and wrong.intersection(own)):
+                    return Lies("all is bad")
+                hit = sorted(bad.intersection(own))
+                if lies == "misses":
+                    hit = [row for row in hit if row[1] % 2]
+                return ValueError(f"row {hit[0]}") if hit else None
+
+            return trial
+
+        told = tell_apart(counts, fails, never, Told(), plan)
+        assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
+        assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
+    assert said
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9, 1.0])
+def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: float) -> None:
+    """None for each message that fails."""
+    bad = {(0, n) for n in range(10_000) if rng.random() < share}
+    tried: list[Selection] = []
+    planned: list[Selection] = []
+    of_plan = failing_with(bad, planned)
+
+    def plan(index: int, run: tuple[int, int]) -> FailsOf:
+        return lambda begin, end: of_plan([[(run[0] + begin, run[0] + end)]])
+
+    told = tell_apart([10_000], failing_with(bad, tried), never, Told(), plan)
+    assert places(told.poison) == sorted(bad)
+    assert len(tried) <= 4
 
 
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9, 1.0])
