@@ -187,7 +187,7 @@ class Places:
                 if self._holding:
                     self.held += map(BlockRef._make, refs)
                     return
-        if len(refs) != 1 or refs[0][8] != format.INLINE:
+        if len(refs) != 1 or refs[0][8]:  # of one alone that is inline there is nothing
             self._free(refs)
 
     def _free(self, refs: Sequence[BlockRow]) -> None:

@@ -86,7 +86,7 @@ class BlockReader:
         """Blocks that were released or moved. Those of files go with the file."""
         forget = self._fresh.forget
         for _, _, _, address, _, checksum, _, count, kind in refs:
-            if kind == format.INLINE and (count > 1 or not forget(address + PAYLOAD_AT)):
+            if not kind and (count > 1 or not forget(address + PAYLOAD_AT)):  # inline
                 forget(address)
             if count > 1 and kind != format.LTDS:
                 self._blocks.forget((kind, address, checksum))

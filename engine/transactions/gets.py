@@ -397,9 +397,10 @@ class Gets:
     ) -> None:
         taken = self.taken
         if taken:
-            last = taken[-1]
-            if last.subscription is subscription and last.end == lo:
-                taken[-1] = _part(last, last.start, hi)
+            queue_id, subscription_id, start, end, _, latest, _, _ = taken[-1]
+            if latest is subscription and end == lo:
+                longer = queue_id, subscription_id, start, hi, queue, subscription, None, 0
+                taken[-1] = new_taken(longer)
                 return
         own = (queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
                epoch)  # fmt: skip

@@ -23,7 +23,7 @@ class OpenTransaction(Protocol):
     """A transaction, as far as others have to do with it."""
 
     id: int
-    opened_us: int
+    opened: float  # of the monotonic clock
     deadline: float
 
     @property
@@ -116,10 +116,10 @@ class Registry:
         transaction = self.get(transaction_id)
         return transaction is not None and transaction.abort()
 
-    def leave_buffer(self, before_us: int) -> None:
+    def leave_buffer(self, before: float) -> None:
         """Have transactions that were begun before leave the write buffer."""
         for transaction in self:
-            if transaction.opened_us < before_us:
+            if transaction.opened < before:
                 transaction.leave(None)
 
     def leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:

@@ -126,6 +126,7 @@ from .own_values import OwnValues
 from .puts import Puts
 from .streaming import StreamPut
 
+_MOST_CHARGE: Final = MAX_PAYLOAD_BYTES + MESSAGE_OVERHEAD_BYTES
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
 _new_lock = threading.Lock
@@ -151,7 +152,7 @@ class EmbeddedTransaction(TransactionCalls):
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
         "_shall_end", "_state", "_values", "_waits_for", "change", "deadline", "durable", "id",
-        "opened_us", "owner", "prepared", "put_timeout",
+        "opened", "opened_us", "owner", "prepared", "put_timeout",
     )  # fmt: skip
 
     def __init__(
@@ -170,11 +171,11 @@ class EmbeddedTransaction(TransactionCalls):
             as_call(registry.reap)
         new_id = registry.new_id
         self.id = transaction_id = new_id()
-        self.opened_us = env.now_us()
-        seconds = context.transaction_timeout if timeout is None else timeout
-        self.deadline = env.monotonic() + seconds
+        self.opened = opened = env.monotonic()
+        self.deadline = opened + (context.transaction_timeout if timeout is None else timeout)
         self.owner = owner or thread
         self.durable = durable
+        self.opened_us = 0  # once somebody has asked
         self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
         self._context = context
         self._lock = _new_lock()
@@ -193,7 +194,11 @@ class EmbeddedTransaction(TransactionCalls):
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
-        if getattr(self, "_state", None) is _OPEN:  # else it was interrupted as it was made
+        try:
+            state = self._state
+        except AttributeError:  # it was interrupted as it was made
+            return
+        if state is _OPEN:
             self._context.registry.drop(self)
             warnings.warn(
                 f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
@@ -240,11 +245,11 @@ class EmbeddedTransaction(TransactionCalls):
         group_key, and request_id, by which a put that is repeated returns the first one's id and
         puts nothing. Raises QueueNotFound, QueueFull, InvalidArgument, TransactionClosed.
         """
-        if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
-            if is_row(payload):
-                return self._put_row(queue, payload, timeout, **fields)
-            payload = check_payload(payload)
+        if type(payload) is not bytes:
+            return self._put_other(queue, payload, timeout, **fields)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+        if charge > _MOST_CHARGE:
+            check_payload(payload)
         checked = None
         if timeout is not None:
             timeout = check_timeout(timeout)
@@ -262,7 +267,7 @@ class EmbeddedTransaction(TransactionCalls):
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                puts = self._puts = self._puts or Puts().begin(self._context, self.id, self._large)
+                puts = self._puts or self._begin_puts()
                 try:
                     try:
                         if request_id is not None:
@@ -278,8 +283,12 @@ class EmbeddedTransaction(TransactionCalls):
         finally:
             del inside[thread]
 
-    def _put_row(self, queue: str, row: object, timeout: float | None, **fields: Any) -> MessageId:
-        """One message of a typed queue."""
+    def _put_other(
+        self, queue: str, row: object, timeout: float | None, **fields: Any
+    ) -> MessageId:
+        """One message of a typed queue, or what is to be made bytes first."""
+        if not is_row(row):
+            return self.put(queue, check_payload(row), timeout=timeout, **fields)
         if timeout is not None:
             timeout = check_timeout(timeout)
         request_id = check_request_id(fields.pop("request_id", None))
@@ -362,9 +371,7 @@ class EmbeddedTransaction(TransactionCalls):
         """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
             self._check_open()
-            puts = self._puts
-            if puts is None:
-                puts = self._puts = Puts().begin(self._context, self.id, self._large)
+            puts = self._puts or self._begin_puts()
             try:
                 try:
                     return action(puts)
@@ -626,6 +633,10 @@ class EmbeddedTransaction(TransactionCalls):
 
     def rollback(self) -> None:
         """Drop what was put, give back what was got; nothing happens if it has ended already."""
+        puts = self._puts
+        if self._state is _OPEN and self._gets is None and (puts is None or puts.is_light):
+            self._drop()
+            return
         thread = begin_short()
         try:
             with self._lock:
@@ -636,6 +647,22 @@ class EmbeddedTransaction(TransactionCalls):
         finally:
             del inside[thread]
             end(thread)
+
+    def _drop(self) -> None:
+        """Roll back what has put a few messages: in memory alone, so it is done again (PU4)."""
+        thread = get_ident()
+        if thread in inside:
+            raise reentrant()
+        inside[thread] = None
+        try:
+            with self._lock:
+                if self._state is _OPEN:
+                    self._undo()
+        except BaseException:  # an interrupt
+            held(self.give_up)
+            raise
+        finally:
+            del inside[thread]
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared: that waits for a decision."""
@@ -784,13 +811,15 @@ class EmbeddedTransaction(TransactionCalls):
         buffered = 0 if puts is None else puts.buffered_bytes
         buffered += sum(written.staying_bytes for written in parts)
         env = self._context.env
-        left = self.deadline - env.monotonic()
+        now = env.monotonic()
+        age, left = now - self.opened, self.deadline - now
+        self.opened_us = self.opened_us or env.now_us() - round(age * 1e6)
         return TransactionInfo(
             id=self.id,
             state=self.state,
             owner=self._owner_name(),
             opened_us=self.opened_us,
-            age_seconds=max(0.0, (env.now_us() - self.opened_us) / 1e6),
+            age_seconds=age,
             seconds_left=None if left == math.inf else max(0.0, left),
             large=self.large,
             bytes=total,
@@ -824,6 +853,10 @@ class EmbeddedTransaction(TransactionCalls):
             raise TransactionClosed(
                 f"the transaction is {self._state.value}: begin a new one with store.transaction()"
             )
+
+    def _begin_puts(self) -> Puts:
+        self._puts = puts = Puts().begin(self._context, self.id, self._large)
+        return puts
 
     def _reading(self) -> Gets:
         if self._gets is None:
@@ -1028,12 +1061,11 @@ class EmbeddedTransaction(TransactionCalls):
     def _settle(self) -> None:
         """The commit stands."""
         change, puts, gets = self.change, self._puts, self._gets
-        if change is not None and puts is not None:
-            memory = change.memory if change.sections else None
-            if memory is None:
-                puts.give_ids(change.first_id)
-            else:
+        if puts is not None and change is not None:
+            if change.sections and (memory := change.memory) is not None:
                 puts.give_ids_apart(change.first_id, memory.first_id)
+            else:
+                puts.give_ids(change.first_id)
         if (
             (puts is None or puts.is_light)
             and (gets is None or not gets.seeks)
@@ -1055,13 +1087,14 @@ class EmbeddedTransaction(TransactionCalls):
         self._undo()
 
     def _undo(self) -> None:
-        if self.stands:  # an interrupt came between the commit and its end
+        change, gets, puts = self.change, self._gets, self._puts
+        if change is not None and change.applied:  # an interrupt came before the commit's end
             self._settle()
             return
-        if self._gets is not None:
-            self._gets.give_back()
-        if self._puts is not None:
-            self._puts.drop()
+        if gets is not None:
+            gets.give_back()
+        if puts is not None:
+            puts.drop()
         self._end(TransactionState.ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:

@@ -222,7 +222,7 @@ class Maintenance:
         """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
         seconds = self._context.options.write_buffer_seconds
         if seconds < math.inf:
-            self._context.registry.leave_buffer(self._env.now_us() - int(seconds * 1e6))
+            self._context.registry.leave_buffer(self._env.monotonic() - seconds)
 
     def _give_space_back(self) -> None:
         self._trim_at = self._env.monotonic() + TRIM_SECONDS
