@@ -14,7 +14,7 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .journal import Journal, JournalStatus
+from .journal import Hooks, Journal, JournalStatus
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, Record, RecoveryReport, Tail
@@ -33,6 +33,7 @@ __all__ = [
     "Finding",
     "Geometry",
     "Group",
+    "Hooks",
     "Journal",
     "JournalStatus",
     "Record",

@@ -21,6 +21,7 @@ from itertools import islice
 from json.encoder import encode_basestring
 from typing import Any, Final
 
+from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
@@ -28,6 +29,7 @@ from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spar
 from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import prepared_bytes
+from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
@@ -43,8 +45,6 @@ from quire.limits import (
     SPARE_STEP_BYTES_PER_QUEUE,
 )
 
-from .opened import Opened
-
 _COUNTED: Final = (QUEUE, SUBSCRIPTION, STATE)  # in another way
 _RECORD_BYTES: Final = format.PACKED_RECORD.size
 
@@ -52,13 +52,18 @@ _RECORD_BYTES: Final = format.PACKED_RECORD.size
 class KeptBack:
     """See the module. Thread-safe."""
 
-    def __init__(self, opened: Opened) -> None:
-        self._env, self._directory = opened.env, opened.layout.checkpoints
-        self._state, self._places = opened.state, opened.places
+    def __init__(self, env: Env, directory: str, state: State) -> None:
+        """`directory`: of the checkpoints."""
+        self._env, self._directory = env, directory
+        self._state, self._places = state, state.places
         self._lock = threading.Lock()
         self._ledger_entries = 0  # those that were counted
         self._ledger_bytes = 0
-        self.bytes = spare_bytes(self._env, self._directory)  # what each spare has
+        self.bytes = 0  # what each spare has
+
+    def look(self) -> None:
+        """At the spares that an opening finds."""
+        self.bytes = spare_bytes(self._env, self._directory)
 
     def admit(self) -> int:
         """Keep enough space back for what comes next (KB1): how many bytes of the journal.
@@ -80,7 +85,7 @@ class KeptBack:
         """There is a checkpoint at the LSN: those before it go, or become spares."""
         with self._lock:
             remove_older(self._env, self._directory, lsn)
-            self.bytes = spare_bytes(self._env, self._directory)
+            self.look()
             with suppress(DiskFull):  # then nothing is admitted before there is room
                 self._grow()
                 wanted = 2 * (self.needed_bytes() + self._step())
