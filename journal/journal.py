@@ -90,19 +90,14 @@ _put_checksum = CHECKSUM.pack_into
 
 
 class JournalStatus(NamedTuple):
-    """Numbers for the store's status. LSNs, and segment numbers and counts."""
+    """Numbers of the segments for the store's status, and counts."""
 
-    end_lsn: int
-    last_lsn: int
-    generation: int
     segments: list[int]
     pinned: list[int]
     ready: int
     spares: int
-    segment_bytes: int
     bytes: int  # of space, in all files
     kept_back_bytes: int  # the part of it that is for relieving groups only
-    unsynced_bytes: int  # of groups that are not durable yet (J10)
 
 
 def _nothing(*_: str) -> None:
@@ -621,17 +616,12 @@ class Journal:
     def status(self) -> JournalStatus:
         segments = self._segments
         return JournalStatus(
-            end_lsn=self.end_lsn,
-            last_lsn=self._last_lsn,
-            generation=self._generation,
             segments=segments.numbers,
             pinned=segments.pinned,
             ready=segments.ready,
             spares=segments.spares,
-            segment_bytes=self._segment_bytes,
             bytes=segments.space_bytes,
             kept_back_bytes=segments.kept_bytes,
-            unsynced_bytes=self.unsynced_bytes,
         )
 
     # Inside

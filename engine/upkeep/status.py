@@ -26,7 +26,8 @@ def status(
 ) -> dict[str, Any]:
     """Plain values. Sizes in bytes."""
     kept_back = opened.kept_back
-    journal, places = context.journal.status(), context.places
+    journal, places = context.journal, context.places
+    segments = journal.status()
     files = [_sizes(manager, places.page_size) for manager in places.managers]
     return {
         "queues": [
@@ -42,14 +43,14 @@ def status(
         "groups": context.sequencer.groups,
         "journal": {
             "end_lsn": journal.end_lsn,
-            "durable_end_lsn": context.journal.durable_end,
+            "durable_end_lsn": journal.durable_end,
             "generation": journal.generation,
-            "segments": len(journal.segments),
-            "pinned_segments": len(journal.pinned),
-            "spare_segments": journal.spares + journal.ready,
-            "bytes": journal.bytes,
+            "segments": len(segments.segments),
+            "pinned_segments": len(segments.pinned),
+            "spare_segments": segments.spares + segments.ready,
+            "bytes": segments.bytes,
             "unsynced_bytes": journal.unsynced_bytes,
-            "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
+            "since_checkpoint_bytes": journal.bytes_since(checkpointer.last_lsn),
             "cut": opened.recovered.cut,  # off the journal's end, in words
         },
         "data": {
@@ -70,8 +71,8 @@ def status(
             "reorganised_bytes": checkpointer.reorganised_bytes,
         },
         "kept_back": {  # for a full disk
-            "whole": not context.journal.lacks_room and kept_back.is_enough,
-            "journal_bytes": journal.kept_back_bytes,
+            "whole": not journal.lacks_room and kept_back.is_enough,
+            "journal_bytes": segments.kept_back_bytes,
             "checkpoint_bytes": kept_back.total_bytes,
         },
         "schedules": [asdict(info) for info in schedules.infos()],
