@@ -65,7 +65,7 @@ from quire.engine.queues.state import State
 from quire.engine.reading.delivery import Delivery
 from quire.engine.reading.finding import place_of, position_at
 from quire.engine.reading.lease import Leases
-from quire.engine.records.catalog import PREPARED_STATE, STATE, TYPES
+from quire.engine.records.catalog import STATE, TYPES
 from quire.engine.records.durable_state import SubscriptionForm
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
@@ -987,8 +987,8 @@ def _context(opened: Opened) -> Context:
         write_buffers=buffers,
         adoptions=adoptions,
         committer=committer,
-        delivery=Delivery(env, opened.reader, Handouts(state, sequencer).note),
-        two_phase=TwoPhase(env, state, committer),
+        delivery=Delivery(env, opened.reader, Handouts(state, committer).note),
+        two_phase=TwoPhase(state, committer),
         registry=Registry(),
         transaction_timeout=options.transaction_timeout,
         light_bytes=min(
@@ -1014,7 +1014,7 @@ def _admission(opened: Opened, sequencer: Sequencer, kept_back: KeptBack) -> Cal
     return admit
 
 
-_LISTED: Final = [name for name in TYPES if name not in (STATE, PREPARED_STATE)]
+_LISTED: Final = [name for name in TYPES if name != STATE]
 
 _open_stores: Final[weakref.WeakSet[EmbeddedStore]] = weakref.WeakSet()
 

@@ -20,12 +20,13 @@ from itertools import islice
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
-from quire.engine.records.catalog import PREPARED_STATE, QUEUE, SCHEDULE, STATE, SUBSCRIPTION
+from quire.engine.records.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
+from quire.engine.records.prepared_record import PrepareRecord
+from quire.engine.records.sections import prepared_bytes
 from quire.errors import DiskFull
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
@@ -43,7 +44,7 @@ from quire.limits import (
 
 from .opened import Opened
 
-_COUNTED: Final = (QUEUE, SUBSCRIPTION, STATE, PREPARED_STATE)  # in another way
+_COUNTED: Final = (QUEUE, SUBSCRIPTION, STATE)  # in another way
 _RECORD_BYTES: Final = format.PACKED_RECORD.size
 
 
@@ -117,7 +118,7 @@ class KeptBack:
         total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         for manager in places.managers:
             total += manager.space.fragments * CHECKPOINT_INTERVAL_BYTES
-        return total + sum([_prepared_bytes(prepared) for prepared in state.prepared])
+        return total + sum([_prepared_bytes(r) for r in list(state.durable.prepared.values())])
 
     def _grow(self) -> int:
         needed, step = self.needed_bytes(), self._step()
@@ -175,5 +176,5 @@ def _bytes_of(queue: Queue) -> int:
     return total
 
 
-def _prepared_bytes(prepared: Prepared) -> int:
-    return len(prepared.body()) * 4 // 3 + CHECKPOINT_ENTRY_BYTES
+def _prepared_bytes(record: PrepareRecord) -> int:
+    return prepared_bytes(record) * 4 // 3 + CHECKPOINT_ENTRY_BYTES

@@ -37,10 +37,12 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
 )
-from quire.engine.records.fold import Fold
+from quire.engine.records.fold import Fold, prepared_in
+from quire.engine.records.older import PREPARED_STATE, prepared_before
 from quire.engine.records.packed_records import PackedRecords
-from quire.engine.records.prepared_record import unpack_prepare
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.requests import Known, Requests
+from quire.engine.records.sections import pack_prepared
 from quire.intervals import IntervalSet
 
 from .space_maps import SpaceSnapshot
@@ -173,7 +175,7 @@ class Snapshot:
     durable: dict[str, Any]  # what the document says of the store as a whole
     catalog: dict[str, dict[int, CatalogEntry]]
     ltds: dict[int, str]
-    prepared: list[bytes]  # PREPARE records' bodies
+    held: list[bytes]  # records of prepared transactions
     spaces: list[SpaceSnapshot]  # of each data file
     retired: list[int]
     queues: list[QueueSnapshot]  # those that have anything to be moved or sealed
@@ -195,7 +197,7 @@ class Snapshot:
             },
             catalog={name: dict(entries) for name, entries in durable.catalog.items()},
             ltds=dict(durable.ltds),
-            prepared=[prepared.body() for prepared in state.prepared],
+            held=[pack_prepared(record) for record in durable.prepared.values()],
             spaces=[manager.space.snapshot() for manager in places.managers],
             retired=list(state.pages.retired),
             queues=[snapshot for snapshot in queues if not snapshot.queue.is_volatile],
@@ -203,7 +205,9 @@ class Snapshot:
         )
 
     def document(self, numbers: Numbers) -> dict[str, Any]:
-        return {
+        texts = [b2a_base64(record, newline=False).decode() for record in self.held]
+        held = {"held": texts} if texts else {}
+        return held | {
             "restart_lsn": self.restart_lsn,
             **self.durable,
             "catalog": [
@@ -212,7 +216,6 @@ class Snapshot:
                 for key, entry in entries.items()
             ],
             "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
-            "prepared": [b2a_base64(body, newline=False).decode() for body in self.prepared],
             "queues": [queue.document(numbers) for queue in (*self.queues, *self.volatile)],
         }
 
@@ -226,6 +229,8 @@ def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
     state.ledger |= {str(key): int(version) for key, version in document["ledger"].items()}
     state.ltds |= {int(name, 16): str(queue) for name, queue in document["ltds"].items()}
     for name, key, version, body in document.get("catalog", ()):
+        if name == PREPARED_STATE:
+            continue
         type_named(name, checkpoint.path)
         state.catalog[name][int(key)] = CatalogEntry(int(version), body)
     for entry in document["queues"]:
@@ -235,12 +240,19 @@ def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
     name_aliases(state, effects)
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
-    for body in document.get("prepared", ()):
-        record = unpack_prepare(memoryview(a2b_base64(body)), checkpoint.path)
-        fold.prepare(record, checkpoint.path, counted=True)
+    for held in _prepared(document, checkpoint.path):
+        fold.prepare(held, checkpoint.path, counted=True)
     index_state(state)
     for counter in _COUNTERS:
         setattr(state, counter, int(document[counter]))
+
+
+def _prepared(document: dict[str, Any], where: str) -> list[PrepareRecord]:
+    """The transactions that are prepared. Raises KeyError, TypeError, ValueError, StoreCorrupt."""
+    if "prepared" in document:
+        return prepared_before(document, where)
+    texts = document.get("held", ())
+    return [prepared_in(memoryview(a2b_base64(text)), where) for text in texts]
 
 
 def _define(state: DurableState, entry: dict[str, Any]) -> None:

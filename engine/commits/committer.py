@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
+from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
@@ -41,7 +42,10 @@ from quire.engine.records.commit_record import (
     pack_lone,
 )
 from quire.engine.records.durable_state import DurableQueue
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
+    Held,
+    HeldSection,
     MovesSection,
     PendingSection,
     ValuesSection,
@@ -60,13 +64,14 @@ from .written import Written, lone_block
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
 
-class Committing(Protocol):
+class Committing(Participant, Protocol):
     """The transaction that is committed."""
 
     id: int
     durable: bool  # when its commit returns
     # What the journal was asked to hold.
     change: TransactionChange | None
+    prepared: Prepared | None  # what the store holds for it
 
 
 class Committer:
@@ -109,10 +114,12 @@ class Committer:
         light: bool,
         moves: MovesSection | None = None,
         values: ValuesSection | None = None,
+        held: Held | None = None,
     ) -> None:
         """All steps. The transaction knows its change from step 4 on.
 
-        `light`: all that is written is so (see `Puts`), whatever its record takes.
+        `light`: all that is written is so (see `Puts`), whatever its record takes. `held`: it is
+        prepared by that, and takes effect once it is decided; `transaction.prepared` tells so.
         """
         state = self._state
         reads: Sequence[Read | Taken] = [*taken, *passed] if passed else taken
@@ -130,13 +137,13 @@ class Committer:
             and not state.strategy.locks_queues
             and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
         ):
-            self._commit(transaction, journaled, reads, entries, light, sections, memory)
+            self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
         else:
-            with ExitStack() as held:
-                self.lock_all(written, held)
+            with ExitStack() as locks:
+                self.lock_all(written, locks)
                 released = reads if moves is None else [*reads, *moves.passed()]
-                held.enter_context(state.releasing(released))
-                self._commit(transaction, journaled, reads, entries, light, sections, memory)
+                locks.enter_context(state.releasing(released))
+                self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
         if not light:
             self.leave_unused(transaction.id, written)
         if self._journal.end_lsn >= self.due_lsn or sections:
@@ -157,11 +164,12 @@ class Committer:
         light: bool,
         sections: Sequence[PendingSection],
         memory: MemorySection | None,
+        held: Held | None,
     ) -> None:
         """The steps. `written`, `reads`: without `memory`, the share in volatile queues."""
         transaction_id = transaction.id
         reserved: list[Queue] = []
-        extents: Collection[Extent] = ()
+        extents: list[Extent] = []
         packed: Packed[DurableQueue] | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
@@ -172,12 +180,11 @@ class Committer:
                 if written:
                     self.reserve(written, reserved)
             else:
-                groups = self._hold(written, memory, reserved)
-                if groups:
-                    extents = self.place(groups, self.inline_limit)
-                if memory is None or groups or reads or entries or len(sections) > 1:
-                    more = pack_sections(sections)
-                    packed = pack(transaction_id, groups, reads, entries, more)
+                packed, sections = self._pack(
+                    transaction, written, reads, entries, sections, memory, held, reserved, extents
+                )
+                if held is not None and packed is not None:  # no more takes effect
+                    packed, reads, entries = (*packed[:2], (), (), 0), (), ()
             transaction.change = change = TransactionChange().fill(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
@@ -191,20 +198,61 @@ class Committer:
                 self.undo(reserved, extents)
                 if memory is not None:
                     memory.discard()
+                transaction.prepared = None
             raise
 
-    def _hold(
-        self, written: Collection[Written], memory: MemorySection | None, reserved: list[Queue]
-    ) -> Pieces:
-        """Steps 1 and 2 of what is not light, or partly in memory only, which stays there."""
+    def _pack(
+        self,
+        transaction: Committing,
+        written: Collection[Written],
+        reads: Sequence[Read | Taken],
+        entries: Sequence[Entry],
+        sections: Sequence[PendingSection],
+        memory: MemorySection | None,
+        held: Held | None,
+        reserved: list[Queue],
+        extents: list[Extent],
+    ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
+        """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
+        groups: Pieces = []
         if memory is not None and memory.written:
             memory.hold(self.encode(memory.written))
             self.reserve(memory.written, reserved)
-        if not written:
-            return []
-        groups = self.encode(written)
-        self.reserve(written, reserved)
-        return groups
+        if written:
+            groups = self.encode(written)
+            self.reserve(written, reserved)
+            extents += self.place(groups, self.inline_limit if held is None else 0)
+        if held is not None:
+            sections = self._hold(transaction, held, groups, reads, entries, sections)
+        if memory is not None and not (groups or reads or entries or len(sections) > 1):
+            return None, sections
+        return pack(transaction.id, groups, reads, entries, pack_sections(sections)), sections
+
+    def _hold(
+        self,
+        transaction: Committing,
+        held: Held,
+        groups: Pieces,
+        reads: Sequence[Read | Taken],
+        entries: Sequence[Entry],
+        sections: Sequence[PendingSection],
+    ) -> Sequence[PendingSection]:
+        """The sections of one that is prepared. There are no blocks any more."""
+        parts = [cast("Part", piece) for _, pieces in groups for piece in pieces]
+        taken = [Read(*read[:4]) for read in reads]
+        record = PrepareRecord(held.xid, held.taken, 0, parts, taken, entries)
+        transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
+        values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+        state = self._state
+        holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
+        return [*sections, holding]
+
+    def record(self, section: PendingSection) -> None:
+        """Commit a section and nothing else: no message, no read."""
+        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
+        self.sequencer.submit(
+            TransactionChange().fill(self._state, self._reader, 0, packed, sections=(section,))
+        )
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
         """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""

@@ -65,14 +65,15 @@ class Definition:
     """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
 
     Those of numbers from `TEMPORARY_IDS` on are applied with the others, and are in no record.
-    `undo` takes back what `prepare` did besides looking. `entry_bytes`: what they take at most.
+    `undo` takes back what `prepare` did besides looking; `done`: what it did for as long as it is
+    not applied. `entry_bytes`: what they take at most. `comes_first`: of its group.
     """
 
     durable = True
-    comes_first = False
 
     __slots__ = (
-        "_changes", "_most_bytes", "_prepare", "_state", "_temporary", "_undo", "applied", "record",
+        "_changes", "_done", "_most_bytes", "_prepare", "_state", "_temporary", "_undo", "applied",
+        "comes_first", "record",
     )  # fmt: skip
 
     def __init__(
@@ -82,11 +83,16 @@ class Definition:
         entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         undo: Callable[[], None] = lambda: None,
+        done: Callable[[], None] = lambda: None,
+        *,
+        comes_first: bool = False,
     ) -> None:
+        self.comes_first = comes_first
         self._state = state
         self._most_bytes = most_bytes
         self._prepare = prepare
         self._undo = undo
+        self._done = done
         self._changes: list[CatalogChange] = []
         self._temporary: list[CatalogChange] = []
         self.record = bytes(entry_bytes + MAX_CATALOG_ENTRY_BYTES)  # it takes less, once it is made
@@ -119,7 +125,9 @@ class Definition:
         self._undo()
 
     def apply(self, address: int) -> None:
-        self._state.define(self._changes, self._temporary)
+        with self._state.values.changing:
+            self._state.define(self._changes, self._temporary)
+        self._done()
 
     def apply_unrecorded(self) -> None:
         """All of it is temporary."""

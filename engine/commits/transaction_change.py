@@ -71,10 +71,11 @@ class TransactionChange:
 
     @property
     def relieves(self) -> bool:
-        """Whether it makes room on the disk and takes none: it only reads or moves."""
-        sections = self.sections
-        frees = bool(self._reads) or any(section.KIND == format.MOVES for section in sections)
-        return frees and not self._groups and all(section.relieves for section in sections)
+        """Whether it makes room on the disk and takes none."""
+        if self._groups:
+            return False
+        rooms = [section.room for section in self.sections]
+        return max(rooms, default=0) <= 0 and (bool(self._reads) or min(rooms, default=0) < 0)
 
     @property
     def comes_first(self) -> bool:
@@ -91,24 +92,29 @@ class TransactionChange:
 
     def place(self) -> None:
         sections = self.sections
+        messages = self._messages
         if sections or self._entries:
-            self._check()
+            messages += self._check()
         try:
-            self.first_id, self.time_us = first_id, time_us = self._state.take_ids(self._messages)
+            self.first_id, self.time_us = first_id, time_us = self._state.take_ids(messages)
             _put_id_and_time(self._head, ID_AND_TIME_OFFSET, first_id, time_us)
             if sections:
                 for section in sections:
-                    section.place()
+                    section.place(first_id, time_us)
         except BaseException:
             self.withdraw()
             raise
 
-    def _check(self) -> None:
+    def _check(self) -> int:
+        """How many ids its sections take."""
+        messages = 0
         try:
             for section in self.sections:
                 section.check()
+                messages += section.messages
             if self._entries:
                 self._state.place_entries(self._entries)
+            return messages
         except BaseException:
             for section in self.sections:
                 section.withdraw()
@@ -133,7 +139,7 @@ class TransactionChange:
             state.unplace_entries(entries)
         if self.sections:
             for section in self.sections:
-                section.apply(self.time_us)
+                section.apply(address)
 
 
 _NOTHING: Packed[DurableQueue] = b"", bytearray(), (), (), 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from quire.block import EncodedBlock, split
 from quire.engine.pages.memory_blocks import MemoryBlocks
@@ -23,7 +23,7 @@ from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
 from quire.engine.records.durable_state import OPEN, DurableQueue
-from quire.engine.records.sections import MovesSection
+from quire.engine.records.sections import MovesSection, PendingSection
 from quire.env import Env
 from quire.limits import VOLATILE_BLOCK_BYTES
 
@@ -93,16 +93,12 @@ class Volatile:
         return max(self._env.now_us(), self.state.last_time_us)
 
 
-class MemorySection:
+class MemorySection(PendingSection):
     """A transaction's share in volatile queues: a section of its change, without bytes."""
 
-    KIND: ClassVar[int] = 0
-    body: Final = bytearray()
-    relieves: Final = True
-
     __slots__ = (
-        "_groups", "_holds", "_moves", "_reads", "_transaction_id", "_volatile", "comes_first",
-        "first_id", "written",
+        "_groups", "_holds", "_moves", "_reads", "_time_us", "_transaction_id", "_volatile",
+        "comes_first", "first_id", "written",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +118,7 @@ class MemorySection:
         self._transaction_id = transaction_id
         self._reads = reads
         self._groups: list[tuple[DurableQueue, list[Part]]] = []
+        self._time_us = 0  # of the commit's record; 0: it has none
         self._holds = False  # `applying`, until it is applied or withdrawn
 
     def hold(self, blocks: Blocks) -> None:
@@ -151,24 +148,23 @@ class MemorySection:
             self._holds = True
             self._moves.check()
 
-    def place(self) -> None:
+    def place(self, first_id: int, time_us: int) -> None:
         """It takes its ids when it is applied."""
+        self._time_us = time_us
 
     def withdraw(self) -> None:
         if self._holds:
             self._holds = False
             self._volatile.applying.release()
 
-    def apply(self, time_us: int) -> None:
-        """`time_us`: of the commit's record; 0: it has none."""
+    def apply(self, address: int) -> None:
         volatile = self._volatile
         with volatile.applying:
             try:
                 memory = volatile.state.memory
                 state = memory.state
                 self.first_id = state.next_id
-                if not time_us:
-                    time_us = volatile.now_us()
+                time_us = self._time_us or volatile.now_us()
                 if time_us < state.last_time_us:
                     time_us = state.last_time_us
                 memory.commit(
@@ -176,7 +172,7 @@ class MemorySection:
                     self._transaction_id,
                 )  # fmt: skip
                 if self._moves is not None:
-                    self._moves.apply(time_us)
+                    self._moves.apply(0)
             finally:
                 if self._holds:
                     self.withdraw()

@@ -27,10 +27,9 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Entry, Part, Read
 from quire.engine.records.durable_state import PartsByQueue
-from quire.engine.records.prepared_record import PrepareRecord, pack_prepare
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import KeyHeld, TransactionNotFound, XidExists
 from quire.info import PreparedInfo
-from quire.journal import RECORD_HEADER_BYTES
 from quire.ltds import is_foreign
 
 from .queue import Queue
@@ -81,11 +80,7 @@ class Prepared:
 
     @property
     def messages(self) -> int:
-        return sum(part.count for part in self.record.parts)
-
-    def body(self) -> bytes:
-        """The PREPARE record's body, which is what checkpoints keep."""
-        return bytes(pack_prepare(0, self.record)[0][RECORD_HEADER_BYTES:])
+        return self.record.messages
 
 
 class PreparedTransactions:

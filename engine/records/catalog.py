@@ -36,7 +36,6 @@ from .durable_state import (
     SubscriptionForm,
 )
 from .format import NO_ENTRY
-from .key_values import held_in
 
 Body = Mapping[str, Any]
 
@@ -47,7 +46,6 @@ STORE: Final = "store"
 SCHEDULE: Final = "schedule"
 STORE_NUMBER: Final = 1  # of the one entry of its type
 STATE: Final = "state"
-PREPARED_STATE: Final = "prepared_state"
 RAN_KEY: Final = "quire.schedule:{}"
 """The ledger key, with a schedule's number, whose version is the last due time that it was put for,
 in microseconds since the epoch."""
@@ -282,40 +280,10 @@ def _delete_state(state: DurableState, effects: Effects, key: int) -> None:
         state.values.delete(state.catalog[STATE][key].body)
 
 
-def _put_prepared_state(
-    state: DurableState, effects: Effects, key: int, body: Body, where: str
-) -> None:
-    if body["xid"] not in state.prepared:
-        raise ValueError(f"holds a state for {body['xid']!r}, which is not prepared")
-    state.values.hold(key, body)
-
-
-def _delete_prepared_state(state: DurableState, effects: Effects, key: int) -> None:
-    state.values.let_go(state.catalog[PREPARED_STATE][key].body)
-
-
-def decide_state(
-    state: DurableState, effects: Effects, xid: str, where: str, *, commit: bool
-) -> None:
-    """A prepared transaction is decided: what it sets of a state is set, or let go of."""
-    number = state.values.held.get(xid)
-    if number is None:
-        return
-    held = held_in(state.catalog[PREPARED_STATE][number].body)
-    change(state, effects, CatalogChange(PREPARED_STATE, number, None), where)
-    for one in held if commit else ():
-        body = None
-        if one.value is not None:
-            body = {"name": one.name, "key": one.key, "value": one.value}
-        change(state, effects, CatalogChange(STATE, one.number, body), where)
-
-
 def index_state(state: DurableState) -> None:
     """A checkpoint's catalog is there: where its state is found is known again."""
     for key, entry in state.catalog.get(STATE, {}).items():
         state.values.put(key, None, entry.body)
-    for key, entry in state.catalog.get(PREPARED_STATE, {}).items():
-        state.values.hold(key, entry.body)
 
 
 def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
@@ -336,8 +304,5 @@ TYPES: Final = {
     ALIAS: EntryType(MAX_ALIASES, MAX_CATALOG_ENTRY_BYTES, _put_alias, _delete_alias),
     STORE: EntryType(1, MAX_CATALOG_ENTRY_BYTES, _put_store, _delete_store),
     STATE: EntryType(MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_state, _delete_state),
-    PREPARED_STATE: EntryType(
-        MAX_STATE_KEYS, MAX_STATE_CHANGE_BYTES, _put_prepared_state, _delete_prepared_state
-    ),
     SCHEDULE: EntryType(MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete_schedule),
 }

@@ -113,6 +113,8 @@ def write_checkpoint(
     version = format.VERSION_OF_FULL_DISK if has_tails else format.CHECKPOINT_VERSION
     if any("requests" in queue for queue in document["queues"]):
         version = format.VERSION_OF_REQUESTS
+    if "held" in document:
+        version = format.VERSION_OF_HELD
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()

@@ -152,6 +152,10 @@ class CommitRecord(NamedTuple):
     entries: Sequence[Entry]
     sections: Sequence[Any] = ()  # the further ones (see `sections`)
 
+    def section(self, kind: int) -> Any:
+        """The further section of a kind; None: it has none."""
+        return next((section for section in self.sections if section.kind == kind), None)
+
 
 ReadMore = Callable[[memoryview, str], Sequence[Any]]
 

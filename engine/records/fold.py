@@ -14,13 +14,13 @@ store (`Effects`). What is in memory only is folded by a second one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
-from quire.errors import StoreVersion
+from quire.errors import StoreCorrupt, StoreVersion
+from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import catalog, format
-from .catalog import CatalogChange, add_queue, change, decide_state
+from .catalog import CatalogChange, add_queue, change
 from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
 from .durable_state import (
     LOST,
@@ -32,25 +32,24 @@ from .durable_state import (
     QueueConfig,
     RowsByQueue,
 )
-from .handout_record import HandOut, unpack_handout
-from .prepared_record import DecisionRecord, PrepareRecord, unpack_decision, unpack_prepare
-from .sections import Moves, Seek, read_sections
-from .sought_record import unpack_sought
+from .older import OLDER, PREPARED_STATE, with_values
+from .prepared_record import PrepareRecord
+from .sections import Decides, Held, Seek, Stamp, read_sections, set_values
 
-Said = CommitRecord | PrepareRecord | DecisionRecord | HandOut | Moves | list[CatalogChange] | None
+Said = CommitRecord | list[CatalogChange] | None
 
 
-_READERS: Final[Mapping[int, Callable[[memoryview, str], Said]]] = {
+def _unpack_more(body: memoryview, where: str) -> CommitRecord:
+    record = unpack(body, where, read_sections)
+    held: Held | None = record.section(format.HELD)
+    return record if held is None else held.checked(record, where)
+
+
+_READERS: Final[Mapping[int, Callable[[memoryview, str], CommitRecord]]] = {
     format.COMMIT: unpack,
     format.COMMIT_ONCE: unpack,
-    format.PREPARE: unpack_prepare,
-    format.COMMIT_MORE: partial(unpack, read_more=read_sections),
-    format.PREPARE_ONCE: unpack_prepare,
-    format.PREPARE_MORE: partial(unpack_prepare, read_more=read_sections),
-    format.COMMIT_PREPARED: unpack_decision,
-    format.ROLLBACK_PREPARED: unpack_decision,
-    format.HANDED_OUT: unpack_handout,
-    format.SOUGHT: unpack_sought,
+    format.COMMIT_MORE: _unpack_more,
+    **OLDER,
 }
 
 
@@ -62,6 +61,16 @@ def decode(kind: int, body: memoryview, where: str) -> Said:
     if kind == format.CATALOG or kind in format.DEFINITIONS:
         return catalog.unpack(kind, bytes(body), where)
     return None
+
+
+def prepared_in(record: memoryview, where: str) -> PrepareRecord:
+    """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
+    _, kind, _, _ = RECORD_HEADER.unpack_from(record)
+    said = decode(kind, record[RECORD_HEADER_BYTES:], where)
+    held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
+    if held is None or not isinstance(said, CommitRecord):
+        raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")
+    return held.record(said)
 
 
 class Fold:
@@ -79,28 +88,26 @@ class Fold:
         Raises StoreVersion for what only a newer release knows.
         """
         if isinstance(said, CommitRecord):
-            self.commit(
-                self.groups(said.parts, where), said.reads, said.entries,
-                said.first_id, said.time_us, address, transaction_id=transaction_id,
-            )  # fmt: skip
-            for section in said.sections:
-                section.fold(self, where)
-        elif isinstance(said, PrepareRecord):
-            self.prepare(said._replace(sections=()), where)
-            for section in said.sections:
-                section.hold(self, said.xid, where)
-        elif isinstance(said, DecisionRecord):
-            self.decide(said, kind == format.COMMIT_PREPARED, address, where)
-        elif isinstance(said, HandOut):
-            self.hand_out(said.runs)
-        elif isinstance(said, Moves):
-            said.fold(self, where)
+            self._take(said, Stamp(address, said.first_id, said.time_us), transaction_id, where)
         elif said is not None:
             self.define(said, where)
         else:
             raise StoreVersion(
                 f"{where}: a record of kind {kind}, unknown to this release: use a newer one"
             )
+
+    def _take(self, said: CommitRecord, stamp: Stamp, transaction_id: int, where: str) -> None:
+        held: Held | None = said.section(format.HELD)
+        if held is not None:
+            self.commit((), (), (), stamp.first_id, stamp.time_us, stamp.address)
+            self.prepare(held.record(said), where)
+            return
+        self.commit(
+            self.groups(said.parts, where), said.reads, said.entries,
+            stamp.first_id, stamp.time_us, stamp.address, transaction_id=transaction_id,
+        )  # fmt: skip
+        for section in said.sections:
+            section.fold(self, stamp, where)
 
     def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:
         """The parts with their queues; those of one queue stand together."""
@@ -195,22 +202,24 @@ class Fold:
             self._effects.fault(where, f"transaction {record.xid!r} is prepared twice")
         groups = self.groups(record.parts, where)
         state.prepared[record.xid] = record
+        if record.sets:
+            self.hold_values(record, where)
         for queue, parts in groups:
             queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
 
-    def decide(
-        self,
-        decision: DecisionRecord,
-        commit: bool,
-        address: int,
-        where: str,
-        transaction_id: int = 0,
-    ) -> None:
+    def hold_values(self, record: PrepareRecord, where: str) -> None:
+        """A prepared transaction sets values of states."""
+        try:
+            self.state.values.hold(record.xid, record.sets)
+        except ValueError as error:
+            self._effects.fault(where, f"contradictory ({error!r})")
+
+    def decide(self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0) -> None:
         """A prepared transaction is committed, or rolled back."""
-        state = self.state
+        state, commit = self.state, decision.commit
         record = state.prepared.get(decision.xid)
-        if record is None or sum(part.count for part in record.parts) != decision.messages:
+        if record is None or record.messages != decision.messages:
             text = f"decides {decision.xid!r}, which is not prepared like that"
             self._effects.fault(where, text)
         if record is None:
@@ -218,14 +227,14 @@ class Fold:
         groups = self.groups(record.parts, where)
         if commit:
             self.commit(
-                groups, record.reads, record.entries, decision.first_id, decision.time_us, address,
+                groups, record.reads, record.entries, stamp.first_id, stamp.time_us, stamp.address,
                 held_by=PREPARED, transaction_id=transaction_id,
             )  # fmt: skip
         del state.prepared[decision.xid]
-        if state.values.held:
-            decide_state(state, self._effects, decision.xid, where, commit=commit)
-        state.last_time_us = max(state.last_time_us, decision.time_us)
-        self._effects.ended(record, groups, decision.first_id if commit else None)
+        if record.sets:
+            state.values.let_go(decision.xid, record.sets)
+            set_values(self, record.sets if commit else (), where)
+        self._effects.ended(record, groups, stamp.first_id if commit else None)
         if not commit:
             for part in record.parts:
                 if part.kind == format.LTDS:
@@ -235,6 +244,11 @@ class Fold:
         """Entries of the catalog are put and deleted."""
         for made in changes:
             try:
+                if made.type == PREPARED_STATE:
+                    record = with_values(self.state.prepared, made.body or {})
+                    self.state.prepared[record.xid] = record
+                    self.state.values.hold(record.xid, record.sets)
+                    continue
                 change(self.state, self._effects, made, where)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 self._effects.fault(where, f"contradictory ({error!r})")

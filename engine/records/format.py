@@ -23,24 +23,14 @@ transaction id, 0 for the others)
                            beyond its readers; it has the empty name). "alias": name, queue_id; aliases
                            and queues are numbered together. "store", number 1: puts, gets (booleans),
                            while the store is stopped for either. "state": name, key, value (base64); number
-                           0 is deleted where there was none. "prepared_state": xid, sets (rows: number,
-                           name, key, value or null)
+                           0 is deleted where there was none.
                            "schedule": name, queue_id, cron, timezone, missed, paused, payload (in base64),
                            those fields of the message that are given (`quire.schedules`), created_us,
                            since_us (only due times after it count); numbered with queues and aliases. The
                            version of the ledger key "quire.schedule:" with its number is the last due time
                            for which it has put a message; it stays when the entry goes
-    10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
     16 COMMIT_ONCE         as COMMIT, of a transaction that has put with request ids
-    18 COMMIT_MORE         as COMMIT, with further sections
-
-  Two-phase commit
-
-    6 PREPARE              one transaction, prepared: durable and undecided
-    7 COMMIT_PREPARED      a prepared transaction is committed
-    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
-    17 PREPARE_ONCE        as PREPARE, of a transaction that has put with request ids
-    19 PREPARE_MORE        as PREPARE, with further sections
+    18 COMMIT_MORE         as COMMIT, with further sections: they say what else a transaction is or does
 
   Written by earlier releases (up to checkpoint version 2) in the stead of CATALOG
 
@@ -50,10 +40,20 @@ transaction id, 0 for the others)
     4 SUBSCRIBE            JSON object: queue_id, subscription_id, name, start (a position)
     5 UNSUBSCRIBE          JSON object: queue_id, subscription_id
 
-  Written by earlier releases in the stead of further sections, in the group of the record before it
+  Written by earlier releases in the stead of COMMIT_MORE
+
+    6 PREPARE              one transaction, prepared: durable and undecided
+    7 COMMIT_PREPARED      a prepared transaction is committed
+    8 ROLLBACK_PREPARED    a prepared transaction is rolled back
+    10 HANDED_OUT          deliveries, noted before they happen, of queues with max_deliveries
+    17 PREPARE_ONCE        as PREPARE, of a transaction that has put with request ids
+    19 PREPARE_MORE        as PREPARE, with further sections
+
+  and in the group of the record before it
 
     11 SOUGHT              the subscriptions that the COMMIT before it moves, which is alone with it in its group
-    9 CATALOG              entries of type "state" behind a COMMIT, of type "prepared_state" behind a PREPARE
+    9 CATALOG              entries of type "state" behind a COMMIT, of type "prepared_state" behind a PREPARE:
+                           xid, sets (rows: number, name, key, value or null)
 
 COMMIT body
 
@@ -93,10 +93,18 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
 
     1 MOVES                16 bytes for each subscription that is moved: u32 queue_id, u32 subscription_id, u64
                            position: what is kept from there on is unread afterwards, and all before it is read
-    2 VALUES               values of states. u64 number of the catalog's entry that holds them while the transaction
-                           is prepared, 0 in COMMIT_MORE; then for each: u64 number of its entry in the catalog, 0
-                           where one is deleted that was not there; u16 length of its name, u16 of its key, u32 of
-                           its value and 1 more, 0 where it is deleted; name and key in UTF-8; the value
+    2 VALUES               values of states. u64 0 (in PREPARE_MORE a number); then for each: u64 number of its
+                           entry in the catalog, 0 where one is deleted that was not there; u16 length of its name,
+                           u16 of its key, u32 of its value and 1 more, 0 where it is deleted; name and key in UTF-8;
+                           the value
+    4 HELD                 the transaction is prepared: durable, and nothing of it takes effect before it is decided.
+                           u16 length of its xid; u16 0; u32 taken: so many of the reads, the first ones, are
+                           messages in flight; the xid in UTF-8. No part is inline, time_us is when it was prepared
+    5 DECIDES              a prepared transaction is committed, or rolled back; first_id is that of its first message.
+                           u32 messages in all parts of it; u16 length of its xid; u8 1 committed, 0 rolled back;
+                           u8 0; the xid in UTF-8
+    6 DELIVERIES           deliveries, noted before they happen, of queues with max_deliveries. 24 bytes for each run
+                           of positions: u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
 
 HANDED_OUT body
 
@@ -145,7 +153,8 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
     0       u64   checksum over [8, length)
     8       u32   magic "QCKP"
     12      u16   version        3; 4 is written on a full disk: queues may have a "tail", and the file may be
-                                 longer than its length says; 5 as 4, and queues may have "requests"; 2 has
+                                 longer than its length says; 5 as 4, and queues may have "requests"; 6 as 5, and
+                                 there may be "held"; 2 has
                                  no "catalog"; 1 neither that nor prepared transactions, of one data file
     14      u16   reserved
     16      u64   store_id
@@ -160,8 +169,9 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             If it is missing, an object of "queues" has its queue's entry itself, and one of the queue's
             "subscriptions" the name. Its "ltds" names the queue of each large transaction's file. "released" (none if it is missing)
             lists the files of other processes that commits held and that may still have their names, so
-            that none is adopted twice. "prepared" lists the bodies of the PREPARE records that are not
-            decided, in base64;
+            that none is adopted twice. "held" (none if it is missing) lists the records of the prepared
+            transactions that are not decided, in base64, with their headers; before version 6 "prepared" lists
+            the bodies of their PREPARE records;
             "data_files" is their number (1 if it is missing), "spaces" has for each "total_pages" and
             "extents", the free pages: rows (first page, pages). If it is missing, the document itself
             has these two, for the one file. A queue's "data_file" is 0 if it is missing; its "directory"
@@ -223,10 +233,15 @@ KIND_NAMES: Final = {
     PREPARE_MORE: "PREPARE_MORE",
 }
 
+PREPARES: Final = (PREPARE, PREPARE_ONCE, PREPARE_MORE)  # of earlier releases
+
 NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where one is deleted
 
 MOVES: Final = 1
 VALUES: Final = 2
+HELD: Final = 4
+DECIDES: Final = 5
+DELIVERIES: Final = 6
 
 INLINE: Final = 0
 DATA: Final = 1
@@ -247,9 +262,9 @@ SECTION: Final = struct.Struct("<HHI")
 VALUES_HEADER: Final = struct.Struct("<Q")
 VALUE: Final = struct.Struct("<QHHI")
 NUMBER: Final = struct.Struct("<Q")
-PREPARE_HEADER: Final = struct.Struct("<HHI")
+PREPARE_HEADER: Final = struct.Struct("<HHI")  # of HELD too
+DECIDES_HEADER: Final = struct.Struct("<IHBB")
 DECISION_HEADER: Final = struct.Struct("<QqIHH")
-DECISION_FILLED: Final = struct.Struct("<QqI")
 
 PAGE_MAGIC: Final = int.from_bytes(b"QREC", "little")
 PAGE_HEADER: Final = struct.Struct("<QIHHIIQQ24x")
@@ -274,7 +289,8 @@ PACKED_RECORD: Final = struct.Struct("<QQqQQQIIB7x")  # the same, its fields up 
 CHECKPOINT_VERSION: Final = 3
 VERSION_OF_FULL_DISK: Final = 4
 VERSION_OF_REQUESTS: Final = 5
-CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5)  # that can be read
+VERSION_OF_HELD: Final = 6
+CHECKPOINT_VERSIONS: Final = (1, 2, 3, 4, 5, 6)  # that can be read
 CHECKPOINT_MAGIC: Final = int.from_bytes(b"QCKP", "little")
 CHECKPOINT_HEADER: Final = struct.Struct("<QIHHQQQQQ8x")
 
@@ -285,7 +301,7 @@ assert ENTRY.size == 16
 assert SEEK.size == 16
 assert SECTIONS_HEADER.size == SECTION.size == 8
 assert VALUE.size == 16
-assert PREPARE_HEADER.size == 8
+assert PREPARE_HEADER.size == DECIDES_HEADER.size == 8
 assert DECISION_HEADER.size == 24
 assert PAGE_HEADER.size == 64
 assert RECORD.itemsize == PACKED_RECORD.size == 64

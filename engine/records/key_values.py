@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from binascii import Error, a2b_base64, b2a_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from quire.limits import CHECKPOINT_STATE_BYTES, STATE_ENTRY_BYTES
@@ -18,21 +18,21 @@ StateKey = tuple[str, str]  # name, key
 encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-class Held(NamedTuple):
-    """What a prepared transaction sets: the entry's number, its name and key, and its value."""
+class ValueSet(NamedTuple):
+    """What a transaction sets: the entry's number, its name and key; no value: it is deleted."""
 
     number: int
     name: str
     key: str
-    value: str | None  # as an entry has it; None: it is deleted
+    value: bytes | None
 
 
 class KeyValues:
     """See the module. Changed by the fold only (`catalog`)."""
 
     __slots__ = (
-        "charges", "held", "held_charges", "holders", "keys", "next_number", "numbers",
-        "saved_bytes", "total",
+        "charges", "held_charges", "holders", "keys", "next_number", "numbers", "saved_bytes",
+        "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -42,7 +42,6 @@ class KeyValues:
         self.keys = 0
         self.saved_bytes = 0  # what the entries take in a checkpoint, at most
         self.next_number = 1
-        self.held: dict[str, int] = {}  # numbers of the entries of what is prepared, by xid
         self.holders: dict[StateKey, str] = {}  # the xid that holds a key
         self.held_charges: dict[str, int] = {}  # bytes, by name
 
@@ -75,32 +74,27 @@ class KeyValues:
         if not self.numbers[name]:
             del self.numbers[name], self.charges[name]
 
-    def hold(self, number: int, body: Mapping[str, Any]) -> None:
-        """A prepared transaction sets these. Raises KeyError, TypeError, ValueError."""
-        held, xid = held_in(body), str(body["xid"])
-        if xid in self.held or any((one.name, one.key) in self.holders for one in held):
+    def hold(self, xid: str, sets: Sequence[ValueSet]) -> None:
+        """A prepared transaction sets these. Raises ValueError."""
+        if any((one.name, one.key) in self.holders for one in sets):
             raise ValueError(f"holds keys of a state for {xid!r} that are held already")
-        self.held[xid] = number
-        for one in held:
+        for one in sets:
             self.holders[one.name, one.key] = xid
             self._charge(one, 1)
             self.next_number = max(self.next_number, one.number + 1)
-        self.next_number = max(self.next_number, number + 1)
-        self.saved_bytes += _saved_bytes(body)
 
-    def let_go(self, body: Mapping[str, Any]) -> None:
+    def let_go(self, xid: str, sets: Sequence[ValueSet]) -> None:
         """It is decided."""
-        del self.held[body["xid"]]
-        for one in held_in(body):
-            del self.holders[one.name, one.key]
-            self._charge(one, -1)
-        self.saved_bytes -= _saved_bytes(body)
+        for one in sets:
+            if self.holders.get((one.name, one.key)) == xid:
+                del self.holders[one.name, one.key]
+                self._charge(one, -1)
 
-    def _charge(self, one: Held, sign: int) -> None:
+    def _charge(self, one: ValueSet, sign: int) -> None:
         if one.value is None:
             return
         charge = self.held_charges.get(one.name, 0)
-        charge += sign * charge_of(one.key, _bytes_of(one.value))
+        charge += sign * charge_of(one.key, len(one.value))
         if charge:
             self.held_charges[one.name] = charge
         else:
@@ -120,11 +114,6 @@ def to_text(value: bytes) -> str:
 def to_value(text: str) -> bytes:
     """The same back."""
     return a2b_base64(text)
-
-
-def held_in(body: Mapping[str, Any]) -> list[Held]:
-    """What an entry of a prepared transaction lists. Raises KeyError, TypeError, ValueError."""
-    return [Held(int(n), str(name), str(key), value) for n, name, key, value in body["sets"]]
 
 
 def _bytes_of(text: object) -> int:

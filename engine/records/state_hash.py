@@ -20,6 +20,7 @@ from quire.limits import TEMPORARY_IDS
 
 from .catalog import QUEUE
 from .durable_state import DurableQueue, DurableState, DurableSubscription
+from .key_values import to_text
 from .prepared_record import PrepareRecord
 
 Values = dict[str, Any]
@@ -33,6 +34,9 @@ def _prepared(record: PrepareRecord) -> Values:
         "parts": [(part.queue_id, part.count, part.charge) for part in record.parts],
         "reads": record.reads,
         "entries": record.entries,
+        "sets": [
+            (*one[:3], None if one.value is None else to_text(one.value)) for one in record.sets
+        ],
     }
 
 

@@ -206,7 +206,7 @@ class EmbeddedTransaction(TransactionCalls):
     @property
     def stands(self) -> bool:
         """Whether the commit is durable, whatever was raised since."""
-        return self.change is not None and self.change.applied
+        return self.change is not None and self.change.applied and self.prepared is None
 
     @property
     def is_prepared(self) -> bool:
@@ -925,7 +925,7 @@ class EmbeddedTransaction(TransactionCalls):
             () if gets is None else gets.to_read(),
             () if gets is None else gets.passed(),
             self._entry_records(),
-            () if self._values is None else (self._values.section(xid),),
+            None if self._values is None else self._values.section(xid),
         )
 
     def _refuse_volatile(self) -> None:

@@ -13,7 +13,6 @@ from quire.engine.commits import committer, sequencer, volatile
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.commits.volatile import MemorySection
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
@@ -22,7 +21,7 @@ from quire.engine.queues.queue_log import QueueLog
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
-from quire.engine.records.sections import MovesSection, ValuesSection
+from quire.engine.records.sections import HeldSection, MovesSection, ValuesSection
 from quire.engine.transactions import arrow_slices, puts
 from quire.engine.transactions.gets import Gets
 from quire.engine.transactions.puts import Puts
@@ -50,7 +49,12 @@ WAYS = (
 """What limits choose between."""
 
 
-_SECTIONS = {MovesSection: "moves", ValuesSection: "values", MemorySection: "memory"}
+_SECTIONS = {
+    MovesSection: "moves",
+    ValuesSection: "values",
+    HeldSection: "held",
+    MemorySection: "memory",
+}
 
 
 class Watch:
@@ -109,19 +113,19 @@ class Watch:
             count["blocks in the record"] += 1
         count["blocks in its own files"] += format.LTDS in kinds
 
-    def committed(self, _: None, own: Committer, transaction: Any, *__: Any) -> None:
+    def committed(self, _: None, own: Committer, transaction: Any, *__: Any, **___: Any) -> None:
         self._is_light = False
         change = transaction.change
         kinds = [_SECTIONS[type(section)] for section in change.sections]
+        if "held" in kinds:
+            self.count["prepared"] += 1
+            self.count["prepared, with states"] += "values" in kinds
+            return
         alone = "" if change.record else " alone"
         self.count[(", ".join(kinds) or "no further section") + alone] += 1
 
     def alone(self, _: int, own: Committer, queue: Queue, *__: Any) -> None:
         self.count["one message alone" + (", in memory" if queue.is_volatile else "")] += 1
-
-    def prepared(self, _: None, *args: Any) -> None:
-        self.count["prepared"] += 1
-        self.count["prepared, with states"] += bool(args[-1])
 
     def group(self, _: int, own: Journal, records: Any, *__: Any, **___: Any) -> None:
         self.count["a group of several"] += len(records) > 1
@@ -163,7 +167,6 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (Committer, "place", Watch.placed),
     (Committer, "commit", Watch.committed),
     (Committer, "put", Watch.alone),
-    (TwoPhase, "_prepare", Watch.prepared),
     (Journal, "write_group", Watch.group),
     (Journal, "_make_room", Watch.buffer),
     (Sequencer, "_collect", Watch.collected),

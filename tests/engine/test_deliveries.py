@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.records.commit_record import Read
-from quire.engine.records.handout_record import pack_handout, unpack_handout
+from quire.engine.dump.queue_state import Beside
+from quire.engine.records import format
+from quire.engine.records.commit_record import CommitRecord, Read
+from quire.engine.records.durable_state import DurableState
+from quire.engine.records.fold import Fold, decode
+from quire.engine.records.sections import (
+    Deliveries,
+    DeliveriesSection,
+    pack_sections,
+    read_sections,
+)
 from quire.errors import DiskFull, StoreCorrupt
-from quire.journal import RECORD_HEADER_BYTES
 from quire.limits import MAX_ATTRIBUTES
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.workload import new_machine, open_store
@@ -196,14 +204,22 @@ def test_promise_5_counted_queues_are_read_on_a_full_disk(seed: int) -> None:
     store.close()
 
 
-def test_the_record_is_read_as_it_was_written() -> None:
-    """And garbage is refused."""
+def test_the_section_is_read_as_it_was_written() -> None:
+    """And garbage is refused; so it is with the record that earlier releases wrote for it."""
     runs = [Read(1, 2, 3, 4), Read(1, 2, 10, 1 << 40)]
-    body = memoryview(pack_handout(runs))[RECORD_HEADER_BYTES:]
-    assert list(unpack_handout(body, "here").runs) == runs
-    for wrong in (b"", body[:-1], bytes(body)[:8] + bytes(48), b"\xff" * 56):
+    section = DeliveriesSection(Fold(DurableState(), Beside(print)), runs)
+    pieces = b"".join(pack_sections([section]))
+    assert read_sections(memoryview(pieces), "here") == (Deliveries(runs),)
+    for wrong in (pieces[:-1], pieces[:16], pieces[:16] + bytes(48), pieces[:16] + b"\xff" * 48):
         with pytest.raises(StoreCorrupt, match="here"):
-            unpack_handout(memoryview(wrong), "here")
+            read_sections(memoryview(wrong), "here")
+    body = format.HANDOUT_HEADER.pack(2, 0) + pieces[16:]
+    said = decode(format.HANDED_OUT, memoryview(body), "here")
+    assert isinstance(said, CommitRecord)
+    assert said.sections == (Deliveries(runs),)
+    for wrong in (b"", body[:-1], body[:8] + bytes(48), b"\xff" * 56):
+        with pytest.raises(StoreCorrupt, match="here"):
+            decode(format.HANDED_OUT, memoryview(wrong), "here")
 
 
 def test_a_dropped_queue_leaves_its_record(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from quire.dump_items import Finding, as_json
 from quire.dump_words import in_words
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
-from quire.engine.records.catalog import PREPARED_STATE, STATE
+from quire.engine.records.catalog import STATE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
@@ -89,7 +89,8 @@ def kept(state: DurableState) -> dict[str, Any]:
     """What the fold has of it, but for the next number, which those that are gone had too."""
     index = {name: getattr(state.values, name) for name in KeyValues.__slots__}
     del index["next_number"]
-    return {"state": state.catalog[STATE], "held": state.catalog[PREPARED_STATE], **index}
+    held = {xid: list(record.sets) for xid, record in state.prepared.items()}
+    return {"state": state.catalog[STATE], "held": held, **index}
 
 
 def views() -> list[dict[str, Any]]:
@@ -236,7 +237,6 @@ def test_those_who_look_are_told() -> None:
     prepare(store, "x1")
     assert {item.type for item in store.catalog()} == {"queue"}
     assert [item.body["key"] for item in store.catalog(STATE)] == ["n", "a"]
-    assert [item.body["xid"] for item in store.catalog(PREPARED_STATE)] == ["x1"]
     store._lock.release()
     items = list(dump(PATH, env=env.kill(), journal=True))
     records = [record for item in items if "sets" in (record := as_json(item))]

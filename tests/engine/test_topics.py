@@ -15,6 +15,7 @@ from quire.dumping import dump
 from quire.engine import EmbeddedStore as Store
 from quire.engine.dump.queue_state import Beside
 from quire.engine.records import format
+from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.durable_state import (
     SHARED,
     DurableQueue,
@@ -294,7 +295,8 @@ def test_the_section_is_read_as_it_was_written() -> None:
     pieces = pack_sections([MovesSection({}, Fold(DurableState(), Beside(print)), seeks, set())])
     assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
     before = bytes((2, 0, 0, 0, 0, 0, 0, 0)) + b"".join(format.SEEK.pack(*seek) for seek in seeks)
-    assert decode(format.SOUGHT, memoryview(before), "here") == Moves(seeks)
+    moves = CommitRecord(0, 0, (), (), (), (Moves(seeks),))
+    assert decode(format.SOUGHT, memoryview(before), "here") == moves
     for wrong in (b"", before[:-1], bytes(8), b"\xff" * 24):
         with pytest.raises(StoreCorrupt, match="here"):
             decode(format.SOUGHT, memoryview(wrong), "here")

@@ -4,23 +4,38 @@ A kind of section is one module here and one row of `KINDS`: its bytes, what the
 fold, and what a commit has to check and to hold for it before its record is written.
 """
 
-from .kinds import KINDS, pack_sections, read_sections
+from .decides import Decides, DecidesSection
+from .deliveries import Deliveries, DeliveriesSection, unpack_deliveries
+from .held import Held, HeldSection, xid_in
+from .kinds import KINDS, pack_prepared, pack_sections, prepared_bytes, read_sections
 from .moves import Moves, MovesSection, Seek, check_kept, unpack_moves
-from .section import PendingSection, Section
-from .values import Setting, Values, ValuesSection
+from .section import PendingSection, Section, Stamp
+from .values import Setting, Values, ValuesSection, set_values
 
 __all__ = [
     "KINDS",
+    "Decides",
+    "DecidesSection",
+    "Deliveries",
+    "DeliveriesSection",
+    "Held",
+    "HeldSection",
     "Moves",
     "MovesSection",
     "PendingSection",
     "Section",
     "Seek",
     "Setting",
+    "Stamp",
     "Values",
     "ValuesSection",
     "check_kept",
+    "pack_prepared",
     "pack_sections",
+    "prepared_bytes",
     "read_sections",
+    "set_values",
+    "unpack_deliveries",
     "unpack_moves",
+    "xid_in",
 ]

@@ -4,31 +4,68 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from quire.block import EncodedBlock
 from quire.engine.records import format
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Part, entry_bytes, pack
+from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import StoreCorrupt, StoreVersion
+from quire.journal.format import RECORD_HEADER_BYTES
 
+from .decides import unpack_decides
+from .deliveries import unpack_deliveries
+from .held import Held, unpack_held
 from .moves import unpack_moves
 from .section import PendingSection, Section
-from .values import unpack_values
+from .values import Values, pack_values, unpack_values
 
 KINDS: Final[Mapping[int, Callable[[memoryview, str], Section]]] = {
     format.MOVES: unpack_moves,
     format.VALUES: unpack_values,
+    format.HELD: unpack_held,
+    format.DECIDES: unpack_decides,
+    format.DELIVERIES: unpack_deliveries,
 }
 
 
 def pack_sections(sections: Sequence[PendingSection]) -> list[bytearray | bytes]:
     """The pieces of a record for those that have bytes: none if none has."""
+    return _pieces([(section.KIND, section.body) for section in sections if section.body])
+
+
+def pack_prepared(record: PrepareRecord) -> bytes:
+    """The whole record of a prepared transaction, as checkpoints hold it."""
+    more: list[tuple[int, bytes | bytearray]] = []
+    if record.sets:
+        more.append((format.VALUES, pack_values(record.sets)[0]))
+    more.append((format.HELD, Held(record.xid, record.taken).pack()))
+    parts: list[EncodedBlock | Part] = [*record.parts]  # which name their queues themselves
+    packed, head, *_ = pack(0, [(_Any(), parts)], record.reads, record.entries, _pieces(more))
+    format.ID_AND_TIME.pack_into(head, ID_AND_TIME_OFFSET, 0, record.prepared_us)
+    return b"".join(packed if isinstance(packed, tuple) else (packed,))
+
+
+def prepared_bytes(record: PrepareRecord) -> int:
+    """What that takes."""
+    sections = Held(record.xid, record.taken), Values(record.sets)
+    size = RECORD_HEADER_BYTES + format.COMMIT_HEADER.size + format.SECTIONS_HEADER.size
+    size += format.PART.size * len(record.parts) + format.READ.size * len(record.reads)
+    size += sum([entry_bytes(entry.key) for entry in record.entries])
+    return size + sum([format.SECTION.size + (each.bytes + 7 & -8) for each in sections])
+
+
+class _Any:
+    queue_id: Any = 0
+    durable: Any = None
+
+
+def _pieces(sections: Sequence[tuple[int, bytes | bytearray]]) -> list[bytearray | bytes]:
     pieces: list[bytearray | bytes] = []
     count = 0
-    for section in sections:
-        body = section.body
-        if not body:
-            continue
+    for kind, body in sections:
         count += 1
-        pieces += (format.SECTION.pack(section.KIND, 0, len(body)), body, bytes(-len(body) & 7))
+        pieces += (format.SECTION.pack(kind, 0, len(body)), body, bytes(-len(body) & 7))
     return [format.SECTIONS_HEADER.pack(count, 0), *pieces] if count else []
 
 

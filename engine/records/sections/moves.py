@@ -11,7 +11,7 @@ from quire.engine.records.commit_record import Read
 from quire.engine.records.durable_state import DurableQueue
 from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
 
-from .section import Folding
+from .section import Folding, PendingSection, Stamp
 
 
 class Seek(NamedTuple):
@@ -31,11 +31,12 @@ class Moves(NamedTuple):
     def kind(self) -> int:
         return format.MOVES
 
-    def fold(self, fold: Folding, where: str) -> None:
-        fold.seek(self.seeks)
+    @property
+    def record_name(self) -> str:
+        return ""
 
-    def hold(self, fold: Folding, xid: str, where: str) -> None:
-        raise StoreCorrupt(f"{where}: {xid!r} is prepared and moves subscriptions")
+    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
+        fold.seek(self.seeks)
 
 
 def unpack_moves(body: memoryview, where: str) -> Moves:
@@ -49,7 +50,7 @@ def unpack_moves(body: memoryview, where: str) -> Moves:
     return Moves(seeks)
 
 
-class MovesSection:
+class MovesSection(PendingSection):
     """The same on its way into the journal.
 
     `strict`: the subscriptions of which all from that position on has to be there still.
@@ -57,7 +58,9 @@ class MovesSection:
 
     KIND: ClassVar[int] = format.MOVES
 
-    __slots__ = ("_fold", "_queues", "_strict", "body", "comes_first", "relieves", "said")
+    __slots__ = ("_fold", "_queues", "_strict", "body", "comes_first", "said")
+
+    room = -1
 
     def __init__(
         self,
@@ -71,7 +74,6 @@ class MovesSection:
         self._strict = strict
         self.said = Moves(seeks)
         self.body = bytearray().join([format.SEEK.pack(*seek) for seek in seeks])
-        self.relieves = True
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
 
     def split(
@@ -103,14 +105,8 @@ class MovesSection:
             if subscription_id in self._strict:
                 check_kept(queue, position)
 
-    def place(self) -> None:
-        """The section is whole."""
-
-    def withdraw(self) -> None:
-        """Nothing was done."""
-
-    def apply(self, time_us: int) -> None:
-        self.said.fold(self._fold, "a move of subscriptions")
+    def apply(self, address: int) -> None:
+        self._fold.seek(self.said.seeks)
 
 
 def check_kept(queue: DurableQueue, position: int) -> None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from quire.engine.records.catalog import CatalogChange
+    from quire.engine.records.commit_record import Read
+    from quire.engine.records.prepared_record import PrepareRecord
 
+    from .decides import Decides
     from .moves import Seek
+
+
+class Stamp(NamedTuple):
+    """A record's place in the order."""
+
+    address: int
+    first_id: int  # of the messages that come with it
+    time_us: int
 
 
 class Folding(Protocol):
@@ -20,7 +31,19 @@ class Folding(Protocol):
 
     def seek(self, seeks: Sequence[Seek]) -> None: ...
 
+    def hand_out(self, runs: Sequence[Read]) -> None: ...
+
     def define(self, changes: Sequence[CatalogChange], where: str) -> None: ...
+
+    def decide(
+        self, decision: Decides, stamp: Stamp, where: str, transaction_id: int = 0
+    ) -> None: ...
+
+
+class Preparing(Protocol):
+    """The fold, as far as what is prepared is concerned."""
+
+    def prepare(self, record: PrepareRecord, where: str) -> None: ...
 
 
 class Section(Protocol):
@@ -30,38 +53,38 @@ class Section(Protocol):
     def kind(self) -> int:
         """Its number in the record."""
 
-    def fold(self, fold: Folding, where: str) -> None:
+    @property
+    def record_name(self) -> str:
+        """What people call a record that has it; empty: it goes by its kind."""
+
+    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         """Its transaction is committed."""
 
-    def hold(self, fold: Folding, xid: str, where: str) -> None:
-        """Its transaction is prepared. What cannot be prepared never gets that far."""
 
+class PendingSection:
+    """The same on its way into the journal, in the steps of a commit; here with nothing to do."""
 
-class PendingSection(Protocol):
-    """The same on its way into the journal, in the steps of a commit (see `commits.change`)."""
+    KIND: ClassVar[int] = 0  # nothing of it is in the record
 
-    KIND: ClassVar[int]  # 0: nothing of it is in the record
+    __slots__ = ()
 
-    @property
-    def relieves(self) -> bool:
-        """It takes no room on the disk: its transaction may go on where that is full."""
-
-    @property
-    def comes_first(self) -> bool:
-        """No other change of its group may come before it: it checks what they change."""
-
-    @property
-    def body(self) -> bytearray:
-        """Its bytes in the record; `place` may fill some of them in."""
+    room = 0
+    """1: it takes room on the disk; -1: it makes some, and may go on where the disk is full."""
+    comes_first = False
+    """No other change of its group may come before it: it checks what they change."""
+    messages = 0
+    """So many ids it takes, once `check` has returned."""
+    body: bytes | bytearray = b""
+    """Its bytes in the record; `place` may fill some of them in."""
 
     def check(self) -> None:
         """Whether it may be committed next. Raises to refuse the transaction."""
 
-    def place(self) -> None:
-        """It is committed next. Must not raise."""
+    def place(self, first_id: int, time_us: int) -> None:
+        """It is committed next, with ids from there on and at that time. Must not raise."""
 
     def withdraw(self) -> None:
-        """Its record was not written. Must not raise."""
+        """Its record was not written; perhaps it was not even checked. Must not raise."""
 
-    def apply(self, time_us: int) -> None:
-        """Its record is durable, or its transaction has none. Must not raise."""
+    def apply(self, address: int) -> None:
+        """Its record is durable there, or its transaction has none. Must not raise."""

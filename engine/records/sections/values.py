@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from quire.engine.records import format
-from quire.engine.records.catalog import PREPARED_STATE, STATE, CatalogChange
-from quire.engine.records.key_values import StateKey, to_text
+from quire.engine.records.catalog import STATE, CatalogChange
+from quire.engine.records.key_values import StateKey, ValueSet, to_text
 from quire.errors import StoreCorrupt
 
-from .section import Folding
+from .section import Folding, PendingSection, Stamp
 
 
 class Setting(NamedTuple):
@@ -27,51 +27,60 @@ class Setting(NamedTuple):
     value: bytes | None
 
 
-class ValueSet(NamedTuple):
-    """The same with the number of its entry in the catalog, as the section says it."""
-
-    number: int
-    name: str
-    key: str
-    value: bytes | None
-
-
 class Values(NamedTuple):
-    """What the section says.
+    """What the section says."""
 
-    `held_number`: the number of the entry that holds them while their transaction is prepared.
-    """
-
-    held_number: int
     sets: Sequence[ValueSet]
 
     @property
     def kind(self) -> int:
         return format.VALUES
 
-    def fold(self, fold: Folding, where: str) -> None:
-        changes = []
-        for number, name, key, value in self.sets:
-            body = None
-            if value is not None:
-                body = {"name": name, "key": key, "value": to_text(value)}
-            changes.append(CatalogChange(STATE, number, body))
-        fold.define(changes, where)
+    @property
+    def record_name(self) -> str:
+        return ""
 
-    def hold(self, fold: Folding, xid: str, where: str) -> None:
-        rows = [
-            [number, name, key, None if value is None else to_text(value)]
-            for number, name, key, value in self.sets
-        ]
-        body: dict[str, Any] = {"xid": xid, "sets": rows}
-        fold.define([CatalogChange(PREPARED_STATE, self.held_number, body)], where)
+    def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
+        set_values(fold, self.sets, where)
+
+    @property
+    def bytes(self) -> int:
+        """What the body takes."""
+        size = format.VALUES_HEADER.size if self.sets else 0
+        for _, name, key, value in self.sets:
+            size += format.VALUE.size + len(name.encode()) + len(key.encode()) + len(value or b"")
+        return size
+
+
+def set_values(fold: Folding, sets: Iterable[ValueSet], where: str) -> None:
+    """They are committed."""
+    changes = []
+    for number, name, key, value in sets:
+        body = None
+        if value is not None:
+            body = {"name": name, "key": key, "value": to_text(value)}
+        changes.append(CatalogChange(STATE, number, body))
+    fold.define(changes, where)
+
+
+def pack_values(sets: Sequence[ValueSet]) -> tuple[bytearray, list[int]]:
+    """The section's body, empty where nothing is set; and where in it the numbers stand."""
+    body = bytearray(format.VALUES_HEADER.size if sets else 0)
+    places: list[int] = []
+    for number, name, key, value in sets:
+        texts = name.encode(), key.encode()
+        size = 0 if value is None else len(value) + 1
+        places.append(len(body))
+        body += format.VALUE.pack(number, len(texts[0]), len(texts[1]), size)
+        body += b"".join(texts) + (value or b"")
+    return body, places
 
 
 def unpack_values(body: memoryview, where: str) -> Values:
     """Read the section; `StoreCorrupt` for contradictions."""
     sets: list[ValueSet] = []
     try:
-        (held_number,) = format.VALUES_HEADER.unpack_from(body)
+        format.VALUES_HEADER.unpack_from(body)
         at = format.VALUES_HEADER.size
         while at < len(body):
             number, name_bytes, key_bytes, value_bytes = format.VALUE.unpack_from(body, at)
@@ -87,7 +96,7 @@ def unpack_values(body: memoryview, where: str) -> Values:
         raise StoreCorrupt(f"{where}: unreadable values of states ({error})") from error
     if at != len(body) or not sets:
         raise StoreCorrupt(f"{where}: contradictory values of states")
-    return Values(held_number, sets)
+    return Values(sets)
 
 
 class StateOrder(Protocol):
@@ -105,14 +114,11 @@ class StateOrder(Protocol):
     ) -> list[int]:
         """The numbers of the entries that are put, or deleted (False)."""
 
-    def number(self) -> int:
-        """Of an entry of another type."""
-
     def unplace(self, by: object, sets: Collection[tuple[str, str, bool]]) -> None:
         """They are committed, or not after all."""
 
 
-class ValuesSection:
+class ValuesSection(PendingSection):
     """The same on its way into the journal, with what the transaction has read of states.
 
     `xid`: it is prepared by that, and holds the keys then.
@@ -122,7 +128,7 @@ class ValuesSection:
 
     __slots__ = (
         "_fold", "_marks", "_numbered", "_order", "_reads", "_settings", "_xid", "body",
-        "comes_first", "relieves", "said",
+        "room", "said",
     )  # fmt: skip
 
     def __init__(
@@ -139,49 +145,31 @@ class ValuesSection:
         self._settings = settings
         self._xid = xid
         self._marks = [(one.name, one.key, one.value is not None) for one in settings]
-        self._numbered: list[int] = []  # where in the body
-        self.said = Values(0, ())  # once it has its place
-        self.relieves = not settings
-        self.comes_first = False  # what others of the group set is known (see `state_values`)
-        self.body = self._pack()
-
-    def _pack(self) -> bytearray:
-        body = bytearray()
-        if self._settings:
-            body += format.VALUES_HEADER.pack(0)
-        for name, key, value in self._settings:
-            texts = name.encode(), key.encode()
-            size = 0 if value is None else len(value) + 1
-            self._numbered.append(len(body))
-            body += format.VALUE.pack(0, len(texts[0]), len(texts[1]), size)
-            body += b"".join(texts) + (value or b"")
-        return body
+        self.said = Values(())  # once it has its place
+        self.room = 1 if settings else 0
+        self.body, self._numbered = pack_values([ValueSet(0, *one) for one in settings])
 
     def check(self) -> None:
         """Raises StateConflict, KeyHeld."""
         self._order.check(self._reads, [(name, key) for name, key, _ in self._marks])
 
-    def place(self) -> None:
+    def place(self, first_id: int, time_us: int) -> None:
         """The numbers are known."""
         if not self._settings:
             return
         numbers = self._order.place(self, self._marks, self._xid)
-        held_number = 0 if self._xid is None else self._order.number()
-        format.VALUES_HEADER.pack_into(self.body, 0, held_number)
         for at, number in zip(self._numbered, numbers, strict=True):
             format.NUMBER.pack_into(self.body, at, number)
-        sets = [ValueSet(number, *one) for number, one in zip(numbers, self._settings, strict=True)]
-        self.said = Values(held_number, sets)
+        pairs = zip(numbers, self._settings, strict=True)
+        self.said = Values([ValueSet(number, *one) for number, one in pairs])
 
     def withdraw(self) -> None:
         self._order.unplace(self, self._marks)
 
-    def apply(self, time_us: int) -> None:
+    def apply(self, address: int) -> None:
         if not self._settings:
             return
-        with self._order.changing:
-            if self._xid is None:
-                self.said.fold(self._fold, "the state")
-            else:
-                self.said.hold(self._fold, self._xid, "the state")
+        if self._xid is None:
+            with self._order.changing:
+                set_values(self._fold, self.said.sets, "the state")
         self._order.unplace(self, self._marks)
