@@ -28,6 +28,7 @@ from quire.arguments import Acknowledge, check_ack, check_max_messages, check_so
 from quire.env import OsEnv
 from quire.errand import Errand
 from quire.errors import ConnectionLost, QuireError, TransactionClosed
+from quire.limits import OWNERS_LOST
 from quire.message import Message, Messages
 from quire.transaction import Transaction
 
@@ -86,12 +87,13 @@ def get(asked: Asked, transaction: Transaction) -> Message | Messages | None:
 
 def take(store: Begins, asked: Asked) -> Taken | None:
     """The same in a new transaction, which is left open; None if nothing is there (LM3)."""
-    try:
-        return _take(store, asked)
-    except ConnectionLost as error:  # nothing was taken; to begin again waits for the next owner
-        if error.late:
-            raise
-        return _take(store, asked)
+    for _ in range(OWNERS_LOST):
+        try:
+            return _take(store, asked)
+        except ConnectionLost as error:  # nothing was taken; to begin again waits for the next one
+            if error.late:
+                raise
+    return _take(store, asked)
 
 
 def _take(store: Begins, asked: Asked) -> Taken | None:

@@ -479,6 +479,7 @@ JOIN_POLL_SECONDS = 0.02
 # How long a call waits for the successor of an owner that has ended, which has a journal to recover
 # from; and how long a candidate pauses that could not open the store, in seconds.
 HAND_OVER_SECONDS = 60.0
+OWNERS_LOST = 10  # one after the other, while a loop takes a message: then it says so
 CANDIDATE_PAUSE_SECONDS = 0.5
 
 # How long a joined process waits for an owner that does not answer, as it is stopped: for calls

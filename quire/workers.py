@@ -10,6 +10,8 @@
   behind, and logged: no thread can be ended from outside. It keeps no process from ending.
 - WR5: a handler that raises what ends a thread (SystemExit, KeyboardInterrupt) ends them all, and
   `run` raises it: to whoever started the program it does not look like an end that was asked for.
+- WR6: a store that this process owns and whose disk has failed takes no commit any more: then the
+  threads end, and `run` raises StoreFailed. One that another process owns gets its next owner.
 - WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
 """
 
@@ -28,11 +30,13 @@ from quire.arguments import check_concurrency, check_max_messages, check_source,
 from quire.callbacks import check_done, check_function
 from quire.consumer import Asked, Consumer
 from quire.env import OsEnv
+from quire.errand import Errand
 from quire.errors import (
     InvalidArgument,
+    QuireError,
     StoreClosed,
+    StoreFailed,
     SubscriptionNotFound,
-    TransactionNotFound,
 )
 from quire.limits import (
     FIRST_PAUSE_SECONDS,
@@ -140,8 +144,9 @@ class Workers:
 
         Called by the main thread, it takes the two signals as long as it runs; by another one, only
         `stop` ends it. A second signal ends the grace. Raises QueueNotFound, SubscriptionNotFound
-        and InvalidArgument before anything is handled, StoreClosed if the store was closed, and the
-        SystemExit or KeyboardInterrupt of a handler.
+        and InvalidArgument before anything is handled, StoreClosed if the store was closed,
+        StoreFailed if it has failed and has to be opened again, and the SystemExit or
+        KeyboardInterrupt of a handler.
         """
         from quire.remote import told_to_end
 
@@ -210,11 +215,15 @@ class Workers:
     def _roll_back(self, late: set[str]) -> None:
         for label in late:
             _log.warning("%s has not ended in time: it is rolled back, and left behind", label)
-        with suppress(StoreClosed):
+
+        def abort() -> None:
             for info in self._store.transactions():
                 if info.owner in late:
-                    with suppress(TransactionNotFound):  # it has just ended
+                    with suppress(QuireError):  # it has just ended
                         self._store.abort(info.id)
+
+        with suppress(QuireError):  # no owner is to be had: theirs has rolled them back as it ended
+            Errand(_ENV.monotonic()).do(abort)
 
 
 class _Worker:
@@ -258,7 +267,7 @@ class _Worker:
                         pause = FIRST_PAUSE_SECONDS
                     self._stopping.wait(pause)
                     pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        except (StoreClosed, *_ENDS) as error:
+        except (StoreClosed, StoreFailed, *_ENDS) as error:
             self.ended_by = error
         finally:
             with self._ending:
@@ -291,12 +300,17 @@ class _Worker:
             self.failures += 1
             self.last_error = f"{type(error).__name__}: {error}"
             _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
-            if isinstance(error, _ENDS):
+            if isinstance(error, _ENDS) or self._has_failed(error):
                 raise
             return True
         finally:
             self._messages = None
         return False
+
+    def _has_failed(self, error: BaseException) -> bool:
+        """Whether the store object is of no use any more (WR6)."""
+        store = self._store
+        return isinstance(error, StoreFailed) and store.role == "owner" and store.failed
 
     def _handle(self, message: Any, transaction: Transaction) -> None:
         handler = self.task.handler

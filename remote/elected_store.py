@@ -68,6 +68,7 @@ from quire.info import (
     TransactionInfo,
 )
 from quire.limits import (
+    ANSWER_SECONDS,
     CANCEL_SECONDS,
     CANDIDATE_PAUSE_SECONDS,
     DEFAULT_LEASE_SECONDS,
@@ -499,6 +500,8 @@ class ElectedStore(SingleCalls):
 
     def _wait_for_another(self, lost: Inner, seconds: float) -> None:
         until, errand = time.monotonic() + seconds, current()
+        if errand is not None:
+            until = min(until, errand.until + ANSWER_SECONDS)
         with self._changed:
             while not (self._closed or self._trouble is not None or self._inner is not lost):
                 left = until - time.monotonic()

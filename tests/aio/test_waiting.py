@@ -249,7 +249,9 @@ def test_a_joined_transaction_that_is_aborted_while_it_waits(store_path: str, co
             line = asyncio.create_task(in_line(store, "work", 1))
             await asyncio.wait([waiting, line], return_when=asyncio.FIRST_COMPLETED)
             line.cancel()  # its time may be over already
-            [info] = await store.transactions()
+            while not (open_ones := await store.transactions()):  # the put is on its way
+                await asyncio.sleep(0.01)
+            [info] = open_ones
             await store.abort(info.id)
             if comes:
                 await store.put("work", b"for others")

@@ -202,6 +202,8 @@ JOINED = (
     ("ltds/*.ltds", "removed"),
     ("LOCK", "removed"),
     ("run/address", "garbage"),
+    ("run/quire.sock", "removed"),
+    ("run/*", "removed"),
 )
 
 

@@ -6,6 +6,7 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from quire.spark_graphs.fragment import Fragment
 from quire.spark_graphs.fragment_file import FragmentWriter, directory_of
 from quire.spark_graphs.routing import gathered, routed
 from quire.testing import SimEnv
+from tests.engine.test_what_is_gone import HOW, spoil
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.spark.kit import CHECK
 
@@ -223,3 +225,56 @@ def test_a_batch_without_messages_adds_none(store: Any) -> None:
     writer.add(batch, {"q0": 0})
     writer.add(batch, {})
     assert writer.finish() == []
+
+
+SPOILT = {
+    "shared": lambda: [spread(2_000, 5)],
+    "own": lambda: [rows(("q2", b"%d" % n + b"x" * 1_000) for n in range(3_000))],
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("kind", SPOILT)
+def test_a_file_that_is_spoilt_before_its_commit(store: Any, kind: str, how: str) -> None:
+    """The commit names it, and puts nothing; what the task writes again is committed.
+
+    A copy that has taken its place is as good.
+    """
+    batches = SPOILT[kind]()
+    made = write(store, batches)
+    [ltds_id] = files(store)
+    spoil(path_of(directory_of(store.path), ltds_id), how)
+    if how != "replaced":
+        with pytest.raises(StoreCorrupt, match=f"{ltds_id:016x}"):
+            commit(store, made)
+        assert [store.queue(f"q{n}").end_position for n in range(QUEUES)] == [0] * QUEUES
+        made = write(store, batches)
+    commit(store, made)
+    assert len(payloads(store, "q2")) == (5 if kind == "shared" else 3_000)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_file_that_is_spoilt_after_its_commit(store_path: str, how: str) -> None:
+    """Whoever reads it is told the file and the queue, at once or when the store is opened again.
+
+    Other queues go on, and so do commits.
+    """
+    with quire.open(store_path) as store:
+        store.create_queues(["q1", "q2"])
+        store.subscribe_many(CHECK, {"q1": "earliest", "q2": "earliest"})
+        commit(store, write(store, SPOILT["own"]()))
+        [ltds_id] = files(store)
+        spoil(path_of(directory_of(store_path), ltds_id), how)
+        with suppress(StoreCorrupt):  # it may have the file open
+            assert len(payloads(store, "q2")) == 3_000
+        store.put("q1", b"1")
+        connection.forget(store_path)
+    with quire.open(store_path) as store:
+        if how == "replaced":
+            assert len(payloads(store, "q2")) == 3_000
+        else:
+            with pytest.raises(StoreCorrupt, match=rf"queue 'q2'.*{ltds_id:016x}"):
+                payloads(store, "q2")
+        store.put("q1", b"2")
+        assert payloads(store, "q1") == [b"1", b"2"]
+        assert store.verify().ok == (how == "replaced")
