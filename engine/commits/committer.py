@@ -37,12 +37,15 @@ from quire.engine.records.commit_record import (
     Packed,
     Part,
     Read,
+    attached_bytes,
     pack,
     pack_light,
     pack_lone,
 )
+from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
+    Attachment,
     Held,
     HeldSection,
     MovesSection,
@@ -218,11 +221,15 @@ class Committer:
             self.reserve(memory.hold(self.encode(memory.written)), reserved)
         self.reserve(groups, reserved)
         extents += self.place(groups, self.inline_limit if held is None else 0)
+        attached = attached_bytes(groups)
+        attachment = self._places.new_id() if attached else 0
         if held is not None:
-            sections = self._hold(transaction, held, groups, reads, entries, sections)
+            sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)
         if memory is not None and not (groups or reads or entries or len(sections) > 1):
             return None, sections
-        return pack(transaction.id, groups, reads, entries, pack_sections(sections)), sections
+        mark = mark_of(self._journal.generation)
+        more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
+        return pack(transaction.id, groups, reads, entries, more, mark), sections
 
     def _hold(
         self,
@@ -232,12 +239,15 @@ class Committer:
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         sections: Sequence[PendingSection],
+        attachment: int,
     ) -> Sequence[PendingSection]:
         """The sections of one that is prepared. There are no blocks any more."""
         own = cast("list[tuple[Queue, list[Part]]]", groups)
         parts = [part for _, each in own for part in each]
         taken = [Read(*read[:4]) for read in reads]
-        record = PrepareRecord(held.xid, held.taken, 0, parts, taken, entries)
+        record = PrepareRecord(
+            held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
+        )
         transaction.prepared = prepared = Prepared(record, own, transaction, transaction.id)
         values = next((each for each in sections if isinstance(each, ValuesSection)), None)
         state = self._state

@@ -17,7 +17,7 @@ from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange
 from quire.engine.records.commit_record import CommitRecord, Part
-from quire.engine.records.fold import Said, decode
+from quire.engine.records.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -111,7 +111,7 @@ class Log:
         with suppress(StoreCorrupt):  # the scan tells it itself
             for record in group.records():
                 try:
-                    said = decode(record.kind, record.body, f"record at LSN {record.address:#x}")
+                    said = decode_record(record, f"record at LSN {record.address:#x}")
                     yield Decoded(group, record, said)
                 except QuireError as error:
                     file, offset = self.source.journal_place(record.address)

@@ -11,7 +11,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.dump.queue_state import Beside, QueueState
 from quire.engine.records import state_hash
 from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
-from quire.engine.records.fold import Fold, decode
+from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.state_hash import LEFT_OUT, OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
 from quire.journal import KIND_GENERATION, Finding, Geometry, scan
 from quire.testing import SimEnv
@@ -88,7 +88,7 @@ class Follower:
                     continue
                 self._number += 1
                 self._behind = record.address
-                said = decode(record.kind, record.body, "here")
+                said = decode_record(record, "here")
                 self._fold.take(record.kind, record.sequence, record.address, said, "here")
         return self._number, state_hash.hash_of(state_hash.values_of(self._state))
 
