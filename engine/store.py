@@ -928,10 +928,11 @@ class EmbeddedStore(SingleCalls):
         )
 
     @look
-    def verify(self) -> Report:
+    def verify(self, *, contents: bool = False) -> Report:
         """Read and check all that the store holds; commits go on meanwhile."""
+        check_flag("contents", contents)
         self._state()
-        return verify(self._opened, self._context, self._checkpointer)
+        return verify(self._opened, self._context, self._checkpointer, contents=contents)
 
     # Inside
 

@@ -520,6 +520,12 @@ class Journal:
         return self._last_lsn
 
     @property
+    def durable_end(self) -> int:
+        """Up to where groups are synced (J10): those behind it may be lost with a power failure."""
+        end = self.end_lsn  # before the look: what is written in between does not count
+        return self._durable_end if self.unsynced_bytes else end
+
+    @property
     def generation(self) -> int:
         return self._generation
 

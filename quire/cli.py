@@ -508,13 +508,15 @@ def _rollback_prepared(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    report = _look(options, lambda store: store.verify())
+    report = _look(options, lambda store: store.verify(contents=options.contents))
     for finding in report.findings:
         print(finding)
     if cut := report.checked.get("journal_cut"):
         print(f"note: {cut}")
     if report.ok and "state_hash" in report.checked:
-        print(f"record {report.checked['number']}, state {report.checked['state_hash']}")
+        contents = f", contents {report.checked['contents']}" if options.contents else ""
+        state = report.checked["state_hash"]
+        print(f"record {report.checked['number']}, state {state}{contents}")
     print("ok" if report.ok else f"{len(report.findings)} findings")
     return int(not report.ok)
 
@@ -690,7 +692,7 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(
         commands.group("graph", help="graphs of steps: list, show, run, pause, ..."), _start
     )
-    commands.add("verify", _verify, help="check every byte of a store")
+    _add_verify(commands)
     commands.add("checkpoint", _checkpoint, help="write a checkpoint")
     return parser
 
@@ -813,6 +815,11 @@ def _add_message_commands(commands: _Commands) -> None:
         help="all fields, one message a line; payload_base64 in place of payload where it is not "
         "UTF-8",
     )
+
+
+def _add_verify(commands: _Commands) -> None:
+    sub = commands.add("verify", _verify, help="check every byte of a store")
+    sub.add_argument("--contents", action="store_true", help="and tell a digest of all messages")
 
 
 def _add_dump(commands: _Commands) -> None:

@@ -665,10 +665,12 @@ class Store(Protocol):
     def status(self) -> Status:
         """Numbers on everything, as plain values that JSON can hold. Sizes in bytes."""
 
-    def verify(self) -> Report:
+    def verify(self, *, contents: bool = False) -> Report:
         """Read and check all that the store holds; commits go on meanwhile.
 
-        What is damaged is told in the report's `findings`.
+        What is damaged is told in the report's `findings`. Its `checked` has the `number` of the
+        latest record and the `state_hash`; with `contents` also a digest of all messages in their
+        order. They are equal in stores that hold the same, whatever their pages and files.
         """
 
     def close(self) -> None:

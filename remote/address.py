@@ -4,7 +4,7 @@ AD1. The socket is `<store>/run/quire.sock`, with mode 0600, in a directory of m
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
     atomically once the owner listens, and set aside when it stops, with its block, so that the
     next owner can write it on a full disk; after a crash it may be stale.
-AD3. Only the holder of the store's lock writes here.
+AD3. Only the holder of the store's lock writes here, and replaces whatever file it finds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def make_run_directory(env: Env, path: str) -> str:
 
 
 def choose_socket_path(env: Env, path: str) -> str:
-    """A path to bind to, whose directory exists and is private; an old socket there is removed."""
+    """A path to bind to, whose directory exists and is private; what is there is removed."""
     socket_path = os.path.join(make_run_directory(env, path), SOCKET_NAME)
     remove_socket(env, socket_path)
     return socket_path
@@ -84,7 +84,7 @@ def read_address(env: Env, path: str) -> Address | None:
         if values["version"] != ADDRESS_VERSION:
             return None
         return Address(str(values["url"]), str(values["epoch"]), int(values["process_id"]))
-    except (ValueError, KeyError, TypeError, StoreError):
+    except (OSError, ValueError, KeyError, TypeError, StoreError):
         return None
     finally:
         file.close()
@@ -98,10 +98,9 @@ def remove_address(env: Env, path: str) -> None:
 
 
 def remove_socket(env: Env, socket_path: str) -> None:
-    """Remove a socket, if there is one."""
+    """Remove a socket, or what has taken its place but a directory that is in use."""
     with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.lstat(socket_path).st_mode):
-            env.remove(socket_path)
+        env.remove(socket_path)
 
 
 def _make_private(directory: str) -> None:

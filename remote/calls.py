@@ -283,7 +283,10 @@ CALLS: Final[Mapping[str, Call]] = {
     "failed": _call("", lambda store, a: store.failed),
     "status": _call("", lambda store, a: store.status()),
     "checkpoint": _call("", lambda store, a: store.checkpoint(), changes=True),
-    "verify": _call("", lambda store, a: info_json(store.verify())),
+    "verify": _call(
+        "contents",
+        lambda store, a: info_json(store.verify(contents=check_flag("contents", a["contents"]))),
+    ),
 }
 
 

@@ -539,8 +539,8 @@ class RemoteStore(SingleCalls):
     def checkpoint(self) -> None:
         self._call("checkpoint")
 
-    def verify(self) -> Report:
-        return read(Report, self._call("verify"))
+    def verify(self, *, contents: bool = False) -> Report:
+        return read(Report, self._call("verify", contents=contents))
 
     @call
     def close(self) -> None:

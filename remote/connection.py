@@ -11,11 +11,14 @@ CN3. A connection is of use only to the process that opened it. One forked from 
 CN4. `close` takes no lock: a finaliser may call it.
 CN5. An owner that is there and does not answer in time is not gone: the channel ends that waited,
     and with it what was open on it, and the connection stays. So nobody looks for another owner.
+CN6. Neither is one whose socket is not at its path any more: it will make another one (EN1), or is
+    about to end. Who needs a channel tries until then, for as long as opening a store takes.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections import deque
 from typing import Final
@@ -23,7 +26,13 @@ from typing import Final
 from quire.env import after_fork
 from quire.errand import current
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
-from quire.limits import ANSWER_SECONDS, DEFAULT_CALL_TIMEOUT
+from quire.limits import (
+    ANSWER_SECONDS,
+    DEFAULT_CALL_TIMEOUT,
+    JOIN_POLL_SECONDS,
+    JOIN_SECONDS,
+)
+from quire.uninterrupted import waiting
 
 from .channel import Channel, StreamEnded
 from .limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
@@ -118,28 +127,48 @@ class Connection:
             return self._idle.pop()
         except IndexError:
             pass
-        try:
-            seconds = self._call_timeout
-            if wait:
-                seconds = min(seconds, wait + ANSWER_SECONDS)
-            elif (errand := current()) is not None:
-                left = max(0.0, errand.until - now())
-                seconds = min(seconds, left + ANSWER_SECONDS)
-            channel = Channel(
-                self._place,
-                self._hello(Role.WORK),
-                min(seconds, MAX_WAIT_SECONDS),
-                self._call_timeout,
-                self._is_at_work,
-            )
-        except StreamEnded as error:
-            raise self.lose(error) from None
+        seconds = self._call_timeout
+        if wait:
+            seconds = min(seconds, wait + ANSWER_SECONDS)
+        elif (errand := current()) is not None:
+            seconds = min(seconds, max(0.0, errand.until - now()) + ANSWER_SECONDS)
+        channel = self._new_channel(min(seconds, MAX_WAIT_SECONDS))
         self._channels.add(channel)
         overdue.watch(channel)
         if self._closed:
             self._drop(channel)
             raise StoreClosed("this store object was closed: open the store again")
         return channel
+
+    def _new_channel(self, seconds: float) -> Channel:
+        """One more, within about so many seconds (CN6)."""
+        until = now() + min(seconds, JOIN_SECONDS)
+        while True:
+            try:
+                return Channel(
+                    self._place,
+                    self._hello(Role.WORK),
+                    seconds,
+                    self._call_timeout,
+                    self._is_at_work,
+                )
+            except StreamEnded as error:
+                ended = error
+            except ConnectionLost as error:  # it is about to end, or another one listens there
+                ended = StreamEnded(str(error), sent=False)
+            if ended.late or self.lost or not self.usable:
+                raise self.lose(ended)
+            if now() > until:
+                raise self.lose(self._not_let_in(ended))
+            waiting(time.sleep, JOIN_POLL_SECONDS)
+
+    def _not_let_in(self, error: StreamEnded) -> StreamEnded:
+        return StreamEnded(
+            f"process {self.owner_process_id} owns the store and cannot be reached at {self.url} "
+            f"({error}): see to it that nothing else is there, or stop that process",
+            sent=False,
+            late=True,
+        )
 
     def give_back(self, channel: Channel) -> None:
         """The channel carries no transaction any more."""

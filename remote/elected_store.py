@@ -384,8 +384,8 @@ class ElectedStore(SingleCalls):
     def status(self) -> Status:
         return self._look(lambda store: store.status())
 
-    def verify(self) -> Report:
-        return self._look(lambda store: store.verify())
+    def verify(self, *, contents: bool = False) -> Report:
+        return self._look(lambda store: store.verify(contents=contents))
 
     def close(self) -> None:
         if self._process_id != os.getpid():  # the locks here may be held by threads that are not

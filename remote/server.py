@@ -36,14 +36,7 @@ from quire.arguments import Bytes
 from quire.env import Env, after_fork
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 
-from .address import (
-    Address,
-    choose_socket_path,
-    read_address,
-    remove_address,
-    remove_socket,
-    write_address,
-)
+from .entrance import Entrance
 from .limits import (
     ACCEPT_PAUSE_SECONDS,
     EVENTS_AT_ONCE,
@@ -58,9 +51,8 @@ from .protocol import Header, Role
 from .served_connection import Gone, Rest, ServedConnection
 from .session import MustWait, ServedStore, Session
 from .signals import SignalFlag
-from .sockets import accept, file_limit, listen
+from .sockets import accept, close, file_limit
 from .undecided import Undecided
-from .urls import TcpPlace, place_of, tcp_url, unix_url
 
 _log = logging.getLogger("quire.remote")
 _READ: Final = select.EPOLLIN | select.EPOLLRDHUP
@@ -99,9 +91,11 @@ class StoreServer:
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
+        self._entering = threading.Lock()
+        self._entrance: Entrance | None = None
         self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
         self._waiters: set[ServedConnection] = set()
-        self._socket_path: str | None = None
         self._events = select.epoll()
         self._stop = -1
         _servers.add(self)
@@ -110,36 +104,50 @@ class StoreServer:
 
     def start(self, url: str | None = None) -> str:
         """Listen at the store's socket, or at `url`; the URL for clients."""
-        if url is None:
-            place: str | TcpPlace = choose_socket_path(self._env, self._path)
-        else:
-            place = place_of(url)
-        try:
-            self._listener = listener = listen(place)
-        except OSError as error:
-            raise RemoteError(f"cannot listen at {url or place}: {error}") from None
-        listener.setblocking(False)
-        self._max_connections = min(MAX_CONNECTIONS, file_limit())
-        self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
-        self._events.register(listener.fileno(), select.EPOLLIN)
-        self._events.register(self._stop, select.EPOLLIN)
-        atexit.register(self.close)
-        if isinstance(place, TcpPlace):
-            url = tcp_url(place.host, listener.getsockname()[1])
-        else:
-            url = unix_url(place)
-            self._socket_path = place
-            os.chmod(place, 0o600)
-            write_address(self._env, self._path, Address(url, self.epoch, os.getpid()))
-        self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
-        self._thread.start()
-        self.url = url
-        return url
+        with self._entering:
+            return self._let_in(url)
+
+    def _let_in(self, url: str | None = None) -> str:
+        """Make what is not there, or not any more (EN1)."""
+        if self._entrance is None:
+            self._entrance = Entrance(self._env, self._path, self.epoch, url)
+        entrance = self._entrance
+        if not entrance.is_open:
+            before, self._listener = self._listener, entrance.open()
+            self._events.register(self._listener.fileno(), select.EPOLLIN)
+            if before is not None:
+                self._events.unregister(before.fileno())
+                close(before)
+        if not entrance.is_told:
+            entrance.tell()
+        if self._thread is None:
+            self._max_connections = min(MAX_CONNECTIONS, file_limit())
+            self._stop = os.eventfd(0, os.EFD_CLOEXEC)  # all workers see it
+            self._events.register(self._stop, select.EPOLLIN)
+            atexit.register(self.close)
+            self._thread = threading.Thread(target=self._run, name="quire-serve", daemon=True)
+            self._thread.start()
+        self.url = str(entrance.url)
+        return self.url
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
-        self._starter = threading.Thread(target=self._try_start, name="quire-serve", daemon=True)
+        self._starter = threading.Thread(target=self.look, name="quire-serve", daemon=True)
         self._starter.start()
+
+    def look(self) -> None:
+        """See that clients can come in (EN1); why not, `failure` tells, and the next look tries."""
+        with self._entering:
+            if self.is_closing:
+                return
+            try:
+                self._let_in()
+            except (QuireError, OSError) as error:
+                if str(error) != str(self.failure):
+                    _log.warning("%s cannot be joined by other processes: %s", self._path, error)
+                self.failure = error
+            else:
+                self.failure = None
 
     def wait_started(self) -> str:
         """The URL for clients, once there is one. Raises what kept the server from starting."""
@@ -162,18 +170,19 @@ class StoreServer:
         if self._starter is not None:
             self._starter.join()
         atexit.unregister(self.close)
-        if self._listener is None:
-            return
-        has_place = self._socket_path is not None and self._is_its_own()
-        if has_place:
-            remove_address(self._env, self._path)
+        with self._entering:
+            entrance, listener, thread = self._entrance, self._listener, self._thread
+            if entrance is None or listener is None:
+                return
+            entrance.tell_no_more()
         deadline = time.monotonic() + FINISH_SECONDS
         for connection in list(self._waiters):
             self._interrupt(connection, "the owner has closed the store: open it again")
         self._wait_until(lambda: self._busy == 0, deadline)
-        os.eventfd_write(self._stop, 1)
-        self._thread.join(FINISH_SECONDS)
-        self._listener.close()
+        if thread is not None:
+            os.eventfd_write(self._stop, 1)
+            thread.join(FINISH_SECONDS)
+        close(listener)
         connections = list(self._connections.values())
         working = [each for each in connections if each.role is not Role.WATCH]
         self._end_all(working, deadline)
@@ -183,13 +192,7 @@ class StoreServer:
         self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
         _servers.discard(self)
         self._close_events()
-        if has_place:
-            remove_socket(self._env, str(self._socket_path))
-
-    def _is_its_own(self) -> bool:
-        """Whether clients would find this server: not another store's at the same path (AD3)."""
-        address = read_address(self._env, self._path)
-        return address is not None and address.epoch == self.epoch
+        entrance.close()
 
     def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
         with self._changed:
@@ -238,13 +241,6 @@ class StoreServer:
             "threads": 1 + self._workers,
             "error": None if self.failure is None else str(self.failure),
         }
-
-    def _try_start(self) -> None:
-        try:
-            self.start()
-        except (QuireError, OSError) as error:
-            self.failure = error
-            _log.warning("%s cannot be joined by other processes: %s", self._path, error)
 
     # Connections
 
@@ -304,11 +300,13 @@ class StoreServer:
                 return
             _log.warning("a process could not be let in to %s: %s", self._path, error)
             self._arm(listener.fileno(), 0)
-            again = threading.Timer(
-                ACCEPT_PAUSE_SECONDS, self._arm, (listener.fileno(), select.EPOLLIN)
-            )
+            again = threading.Timer(ACCEPT_PAUSE_SECONDS, self._accept_again)
             again.daemon = True
             again.start()
+
+    def _accept_again(self) -> None:
+        if self._listener is not None:  # it may be another one than before
+            self._arm(self._listener.fileno(), select.EPOLLIN)
 
     def _serve(self, connection: ServedConnection, event: int) -> Bytes | None:
         """Something came on a connection, or it ended; a commit that is to be done."""
@@ -418,8 +416,7 @@ class StoreServer:
 
     def _run(self) -> None:
         """The server's own thread."""
-        poll, connections, listener = self._events.poll, self._connections, self._listener
-        assert listener is not None
+        poll, connections = self._events.poll, self._connections
         goes_on = True
         while goes_on:
             commits: list[tuple[ServedConnection, Bytes]] = []
@@ -431,8 +428,8 @@ class StoreServer:
                         commits.append((connection, frame))
                 elif fd == self._stop:
                     goes_on = False  # when what was read is answered
-                else:
-                    self._accept(listener)
+                elif self._listener is not None:
+                    self._accept(self._listener)
             if len(commits) == 1:
                 self._commit(*commits[0])
             elif commits:

@@ -33,6 +33,7 @@ class SharedStore(EmbeddedStore):
             me = weakref.proxy(self)
             self._server = StoreServer(me, env, self.path, lambda: me.give_way())  # noqa: PLW0108 - a bound method would hold it
             self._maintenance.when_failed = self._server.when_failed
+            self._maintenance.when_in_place = self._server.look
             self._server.start_in_background()
         return self._server
 

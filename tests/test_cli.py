@@ -211,6 +211,8 @@ def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     found = re.fullmatch(r"record (\d+), state [0-9a-f]{32}\nok\n", quire("verify"))
     assert found
     assert int(found[1]) > 0
+    line = quire("verify", "--contents").splitlines()[0]
+    assert re.fullmatch(r"record \d+, state [0-9a-f]{32}, contents [0-9a-f]{32}", line)
     assert quire("checkpoint") == ""
 
 
@@ -223,7 +225,7 @@ def test_verify_reports_damage(quire: Terminal) -> None:
         assert report.ok
         report.findings.append("data/0.dat: page 3 is damaged")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Store, "verify", lambda self: report)
+            patch.setattr(Store, "verify", lambda self, contents: report)
             assert quire("verify", status=1) == "data/0.dat: page 3 is damaged\n1 findings\n"
 
 

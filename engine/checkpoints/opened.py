@@ -261,6 +261,7 @@ def _recover(
         state = restore(env, checkpoint, layout.ltds, data, strategy)
         journal, recovered = replay(env, layout.journal, checkpoint, state)
         opening.callback(journal.close)
+        state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)
         journal.before_segment = ownership.go_on_to
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)

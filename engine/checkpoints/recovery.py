@@ -60,6 +60,8 @@ def replay(
 ) -> tuple[Journal, Recovered]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
+    `State.resume` comes next.
+
     No other file is touched: the checkpoint may still be uncertain (`opened`, OD3).
     """
 
@@ -90,5 +92,4 @@ def replay(
         direct=True,
     )
     recovered.number = int(checkpoint.document.get("number", 0)) + recovered.records
-    state.resume(journal.generation >> 32)
     return journal, recovered

@@ -35,7 +35,6 @@ from quire.engine.records.durable_state import (
     DurableState,
     Effects,
     PageEntry,
-    Q,
     QueueConfig,
 )
 from quire.engine.records.fold import Fold, prepared_in
@@ -221,7 +220,7 @@ class Snapshot:
         }
 
 
-def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
+def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:
     """Take the state of the checkpoint, into an empty one.
 
     Raises KeyError, TypeError, ValueError or StoreCorrupt where it contradicts itself.
@@ -238,7 +237,7 @@ def load(checkpoint: Checkpoint, fold: Fold[Q], effects: Effects[Q]) -> None:
         if "catalog" not in document:
             _define(state, entry)
         _load_queue(checkpoint, state, effects, entry)
-    name_aliases(state)
+    name_aliases(state, effects)
     if len(state.queues) != len(state.catalog[QUEUE]):
         raise ValueError("the catalog has other queues")
     for held in _prepared(document, checkpoint.path):
@@ -256,7 +255,7 @@ def _prepared(document: dict[str, Any], where: str) -> list[PrepareRecord]:
     return [prepared_in(memoryview(a2b_base64(text)), where) for text in texts]
 
 
-def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
+def _define(state: DurableState, entry: dict[str, Any]) -> None:
     """The catalog's entries of a queue in a checkpoint that has no catalog (before version 3)."""
     queue_id = int(entry["queue_id"])
     body = {name: entry[name] for name in _CONFIG if name in entry}
@@ -268,7 +267,7 @@ def _define(state: DurableState[Q], entry: dict[str, Any]) -> None:
 
 
 def _load_queue(
-    checkpoint: Checkpoint, state: DurableState[Q], effects: Effects[Q], entry: dict[str, Any]
+    checkpoint: Checkpoint, state: DurableState, effects: Effects, entry: dict[str, Any]
 ) -> None:
     queue_id = int(entry["queue_id"])
     config = queue_config(queue_id, state.catalog[QUEUE][queue_id].body)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -42,6 +42,7 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
+from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
@@ -61,7 +62,7 @@ from .adoptions import Adoptions
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
 from .volatile import MemorySection, Volatile
-from .written import Written, written_to
+from .written import Written, lone_block
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 
@@ -133,7 +134,7 @@ class Committer:
             )
         sections: Sequence[PendingSection] = ()
         if moves is not None or values is not None or memory is not None:
-            sections = [each for each in (moves, values, memory) if each is not None]
+            sections = tuple(filter(None, (moves, values, memory)))
         if (
             moves is None
             and not state.strategy.locks_queues
@@ -172,7 +173,7 @@ class Committer:
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: list[Extent] = []
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
@@ -180,7 +181,7 @@ class Committer:
         try:
             if packed is not None:
                 if written:
-                    self.reserve(packed[2], reserved)
+                    self.reserve(written, reserved)
             else:
                 packed, sections = self._pack(
                     transaction, written, reads, entries, sections, memory, held, reserved, extents
@@ -214,13 +215,16 @@ class Committer:
         held: Held | None,
         reserved: list[Queue],
         extents: list[Extent],
-    ) -> tuple[Packed[Queue] | None, Sequence[PendingSection]]:
+    ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
         """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
-        groups = self.encode(written)
-        if memory is not None:
-            self.reserve(memory.hold(self.encode(memory.written)), reserved)
-        self.reserve(groups, reserved)
-        extents += self.place(groups, self.inline_limit if held is None else 0)
+        groups: Pieces = []
+        if memory is not None and memory.written:  # which stays there
+            memory.hold(self.encode(memory.written))
+            self.reserve(memory.written, reserved)
+        if written:
+            groups = self.encode(written)
+            self.reserve(written, reserved)
+            extents += self.place(groups, self.inline_limit if held is None else 0)
         attached = attached_bytes(groups)
         attachment = self._places.new_id() if attached else 0
         if held is not None:
@@ -242,13 +246,12 @@ class Committer:
         attachment: int,
     ) -> Sequence[PendingSection]:
         """The sections of one that is prepared. There are no blocks any more."""
-        own = cast("list[tuple[Queue, list[Part]]]", groups)
-        parts = [part for _, each in own for part in each]
+        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
         taken = [Read(*read[:4]) for read in reads]
         record = PrepareRecord(
             held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
         )
-        transaction.prepared = prepared = Prepared(record, own, transaction, transaction.id)
+        transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
         values = next((each for each in sections if isinstance(each, ValuesSection)), None)
         state = self._state
         holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
@@ -256,7 +259,7 @@ class Committer:
 
     def record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
-        packed: Packed[Queue] = pack(0, (), (), (), pack_sections((section,)))
+        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
         self.sequencer.submit(
             TransactionChange().fill(self._state, self._reader, 0, packed, sections=(section,))
         )
@@ -288,13 +291,12 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed[Queue] | None = None
+        packed: Packed[DurableQueue] | None = None
         sections: Sequence[MemorySection] = ()
         if queue.puts_are_plain:
-            packed = pack_lone(0, queue, payload, None, charge)
+            packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
-            lone = written_to(queue, charge, 1, payload, None)
-            sections = (MemorySection(self.volatile, 0, (lone,)),)
+            sections = (MemorySection(self.volatile, 0),)
         change = TransactionChange().fill(
             self._state, self._reader, 0, packed, (), (), durable, sections
         )
@@ -306,7 +308,7 @@ class Committer:
             if packed is not None:
                 self.sequencer.submit(change)
             else:
-                sections[0].hold(self.encode(sections[0].written))
+                sections[0].hold(((queue, (lone_block(payload, None, charge),)),))
                 self._apply_alone(change, sections[0])
         except BaseException:
             if change.applied:
@@ -340,9 +342,12 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, groups: Iterable[tuple[Queue, object]], reserved: list[Queue]) -> None:
+    def reserve(self, written: Iterable[Written], reserved: list[Queue]) -> None:
         """Step 2; `reserved` grows queue by queue, for `undo`."""
-        for queue, _ in groups:
+        for part in written:
+            if not part.count:
+                continue  # nothing was put
+            queue = part.queue
             space = queue.space
             reserving = space.reserving + 1
             plenty = COMMIT_BYTES * (space.open_transactions + reserving)
@@ -411,6 +416,6 @@ class Committer:
 def _all_known(taken: Sequence[Taken]) -> bool:
     """Whether the record of each is known, as it still is: none is to be looked up."""
     for got in taken:  # noqa: SIM110 - a generator would take longer than the look itself
-        if got[6] is None or got[7] != got[4].epoch:
+        if got.record is None or got.epoch != got.queue.epoch:
             return False
     return True

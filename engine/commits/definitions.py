@@ -255,7 +255,7 @@ class Definitions:
         target = state.queue(name)
         keeper = target.keeper
         is_temporary = self._are_temporary([name])
-        with nullcontext() if keeper is None else target.leaving(keeper):
+        with nullcontext() if keeper is None else target.releases.leaving(keeper.subscription_id):
             self.submit(
                 MAX_QUEUE_ENTRY_BYTES + MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary
             )
@@ -264,7 +264,7 @@ class Definitions:
     def drop(self, name: str) -> int:
         """Remove a queue; the id that it had. Raises as `Store.drop_queue`."""
         state = self._state
-        state.queue(name).check_records()
+        state.queue(name).releases.check_records()
         marked: list[Queue] = []
 
         def prepare() -> list[CatalogChange]:
@@ -331,7 +331,7 @@ class Definitions:
         """
         state = self._state
         released = 0
-        queue.check_beginning(end)
+        queue.releases.check_beginning(end)
 
         def prepare() -> list[CatalogChange]:
             nonlocal released
@@ -375,7 +375,8 @@ class Definitions:
             target = state.queue(queue)
             _check_topic(target)
             if start != "earliest" and subscription not in target.named:
-                target.check_beginning(target.end_position if start == "latest" else int(start))
+                begin = target.end_position if start == "latest" else int(start)
+                target.releases.check_beginning(begin)
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
@@ -431,7 +432,7 @@ class Definitions:
                 )
             return [CatalogChange(SUBSCRIPTION, subscription_id, None)]
 
-        with target.leaving(target.subscription(subscription)):
+        with target.releases.leaving(target.subscription(subscription).subscription_id):
             is_temporary = self._are_temporary([queue])
             self.submit(MAX_CATALOG_ENTRY_BYTES, prepare, is_temporary=is_temporary)
 
@@ -444,7 +445,7 @@ class Definitions:
 class _Numbers:
     """The next numbers that a state gives."""
 
-    def __init__(self, state: DurableState[Queue]) -> None:
+    def __init__(self, state: DurableState) -> None:
         self.queue = count(state.next_queue_id).__next__
         self.subscription = count(state.next_subscription_id).__next__
 

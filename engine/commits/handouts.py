@@ -27,6 +27,6 @@ class Handouts:
         ids = queue.queue_id, subscription.subscription_id
         reads = [Read(*ids, start, end) for start, end, _ in runs]
         if queue.is_volatile:
-            self._state.fold.hand_out(reads)
+            self._state.memory.hand_out(reads)
         else:
             self._committer.record(DeliveriesSection(self._state.fold, reads))

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
+from quire.engine.records.durable_state import OPEN, DurableQueue
 from quire.engine.records.sections import PendingSection
 from quire.journal import WholeRecord
 
@@ -47,7 +48,7 @@ class TransactionChange:
         state: State,
         reader: BlockReader,
         transaction_id: int,
-        packed: Packed[Queue] | None,
+        packed: Packed[DurableQueue] | None,
         reads: Sequence[Read | Taken] = (),
         entries: Sequence[Entry] = (),
         durable: bool = True,
@@ -131,7 +132,7 @@ class TransactionChange:
             remember(address + offset, data)
         state, entries = self._state, self._entries
         state.fold.commit(
-            self._groups, self._reads, entries, self.first_id, self.time_us, address, True,
+            self._groups, self._reads, entries, self.first_id, self.time_us, address, OPEN,
             self._transaction_id,
         )  # fmt: skip
         if entries:
@@ -141,4 +142,4 @@ class TransactionChange:
                 section.apply(address)
 
 
-_NOTHING: Packed[Queue] = b"", bytearray(), (), (), 0
+_NOTHING: Packed[DurableQueue] = b"", bytearray(), (), (), 0

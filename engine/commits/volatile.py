@@ -3,8 +3,8 @@
 - VO1: it takes effect exactly if the commit's record does: it is applied with it, by the same
   thread, and not at all where the record is refused or cannot be written. A transaction of volatile
   queues alone has no record: it writes nothing and syncs nothing.
-- VO2: all commits that concern volatile queues are applied one after another, so that each of these
-  queues has them in the same order.
+- VO2: all commits that concern volatile queues are applied one after another, by the fold of what
+  is in memory only (see `state`), so that each of these queues has them in the same order.
 - VO3: what has failed refuses them too (promise 11), as does an interrupt that came while one was
   applied (C6 of `sequencer`).
 - VO4: ids and positions that an opening of the store gives in volatile queues no other opening
@@ -20,11 +20,12 @@ from typing import Final
 from quire.block import EncodedBlock, split
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue, Taken
-from quire.engine.queues.state import State, first_of
+from quire.engine.queues.state import State
 from quire.engine.records.commit_record import Part, Read
+from quire.engine.records.durable_state import OPEN, DurableQueue
 from quire.engine.records.sections import MovesSection, PendingSection
 from quire.env import Env
-from quire.limits import VOLATILE_BLOCK_BYTES, VOLATILE_IDS
+from quire.limits import VOLATILE_BLOCK_BYTES
 
 from .written import Written
 
@@ -39,8 +40,6 @@ class Volatile:
         self.state: Final = state
         self.memory: Final = memory
         self.applying = threading.RLock()  # one commit at a time (VO2)
-        self._next_id = VOLATILE_IDS + first_of(state.opening) + 1
-        self._last_time_us = 0
 
     def concerns(
         self,
@@ -49,14 +48,14 @@ class Volatile:
         moves: MovesSection | None,
     ) -> bool:
         """Whether a transaction has put to one of them, got from one, or moves its reader."""
-        for part in written:  # loops: a generator would take longer than what it looks at
-            if part.queue.is_volatile:
-                return True
         volatile = self.state.volatile
-        for read in reads:
-            if read[0] in volatile:
+        for part in written:  # loops: a generator would take longer than what it looks at
+            if part.queue.queue_id in volatile:
                 return True
-        return moves is not None and any(seek[0] in volatile for seek in moves.said.seeks)
+        for read in reads:
+            if read.queue_id in volatile:
+                return True
+        return moves is not None and any(seek.queue_id in volatile for seek in moves.said.seeks)
 
     def share(
         self,
@@ -66,51 +65,47 @@ class Volatile:
         moves: MovesSection | None,
     ) -> tuple[MemorySection, Collection[Written], Sequence[Read | Taken], MovesSection | None]:
         """A transaction's share in volatile queues, and what is left of all this without it."""
-        own = self.state.volatile
-        others, own_moves = (None, None) if moves is None else moves.split(own)
-        memory = MemorySection(
-            self,
-            transaction_id,
-            [part for part in written if part.queue.is_volatile],
-            [read for read in reads if read[0] in own],
-            own_moves,
-        )
-        journaled = [part for part in written if not part.queue.is_volatile]
-        return memory, journaled, [read for read in reads if read[0] not in own], others
+        volatile = self.state.volatile
+        put = [part for part in written if part.queue.queue_id in volatile]
+        read = [each for each in reads if each.queue_id in volatile]
+        moved = None
+        if moves is not None:
+            moves, moved = moves.split(volatile, self.state.memory)
+        if len(put) == len(written):
+            written = ()
+        else:
+            written = [part for part in written if part.queue.queue_id not in volatile]
+        if len(read) == len(reads):
+            reads = ()
+        else:
+            reads = [each for each in reads if each.queue_id not in volatile]
+        return MemorySection(self, transaction_id, put, read, moved), written, reads, moves
 
     def name_of(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> str | None:
         """The name of one that is concerned."""
         volatile = self.state.volatile
         names = [part.queue.name for part in written if part.queue.is_volatile]
-        names += [volatile[read[0]].name for read in reads if read[0] in volatile]
+        names += [volatile[read.queue_id].name for read in reads if read.queue_id in volatile]
         return names[0] if names else None
 
-    def take_ids(self, messages: int, time_us: int) -> tuple[int, int]:
-        """The first of so many ids, and the time. `time_us`: of the commit's record; 0: no record.
-
-        `applying` is held.
-        """
-        first = self._next_id
-        self._next_id = first + messages
-        if not time_us:
-            time_us = max(self._env.now_us(), self.state.last_time_us)
-        self._last_time_us = max(self._last_time_us, time_us)
-        return first, self._last_time_us
+    def now_us(self) -> int:
+        """The time of a commit that has no record."""
+        return max(self._env.now_us(), self.state.last_time_us)
 
 
 class MemorySection(PendingSection):
     """A transaction's share in volatile queues: a section of its change, without bytes."""
 
     __slots__ = (
-        "_groups", "_holds", "_messages", "_moves", "_reads", "_time_us", "_transaction_id",
-        "_volatile", "comes_first", "first_id", "written",
+        "_groups", "_holds", "_moves", "_reads", "_time_us", "_transaction_id", "_volatile",
+        "comes_first", "first_id", "written",
     )  # fmt: skip
 
     def __init__(
         self,
         volatile: Volatile,
         transaction_id: int,
-        written: Collection[Written],
+        written: Collection[Written] = (),
         reads: Sequence[Read | Taken] = (),
         moves: MovesSection | None = None,
     ) -> None:
@@ -122,28 +117,23 @@ class MemorySection(PendingSection):
         self._volatile = volatile
         self._transaction_id = transaction_id
         self._reads = reads
-        self._groups: list[tuple[Queue, list[Part]]] = []
-        self._messages = 0
+        self._groups: list[tuple[DurableQueue, list[Part]]] = []
         self._time_us = 0  # of the commit's record; 0: it has none
         self._holds = False  # `applying`, until it is applied or withdrawn
 
-    def hold(self, blocks: Blocks) -> Blocks:
+    def hold(self, blocks: Blocks) -> None:
         """What it puts is in memory, until it is applied, or `discard`."""
-        memory = self._volatile.memory
+        keep = self._volatile.memory.keep
         for queue, pieces in blocks:
             parts: list[Part] = []
-            self._groups.append((queue, parts))
+            self._groups.append((queue.durable, parts))
             for piece in pieces:
                 assert isinstance(piece, EncodedBlock)  # it never leaves the memory
-                self._messages += piece.count
-                smaller = [piece]
                 if piece.count > 1 and len(piece.data) > VOLATILE_BLOCK_BYTES:
-                    smaller = split(piece, VOLATILE_BLOCK_BYTES)
-                for block in smaller:
-                    part = memory.place(block, queue.queue_id)
-                    parts.append(part)  # before the block is there: an interrupt leaves none behind
-                    memory.keep(part.address, block)
-        return blocks
+                    for block in split(piece, VOLATILE_BLOCK_BYTES):
+                        keep(block, queue.queue_id, parts)
+                else:
+                    keep(piece, queue.queue_id, parts)
 
     def discard(self) -> None:
         """It is not applied."""
@@ -171,22 +161,16 @@ class MemorySection(PendingSection):
         volatile = self._volatile
         with volatile.applying:
             try:
-                queues = volatile.state.queues
-                first_id, now_us = volatile.take_ids(self._messages, self._time_us)
-                self.first_id = first_id
-                transaction_id = self._transaction_id
-                for queue, parts in self._groups:
-                    first_id += queue.commit(
-                        parts, first_id, now_us, 0, True, transaction_id, False
-                    )
-                for read in self._reads:
-                    reader = queues.get(read[0])
-                    if reader is not None:  # else it was dropped after the transaction had read
-                        reader.acknowledge(read)
+                memory = volatile.state.memory
+                state = memory.state
+                self.first_id = state.next_id
+                time_us = max(self._time_us or volatile.now_us(), state.last_time_us)
+                memory.commit(
+                    self._groups, self._reads, (), state.next_id, time_us, 0, OPEN,
+                    self._transaction_id,
+                )  # fmt: skip
                 if self._moves is not None:
                     self._moves.apply(0)
-                for queue, _ in self._groups:
-                    queue.forget_released()
             finally:
                 if self._holds:
                     self.withdraw()

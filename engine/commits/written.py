@@ -66,8 +66,7 @@ class Written:
         """The lone message, ready to be committed; it bears the control records."""
         if self.is_filled:
             return None
-        data = encode_one(self.payload, self.fields)
-        return EncodedBlock(data, 1, self.charge + CONTROL_BYTES, len(self.payload))
+        return lone_block(self.payload, self.fields, self.charge)
 
     def spill(self, place: Callable[[Queue, list[EncodedBlock]], list[Part]]) -> list[Part]:
         """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
@@ -199,6 +198,11 @@ def written_to(
     made.expires_by = None
     made.is_filled = False
     return made
+
+
+def lone_block(payload: bytes, fields: Fields | None, charge: int) -> EncodedBlock:
+    """The block of a message alone; it bears the control records."""
+    return EncodedBlock(encode_one(payload, fields), 1, charge + CONTROL_BYTES, len(payload))
 
 
 def _indirect(info: LtdsInfo, queue_id: int) -> Part:

@@ -194,7 +194,7 @@ class _Dump:
             yield self._no_checkpoint()
             return
         yield saved.item
-        for queue in saved.state.queues.values():
+        for queue in saved.beside.queues.values():
             yield from queue.items()
         yield from _ledger(saved.state.ledger, None)
 
@@ -208,7 +208,7 @@ class _Dump:
             yield self._saved.item
         history = yield from self._fold()
         yield history.journal
-        for queue in history.state.queues.values():
+        for queue in history.queues.values():
             yield from queue.items()
             yield from _findings(self._as_it_was(self._queue(queue, history)))
         yield from (_prepared(record, history) for record in history.state.prepared.values())
@@ -255,7 +255,7 @@ class _Dump:
     def _no_checkpoint(self, history: History | None = None) -> Finding:
         """Damage, unless the store is one whose creation was not finished."""
         text = "there is no checkpoint that can be read"
-        if history is not None and not history.state.queues and not history.findings:
+        if history is not None and not history.queues and not history.findings:
             text += ": the creation of the store was not finished"
             return Finding("checkpoint", None, False, text)
         lost = "what was read, and the order of what the journal does not tell"

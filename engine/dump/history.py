@@ -35,19 +35,23 @@ class History:
     """See the module; `journal`: the whole of it in numbers, once it is read."""
 
     def __init__(self, source: Source, saved: Saved | None, log: Log) -> None:
-        self.state = DurableState[QueueState]() if saved is None else saved.state
+        self._beside = Beside(self._fault)
+        self.state = DurableState() if saved is None else saved.state
+        if saved is not None:
+            self._beside = saved.beside
+            self._beside.fault = self._fault
+        self.queues = self._beside.queues
         self.findings: list[Finding] = []
         self._source = source
-        self._fold = Fold(self.state, Beside(self._fault))
+        self._fold = Fold(self.state, self._beside)
         self._since_lsn = 0 if saved is None else saved.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
         self._damage: list[int] = []  # LSNs whose place in the order has not come yet
-        self._lsn = 0  # of the record at hand
         self.journal = self._read(log)
 
     def queue(self, name: str) -> QueueState:
         """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
-        queues = self.state.queues.values()
+        queues = self.queues.values()
         for queue in queues:
             if name in (queue.name, f"#{queue.queue_id}"):
                 return queue
@@ -56,11 +60,13 @@ class History:
 
     def by_id(self, queue_id: int) -> QueueState:
         """Also one that is not known."""
-        return self.state.queues.get(queue_id) or self._fold.lost_queue(queue_id)
+        if queue_id not in self.queues:
+            self._fold.lost_queue(queue_id)
+        return self.queues[queue_id]
 
     def title(self, queue_id: int) -> str:
         """Of a queue, also of one that is not known."""
-        queue = self.state.queues.get(queue_id)
+        queue = self.queues.get(queue_id)
         return f"#{queue_id}" if queue is None else queue.title
 
     def _read(self, log: Log) -> Described:
@@ -88,7 +94,7 @@ class History:
 
     def _take(self, found: Decoded) -> None:
         record, said = found.record, found.said
-        self._lsn = address = record.address
+        self._beside.lsn = address = record.address
         if any(lsn < address for lsn in self._damage):
             self._damage = [lsn for lsn in self._damage if lsn >= address]
             if found.group.header.lsn > self._since_lsn:
@@ -104,18 +110,20 @@ class History:
             self._find(False, _UNKNOWN)
         except _CONTRADICTIONS as error:
             self._find(True, f"contradictory ({error!r})", "what this record changed")
+            for queue in self.queues.values():
+                queue.note(record.sequence)
         if is_lost:
             self._doubt()
 
     def _doubt(self) -> None:
         """A part of the journal is lost: what came in it, nobody knows."""
         self._complete = False
-        for queue in self.state.queues.values():
+        for queue in self.queues.values():
             queue.certain = False
 
     def _find(self, damage: bool, text: str, lost: str = "") -> None:
-        file, offset = self._source.journal_place(self._lsn)
-        self.findings.append(Finding(file, offset, damage, text, lost, self._lsn))
+        file, offset = self._source.journal_place(self._beside.lsn)
+        self.findings.append(Finding(file, offset, damage, text, lost, self._beside.lsn))
 
     def _fault(self, where: str, text: str) -> None:
         if self._complete:  # else it is explained

@@ -154,7 +154,7 @@ class Names:
     def __init__(self, source: Source, saved: Saved | None) -> None:
         self._source = source
         self._known: dict[str, dict[int, str | None]] = {QUEUE: {}, SUBSCRIPTION: {}}  # by id
-        for queue in () if saved is None else saved.state.queues.values():
+        for queue in () if saved is None else saved.beside.queues.values():
             self._known[QUEUE][queue.queue_id] = queue.name
             of_it = queue.durable.subscriptions.values()
             self._known[SUBSCRIPTION] |= {s.subscription_id: s.name for s in of_it}

@@ -38,7 +38,7 @@ def list_pages(
     With an owner those of open transactions, too (of the queues that it was asked of).
     """
     uses = Uses(list)
-    for queue in history.state.queues.values():
+    for queue in history.queues.values():
         yield from _add_committed(source, queue, uses)
     _add_uncommitted(source, history, owner, uses)
     numbers = set(source.data_files()) | set(uses)
@@ -111,7 +111,7 @@ def _uncommitted(
         for part in record.parts:
             if part.kind == format.DATA:
                 yield history.by_id(part.queue_id), part, None, record.xid
-    for queue in history.state.queues.values():
+    for queue in history.queues.values():
         for transaction, part in () if owner is None else owner.spilled(queue):
             yield queue, part, transaction, None
 

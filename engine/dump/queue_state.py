@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from quire.dump_items import Described, told
 from quire.engine.records.block_ref import BlockRef
-from quire.engine.records.commit_record import PartRow
-from quire.engine.records.durable_state import LOST, DurableQueue
+from quire.engine.records.durable_state import LOST, DurableQueue, Nothing
 
 CHECKPOINT_LSN: Final = 0  # the journal begins with a page that holds no record
 
@@ -25,20 +24,18 @@ class TailRecord(NamedTuple):
     certain: bool
 
 
-class QueueState:
-    """See the module. To the fold (`FoldedQueue`) it is the durable queue, with nothing beside."""
+class QueueState(Nothing):
+    """See the module. It stands beside the queue that is folded."""
 
-    def __init__(self, durable: DurableQueue) -> None:
+    def __init__(self, durable: DurableQueue, beside: Beside) -> None:
         self.durable = durable
-        self.queue_id = durable.config.queue_id
+        self._beside = beside
+        self.queue_id = durable.queue_id
         self.directory = durable.directory
         self.released = durable.released
         self.certain = durable.config.kind != LOST
         # Of each record: transaction, LSN, certain.
         self._told: list[tuple[int, int, bool]] = [(0, CHECKPOINT_LSN, True)] * len(durable.tail)
-        self.acknowledge, self.hand_out = durable.acknowledge, durable.hand_out
-        self.subscribe, self.unsubscribe = durable.subscribe, durable.unsubscribe
-        self.seek, self.alter = durable.seek, durable.alter
 
     @property
     def name(self) -> str | None:
@@ -90,29 +87,33 @@ class QueueState:
             of_it = {"subscription_id": each.subscription_id, "name": each.name}
             yield Described("subscription", own | of_it | read)
 
-    def commit(
-        self, parts: Sequence[PartRow], first_id: int, time_us: int, address: int, live: bool,
-        transaction_id: int, prepared: bool,
-    ) -> int:  # fmt: skip
-        start = self.end_position
-        for part in parts:  # one by one: where one contradicts itself, those before it stay
-            self.durable.append([part], first_id, time_us, address)
-            self._told.append((transaction_id, address, self.certain))
-            first_id += part[5]
-        return self.end_position - start
+    def appended(
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
+    ) -> None:
+        self.note(transaction_id)
 
-    def drop(self) -> None:
-        """It is in no list any more."""
+    def note(self, transaction_id: int) -> None:
+        """The record at hand has told what is new."""
+        new = len(self.durable.tail) - len(self._told)
+        self._told += [(transaction_id, self._beside.lsn, self.certain)] * new
 
 
 class Beside:
-    """What stands beside the fold of a dump: nothing but the word of a contradiction."""
+    """What stands beside the fold of a dump: the queues, and the word of a contradiction."""
 
     def __init__(self, fault: Callable[[str, str], None]) -> None:
         self.fault = fault
+        self.queues: dict[int, QueueState] = {}
+        self.lsn = CHECKPOINT_LSN  # of the record at hand
 
-    def made(self, queue: DurableQueue, used: int) -> QueueState:
-        return QueueState(queue)
+    def made(self, queue: DurableQueue, used: int) -> None:
+        self.queues[queue.queue_id] = queue.beside = QueueState(queue, self)
+
+    def dropped(self, queue: DurableQueue) -> None:
+        del self.queues[queue.queue_id]
+
+    def named(self, name: str, queue: DurableQueue | None) -> None:
+        """Names are looked up among all."""
 
     def held(self, record: object, groups: object, *, counted: bool) -> None:
         """Nothing more is to be done."""

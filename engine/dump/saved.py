@@ -21,7 +21,7 @@ from quire.errors import QuireError, StoreCorrupt, StoreVersion
 from quire.intervals import IntervalSet
 from quire.journal import Geometry
 
-from .queue_state import Beside, QueueState
+from .queue_state import Beside
 
 _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError)
 
@@ -34,7 +34,8 @@ class Saved:
     restart_lsn: int
     item: Described
     geometry: Geometry
-    state: DurableState[QueueState]
+    state: DurableState
+    beside: Beside
     spaces: list[tuple[int, IntervalSet]]  # of each data file: pages, and those that are free
 
 
@@ -71,7 +72,7 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
 
 
 def _saved(checkpoint: Checkpoint) -> Saved:
-    document, state = checkpoint.document, DurableState[QueueState]()
+    document, state = checkpoint.document, DurableState()
     sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
     geometry = Geometry(checkpoint.store_id, *sizes)
     if geometry.page_size < 512 or geometry.segment_bytes < geometry.page_size:
@@ -83,8 +84,8 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         )
         for space in read_spaces(checkpoint)
     ]
-    effects = Beside(_refuse)
-    load(checkpoint, Fold(state, effects), effects)
+    beside = Beside(_refuse)
+    load(checkpoint, Fold(state, beside), beside)
     lsn, restart_lsn = checkpoint.lsn, int(document["restart_lsn"])
     said = {
         "file": path_of("checkpoint", lsn),
@@ -100,7 +101,7 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         "data_pages": sum(total for total, _ in spaces),
         "free_pages": sum(free.total for _, free in spaces),
     }
-    return Saved(lsn, restart_lsn, Described("checkpoint", said), geometry, state, spaces)
+    return Saved(lsn, restart_lsn, Described("checkpoint", said), geometry, state, beside, spaces)
 
 
 def _refuse(where: str, text: str) -> None:

@@ -12,7 +12,7 @@ import sys
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
-from quire.engine.records.commit_record import Part
+from quire.engine.records.commit_record import Part, new_part
 from quire.errors import PositionLost
 
 
@@ -31,21 +31,17 @@ class MemoryBlocks:
         """What the blocks take, without what the dict needs for its keys."""
         return sum(map(sys.getsizeof, list(self._blocks.values())))
 
-    def keep(self, address: int, block: EncodedBlock) -> None:
-        """A block is here from now on."""
-        self._blocks[address] = block.data
-
-    def place(self, block: EncodedBlock, queue_id: int) -> Part:
-        """A block that is to be here, as part of a commit."""
-        return Part(
-            address=self._new_address(),
-            charge=block.charge_bytes,
-            checksum=int.from_bytes(block.data[:8], "little"),
-            queue_id=queue_id,
-            length=len(block.data),
-            count=block.count,
-            kind=format.MEMORY,
-        )
+    def keep(self, block: EncodedBlock, queue_id: int, parts: list[Part]) -> None:
+        """A block is here from now on, as the last of these parts of a commit."""
+        data, address = block.data, self._new_address()
+        checksum, length = int.from_bytes(data[:8], "little"), len(data)
+        parts.append(
+            new_part(
+                (address, block.charge_bytes, checksum, queue_id, length, block.count,
+                 format.MEMORY, 0, 0, 0)
+            )
+        )  # fmt: skip
+        self._blocks[address] = data  # at last: an interrupt leaves none behind that is no part
 
     def read(self, address: int) -> bytes | bytearray:
         """Raises PositionLost where it is not here any more."""

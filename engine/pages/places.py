@@ -198,6 +198,9 @@ class Places:
         for row in refs:
             if row[8] == format.INLINE:  # whose space is the journal's
                 continue
+            if row[8] == format.MEMORY:
+                self.memory.discard(row[3])
+                continue
             ref = BlockRef._make(row)
             if ref.kind == format.DATA:
                 manager, first, pages = self.located(*self.extent_of(ref))
@@ -206,8 +209,6 @@ class Places:
                 with self._lock:
                     self.ltds.pop(ref.address, None)
                     self._removable.append(ref.address)
-            elif ref.kind == format.MEMORY:
-                self.memory.discard(ref.address)
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""
@@ -226,13 +227,23 @@ class Places:
     def unpin(self, ref: BlockRef) -> None:
         """Undo one `pin` of the same."""
         if ref.kind == format.LTDS:
-            with self._lock:
-                self._ltds_pins[ref.address] -= 1
-                if not self._ltds_pins[ref.address]:
-                    del self._ltds_pins[ref.address]
+            self.unpin_files([ref.address])
         else:
             manager, first, pages = self.located(*self.extent_of(ref))
             manager.space.unpin(first, pages)
+
+    def pin_files(self) -> list[int]:
+        """Keep all files of large transactions that commits hold now."""
+        with self._lock:
+            pinned = list(self.ltds)
+            self._ltds_pins.update(pinned)
+            return pinned
+
+    def unpin_files(self, ltds_ids: Iterable[int]) -> None:
+        """Undo one pin of each."""
+        with self._lock:
+            self._ltds_pins.subtract(ltds_ids)
+            self._ltds_pins = +self._ltds_pins
 
     def withhold(self) -> None:
         """A checkpoint begins: pages that are released from now on wait for its end (P4)."""

@@ -58,20 +58,18 @@ class Participant(Protocol):
 
 
 class Prepared:
-    """One of them. `groups` are its parts by queue; a queue that it has written to stays."""
+    """One of them. A queue that it has written to stays."""
 
-    __slots__ = ("groups", "participant", "phase", "record", "transaction_id")
+    __slots__ = ("participant", "phase", "record", "transaction_id")
 
     def __init__(
         self,
         record: PrepareRecord,
-        groups: PartsByQueue[Queue],
         participant: Participant | None = None,
         transaction_id: int = 0,
     ) -> None:
         self.transaction_id = transaction_id  # by which the queues' logs know it; 0 after recovery
         self.record = record
-        self.groups = groups
         self.participant = participant
         self.phase = Phase.PLACED
 
@@ -125,21 +123,22 @@ class PreparedTransactions:
 
     def _info(self, prepared: Prepared, now_us: int) -> PreparedInfo:
         record = prepared.record
-        names = {queue.name for queue, _ in prepared.groups}
-        read = (self._queues.get(r.queue_id) for r in record.reads)
+        ids = {part.queue_id for part in record.parts} | {read.queue_id for read in record.reads}
+        queues = (self._queues.get(queue_id) for queue_id in ids)
         return PreparedInfo(
             xid=record.xid,
             prepared_us=record.prepared_us,
             age_seconds=max(0, now_us - record.prepared_us) / 1_000_000,
-            queues=tuple(sorted(names | {queue.name for queue in read if queue is not None})),
+            queues=tuple(sorted(queue.name for queue in queues if queue is not None)),
             messages=prepared.messages,
             bytes=sum(part.charge for part in record.parts),
         )
 
     def held(self, queue: Queue) -> tuple[int, int, int]:
         """What they hold of a queue (H1): how many they are, charge, messages; for checks."""
-        own = [_sums(parts) for prepared in self for q, parts in prepared.groups if q is queue]
-        return len(own), sum(charge for charge, _ in own), sum(messages for _, messages in own)
+        queue_id = queue.queue_id
+        held = [[p for p in one.record.parts if p.queue_id == queue_id] for one in self]
+        return sum(map(bool, held)), *_sums([part for own in held for part in own])
 
     # Preparing
 
@@ -155,15 +154,16 @@ class PreparedTransactions:
         self._by_xid[record.xid] = prepared
         self._keys |= keys
 
-    def hold(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+    def hold(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         """The PREPARE record is durable: see `Effects.held`."""
         prepared = self._by_xid.get(record.xid)
         live = prepared is not None  # an open transaction held all of it until now
         if prepared is None:
-            prepared = Prepared(record, groups)
+            prepared = Prepared(record)
             self.place(prepared)
-        for queue, parts in groups:
+        for durable, parts in groups:
             charge, messages = _sums(parts)
+            queue = self._queues[durable.queue_id]
             with queue.lock:
                 if live:
                     queue.space.prepare(charge, messages)
@@ -206,7 +206,7 @@ class PreparedTransactions:
         """The decision was not written."""
         prepared.phase = Phase.PREPARED
 
-    def end(self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None) -> None:
+    def end(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """The decision is durable: see `Effects.ended`."""
         prepared = self._by_xid[record.xid]
         if first_id is None:
@@ -225,9 +225,10 @@ class PreparedTransactions:
             prepared.participant.turn_decided(first_id)
             prepared.participant = None
 
-    def _give_back(self, prepared: Prepared, groups: PartsByQueue[Queue]) -> None:
+    def _give_back(self, prepared: Prepared, groups: PartsByQueue) -> None:
         """What a transaction that is rolled back holds of its queues, and their pages and files."""
-        for queue, parts in groups:
+        for durable, parts in groups:
+            queue = self._queues[durable.queue_id]
             with queue.lock:
                 queue.space.rollback_prepared(*_sums(parts))
                 queue.log.rollback(prepared.transaction_id, queue.end_position)

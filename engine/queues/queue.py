@@ -2,54 +2,49 @@
 
 - Q1: no thread holds the locks of two queues.
 - Q2: `released` holds the positions that every subscription has read; a queue without subscriptions
-  releases nothing. A block all of whose messages are released is given back at once, wherever it
-  is.
+  releases nothing. What is released is given back at once (see `releases`).
 - Q3: `space.used` is a function of the records and of `released` plus what open and prepared
   transactions hold, so that recovery arrives at the same number. A partly released block counts by
   the messages that are left, in a volatile queue as a whole: it is in memory as a whole.
-- Q4: what a change releases is looked up in record pages. They are read before its journal record
-  is written (`releasing`): damage refuses the change, and the store goes on. Found later it
-  would leave a record that nobody can apply, recovery neither. What other changes on their way
-  read counts as read, as they may be applied first.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef, BlockRow
-from quire.engine.records.commit_record import Part, PartRow, Read, ReadRow
+from quire.engine.records.commit_record import Part, PartRow, Read
 from quire.engine.records.durable_state import (
     KEEPER,
+    OPEN,
+    PREPARED,
     TOPIC,
     WORK,
     DurableQueue,
     DurableSubscription,
     PageEntry,
-    QueueConfig,
     Ranges,
-    SubscriptionForm,
 )
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
-from quire.intervals import IntervalSet
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 from quire.uninterrupted import Condition
 
 from .arrivals import Arrivals
-from .partly_released import PartlyReleased
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
 from .record_list import RecordList
+from .releases import Releases
 from .reservation import Space
 from .subscription import Subscription
 
@@ -63,11 +58,25 @@ class Switches(NamedTuple):
 
 ALL_ON: Final = Switches(puts=True, gets=True)
 
-Reading = tuple[int, int, int]  # a subscription's id, and the positions that it has read: from, to
 
-# What a transaction has got: the ids of queue and subscription, the positions from and to, both
-# themselves, and of a block's only message the record, as it was in the queue's epoch.
-Taken = tuple[int, int, int, int, "Queue", Subscription, BlockRow | None, int]
+@final
+class Taken(NamedTuple):
+    """A read of an open transaction, which has these messages in flight until it ends.
+
+    It begins with the fields of a `Read`, which it is in the transaction's record.
+    """
+
+    queue_id: int
+    subscription_id: int
+    start: int
+    end: int
+    queue: Queue
+    subscription: Subscription
+    record: BlockRow | None = None  # of a block's only message, as it was in the queue's epoch
+    epoch: int = 0
+
+
+new_taken: Final = partial(tuple.__new__, Taken)  # of all its fields; faster than `Taken`
 
 
 class Queue:
@@ -84,6 +93,7 @@ class Queue:
     ) -> None:
         """Around a durable queue; `used`: what its records charge that are not released."""
         self.durable = durable
+        durable.beside = self
         self.config = config = durable.config
         self.queue_id = config.queue_id
         self.name = config.name
@@ -99,20 +109,20 @@ class Queue:
             _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
-        self._partly = PartlyReleased(self.released)
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
         self._switches = ALL_ON
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
+        self.releases = Releases(durable, self.records, self.space, self.lock)
         self.log = QueueLog()
         self._places = places
+        self.free = places.free  # of the blocks that a change has released, without the lock
         self._env = env
         self.subscriptions: dict[int, Subscription] = {}
         self.named: dict[str, Subscription] = {}
         self.keeper: Subscription | None = None  # has not read what is kept beyond all readers
-        self._leaving: list[Reading] = []  # of changes on their way (Q4)
         self.gave_way = 0  # messages of a volatile queue, to later ones
         self.dropped = False
         self.is_shut = not config.properties.gets  # nothing can be got: see `_shut`
@@ -124,8 +134,8 @@ class Queue:
 
     @property
     def data_file(self) -> int:
-        """The number of the file that its blocks go to."""
-        return self.config.data_file
+        """The number of the file that its blocks go to: as is wished, of those that are there."""
+        return self.config.data_file % len(self._places.managers)
 
     @property
     def is_volatile(self) -> bool:
@@ -188,120 +198,83 @@ class Queue:
         """All subscriptions but the keeper."""
         return [s for s in self.subscriptions.values() if s is not self.keeper]
 
-    # Committed changes, as the fold makes them (see `FoldedQueue`), and what stands beside them
+    # Beside the fold (see `QueueEffects`)
 
-    def commit(
-        self,
-        parts: Sequence[PartRow],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int,
-        prepared: bool,
-    ) -> int:
-        durable = self.durable
-        with self.lock:
-            start = durable.end_position
-            charge, kinds = durable.append(parts, first_id, time_us, address)
-            end = durable.end_position
-            messages = end - start
-            if live and not transaction_id:
-                self.space.commit_whole(charge, messages)
-            elif live:
-                self.space.commit(charge, messages)
-            elif prepared:
-                self.space.commit_prepared(charge, messages)
-            else:
-                self.space.recovered(charge, messages)
+    def appended(
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
+    ) -> None:
+        if held_by == OPEN:
             if transaction_id:
-                self.log.commit(transaction_id, start, end)
-            if self._arrived is not None:
-                self._arrived.notify_all()
-        if kinds and kinds & format.DATA and not prepared:
+                self.space.commit(charge, end - start)
+            else:
+                self.space.commit_whole(charge, end - start)
+        elif held_by == PREPARED:
+            self.space.commit_prepared(charge, end - start)
+        else:
+            self.space.recovered(charge, end - start)
+        if transaction_id:
+            self.log.commit(transaction_id, start, end)
+        if self._arrived is not None:
+            self._arrived.notify_all()
+
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
+        if self.is_volatile:
+            self._forget_released()
+        elif held_by != PREPARED:
             for part in parts:
                 if part[6] == format.DATA:
-                    self._places.commit(Part(*part), live)
-        return messages
+                    self._places.commit(Part(*part), held_by == OPEN)
 
-    def acknowledge(self, read: Read | Taken) -> None:
+    def acknowledged(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRow]:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
-        with self.lock:
-            freed: Sequence[BlockRow] = ()
-            if len(read) == 4:
-                freed = self._read(read)
-            else:
-                _, _, start, end, _, subscription, row, epoch = read
-                subscription.delivered -= end - start
-                if (
-                    row is None
-                    or epoch != self.epoch
-                    or subscription.removed
-                    or subscription.returned.total
-                    or subscription.attempts.starts
-                    or not subscription.is_plain
-                ):
-                    freed = self._read(read)
-                    if subscription.is_guarded:
-                        self.wake()
-                elif self.durable.read_one(subscription.done, start):
-                    self.space.release(row[4], 1)
-                    freed = (row,)
-        if freed:
-            self._places.free(freed)
-
-    def hand_out(self, read: ReadRow) -> None:
-        with self.lock:
-            self.durable.hand_out(read)
-
-    def _read(self, read: Read | Taken) -> Sequence[BlockRef]:
-        """The blocks that are free by that."""
-        subscription = self.subscriptions.get(read[1])
-        if subscription is not None and read[2] < read[3] and subscription.forget(*read[2:4]):
+        if type(read) is Taken:
+            _, _, start, end, _, subscription, record, epoch = read
+            subscription.delivered -= end - start
+            if (
+                record is not None
+                and epoch == self.epoch
+                and subscription.is_plain
+                and not subscription.failures.starts
+            ):
+                if not released:
+                    return ()
+                self.space.release(record[4], 1)
+                return (record,)
+            if subscription.is_guarded:
+                self.wake()
+        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
+        if known is not None and start < end and known.forget(start, end):
             self.wake()
-        released = self.durable.acknowledge(read)
-        return self._free(released) if released else ()
+        return self.releases.free(released) if released else ()
 
-    def seek(self, subscription_id: int, position: int) -> None:
-        with self.lock:
-            released = self.durable.seek(subscription_id, position)
-            subscription = self.subscriptions.get(subscription_id)
-            if subscription is not None:
-                subscription.moved()
-            freed = self._free(released)
-            self.wake()
-        self._places.free(freed)
+    def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        subscription = self.subscriptions.get(subscription_id)
+        if subscription is not None:
+            subscription.moved()
+        self.wake()
+        return self.releases.free(released)
 
-    def subscribe(
-        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
-    ) -> None:
-        with self.lock:
-            released = self.durable.subscribe(subscription_id, name, start, form)
-            self._join(self.durable.subscriptions[subscription_id])
-            freed = self._free(released)
-        self._places.free(freed)
+    def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
+        self._join(subscription)
+        return self.releases.free(released)
 
-    def unsubscribe(self, subscription_id: int) -> None:
-        with self.lock:
-            subscription = self.subscriptions.pop(subscription_id)
-            subscription.removed = True
-            del self.named[subscription.name]
-            if subscription is self.keeper:
-                self.keeper = None
-            freed = self._free(self.durable.unsubscribe(subscription_id))
-            self.wake()
-        self._places.free(freed)
+    def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        subscription = self.subscriptions.pop(subscription_id)
+        subscription.removed = True
+        del self.named[subscription.name]
+        if subscription is self.keeper:
+            self.keeper = None
+        self.wake()
+        return self.releases.free(released)
 
-    def alter(self, config: QueueConfig) -> None:
-        with self.lock:
-            self.durable.alter(config)
-            self.config = config
-            self.name = self.space.name = config.name
-            self._limit()
-            self._shut()
-            for subscription in self.readers():
-                subscription.obey(config.properties)
-            self.wake_all()
+    def altered(self) -> None:
+        self.config = config = self.durable.config
+        self.name = self.space.name = config.name
+        self._limit()
+        self._shut()
+        for subscription in self.readers():
+            subscription.obey(config.properties)
+        self.wake_all()
 
     def switch(self, switches: Switches) -> None:
         """The store as a whole is stopped for puts or gets, or is not any more."""
@@ -376,12 +349,13 @@ class Queue:
             )
 
     def drop(self) -> None:
+        """It is in no list any more."""
         with self.lock:
             self.mark_dropped(True)
             kept = [ref for ref in self.records if self.unreleased(ref)]
             self.records.retire()
             self.wake_all()
-        self._places.free(kept)
+        self.free(kept)
 
     # Of a volatile queue, which no checkpoint keeps small
 
@@ -392,7 +366,7 @@ class Queue:
             for subscription in self.subscriptions.values():
                 subscription.resume([])
 
-    def forget_released(self) -> None:
+    def _forget_released(self) -> None:
         """Let go of records of messages that were read, and of the log, now and then."""
         tail = self.durable.tail
         if len(tail) < self._most_records:
@@ -402,88 +376,10 @@ class Queue:
             self.log.drop(self.log.to_seal(*self.log.begin_sealing(), self.end_position))
             self._most_records = VOLATILE_RECORDS + 2 * len(tail)
 
-    def _free(self, released: Ranges) -> list[BlockRef]:
-        """Give back the space of what was released just now; the blocks that are free by that."""
-        freed: list[BlockRef] = []
-        charge = messages = 0
-        last = -1
-        for index, (start, end) in enumerate(released):
-            messages += end - start
-            for ref in self.records.overlapping(start, end):
-                position, count = ref.position, ref.count
-                if position == last:
-                    continue  # counted with the range before
-                last, stop = position, position + count
-                if start <= position and stop <= end:
-                    now = after = count
-                else:
-                    now = _overlap(released, index, position, stop)
-                    after = self._partly.add(ref, now)
-                if self.is_volatile:
-                    charge += ref.released_charge(after) - ref.released_charge(after - now)
-                else:
-                    charge += ref.charge * after // count - ref.charge * (after - now) // count
-                if after == count:
-                    freed.append(ref)
-        self.space.release(charge, messages)
-        for start, end in released:
-            self.records.drop_pages(start, end, self.released)
-        return freed
-
-    # Before a change is made
-
     def leave(self, transaction_id: int) -> None:
         """A transaction that opened the queue and put nothing has ended."""
         self.space.abandon(0, 0)
         self.log.rollback(transaction_id, self.end_position)
-
-    @contextmanager
-    def releasing(self, reads: Sequence[Reading]) -> Iterator[None]:
-        """While a change is made by which these are read (Q4). Raises StoreCorrupt."""
-        with self.lock:
-            self._leaving += reads
-        try:
-            with self.lock:
-                self._check_release([(start, end) for _, start, end in reads])
-            yield
-        finally:
-            with self.lock:
-                for read in reads:
-                    self._leaving.remove(read)
-
-    def leaving(self, subscription: Subscription) -> AbstractContextManager[None]:
-        """The same for a change that removes a subscription: it holds nothing back then."""
-        whole = (subscription.subscription_id, 0, self.end_position)
-        return self.releasing([whole] if len(self.subscriptions) > 1 else [])
-
-    def check_beginning(self, position: int) -> None:
-        """The same for a new subscription that passes over what came before the position."""
-        with self.lock:
-            self._check_release([(0, position)])
-
-    def _check_release(self, ranges: list[tuple[int, int]]) -> None:
-        """Read the record pages of what all have read there, with what is on its way."""
-        parts = [part for lo, hi in ranges if lo < hi for part in self.released.gaps(lo, hi)]
-        if not any(self.records.missing(lo, hi) for lo, hi in parts):
-            return
-        for subscription in self.durable.ring:
-            uid = subscription.subscription_id
-            going = IntervalSet.from_list(
-                (lo, hi) for i, lo, hi in self._leaving if i == uid and lo < hi
-            )
-            parts = IntervalSet.from_list(
-                part
-                for lo, hi in parts
-                for read in (subscription.done, going)
-                for part in read.intersection(lo, hi)
-            ).to_list()
-        self.records.check(parts)
-
-    def check_records(self) -> None:
-        """The same for all that the queue holds."""
-        for entry in list(self.records.directory):
-            with self.lock:  # for one page: nobody waits for the others
-                self.records.check([(entry.position, entry.end)])
 
     def unreleased(self, ref: BlockRef) -> bool:
         """Whether any message of the block is still to be read."""
@@ -514,9 +410,7 @@ class Queue:
                 continue
             if not self.released.overlaps(new.position, new.end):
                 continue
-            before, after = self._partly.replace(old, new)
-            self.space.correct(before - new.released_charge(after))
-            if after == new.count:
+            if self.releases.replace(old, new):
                 freed.append(new)
         self.epoch += 1
         self.records.seal(count, replaced, entries, rewritten, kept, self.released)
@@ -721,14 +615,3 @@ class _Both:
     def __exit__(self, *exception: object) -> None:
         self._inner.release()
         self._outer.release()
-
-
-def _overlap(ranges: Ranges, first: int, start: int, end: int) -> int:
-    """How many of [start, end) the ranges from the first one on hold."""
-    total = 0
-    for index in range(first, len(ranges)):
-        lo, hi = ranges[index]
-        if lo >= end:
-            break
-        total += min(hi, end) - max(lo, start)
-    return total

@@ -1,6 +1,7 @@
 """The state of an open store: the durable one, and what stands beside its fold.
 
-- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`).
+- SA1: the fold changes it, live and in recovery, in the journal's order (see `fold`). A second one
+  changes what is in memory only, of which the journal tells nothing.
 - SA2: each queue is changed under its own lock; no two locks at a time.
 - SA3: what a change sets free is handed to `Places`, which gives pages and files back.
 """
@@ -24,7 +25,8 @@ from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
 from .prepared import PreparedTransactions
-from .queue import ALL_ON, Queue, Reading, Switches, Taken
+from .queue import ALL_ON, Queue, Switches, Taken
+from .releases import Reading
 from .state_values import StateValues
 from .subscription import Subscription
 
@@ -43,21 +45,21 @@ class State:
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
-        self.durable = durable = DurableState[Queue]()
+        self.durable = durable = DurableState()
         self.fold = Fold(durable, self)
-        self.queues = durable.queues
-        self.names = durable.names
+        self.queues: dict[int, Queue] = {}  # that stand beside those of the durable state
+        self.names: dict[str, Queue] = {}  # aliases too
         self.ledger = durable.ledger
         self.values = StateValues(durable)
         places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
-        # What is defined, but not durably. Its queues are among the others.
-        self.temporary = temporary = DurableState[Queue]()
+        # What is in memory only: what is defined, but not durably, and the ids of messages of
+        # volatile queues. Its queues are among the others.
+        self.temporary = temporary = DurableState()
         temporary.queues, temporary.names = durable.queues, durable.names
         temporary.next_queue_id = temporary.next_subscription_id = TEMPORARY_IDS
-        self._temporary_fold = Fold(temporary, self)
+        self.memory = Fold(temporary, self)
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
-        self.opening = 0  # how often the store was opened before
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
@@ -136,8 +138,8 @@ class State:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
-            reader = queues.get(read[0])
-            if reader is not None and not reader.records.at_hand(read[2], read[3]):
+            reader = queues.get(read.queue_id)
+            if reader is not None and not reader.records.at_hand(read.start, read.end):
                 return False
         return True
 
@@ -153,16 +155,16 @@ class State:
 
     @contextmanager
     def releasing(self, reads: Sequence[Read | Taken]) -> Iterator[None]:
-        """While a change is made that reads these (Q4 of `queue`). Raises StoreCorrupt."""
+        """While a change is made that reads these (Q4 of `releases`). Raises StoreCorrupt."""
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
             for read in reads:
-                by_queue.setdefault(read[0], []).append((read[1], read[2], read[3]))
+                by_queue.setdefault(read.queue_id, []).append(read[1:4])
         with ExitStack() as held:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)
                 if reader is not None:
-                    held.enter_context(reader.releasing(own))
+                    held.enter_context(reader.releases.reading(own))
             yield
 
     # Changes
@@ -172,7 +174,7 @@ class State:
     ) -> None:
         """These changes of the catalog are durable, and those are to be temporary."""
         self.fold.define(changes, "the catalog")
-        self._temporary_fold.define(temporary, "what is temporary")
+        self.memory.define(temporary, "what is temporary")
         self._sources = {}
         for made in (*changes, *temporary):
             if made.type == QUEUE:
@@ -200,7 +202,7 @@ class State:
         for queue in list(self.queues.values()):
             queue.switch(self.switches)
 
-    def described(self, queue: Queue) -> DurableState[Queue]:
+    def described(self, queue: Queue) -> DurableState:
         """What has its entry."""
         return self.temporary if queue.is_temporary else self.durable
 
@@ -212,7 +214,7 @@ class State:
         """
         self._obey_switches()
         self._next_id, self.last_time_us = self.durable.next_id, self.durable.last_time_us
-        self.opening = opening
+        self.temporary.next_id = VOLATILE_IDS + first_of(opening) + 1
         self.volatile = {i: queue for i, queue in self.queues.items() if queue.is_volatile}
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
@@ -221,21 +223,25 @@ class State:
 
     # Beside the fold (see `Effects`)
 
-    def made(self, queue: DurableQueue, used: int) -> Queue:
-        number = queue.config.data_file
-        if not 0 <= number < len(self.places.managers):
-            raise ValueError(f"queue {queue.config.name!r} is in data file {number}")
+    def made(self, queue: DurableQueue, used: int) -> None:
         made = Queue(queue, self.pages, self.places, self.strategy, self._env, used)
+        self.queues[queue.queue_id] = made
         if self.switches != ALL_ON:
             made.switch(self.switches)
-        return made
 
-    def held(self, record: PrepareRecord, groups: PartsByQueue[Queue], *, counted: bool) -> None:
+    def dropped(self, queue: DurableQueue) -> None:
+        self.queues.pop(queue.queue_id).drop()
+
+    def named(self, name: str, queue: DurableQueue | None) -> None:
+        if queue is None:
+            del self.names[name]
+        else:
+            self.names[name] = self.queues[queue.queue_id]
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         self.prepared.hold(record, groups, counted=counted)
 
-    def ended(
-        self, record: PrepareRecord, groups: PartsByQueue[Queue], first_id: int | None
-    ) -> None:
+    def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         self.prepared.end(record, groups, first_id)
 
     def fault(self, where: str, text: str) -> None:

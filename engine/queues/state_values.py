@@ -21,8 +21,6 @@ from quire.engine.records.key_values import StateKey, to_value
 from quire.errors import KeyHeld, StateConflict, StateFull
 from quire.limits import MAX_STATE_BYTES, MAX_STATE_KEYS, MAX_STATE_NAME_BYTES
 
-from .queue import Queue
-
 
 class Found(NamedTuple):
     """An entry: the number tells it from a later one of the same key."""
@@ -34,7 +32,7 @@ class Found(NamedTuple):
 class StateValues:
     """See the module. Thread-safe."""
 
-    def __init__(self, durable: DurableState[Queue]) -> None:
+    def __init__(self, durable: DurableState) -> None:
         self.changing = threading.RLock()  # held while the fold changes several (KV1)
         self._durable = durable
         self._index = durable.values

@@ -32,7 +32,6 @@ from .durable_state import (
     DurableQueue,
     DurableState,
     Effects,
-    Q,
     QueueConfig,
     SubscriptionForm,
 )
@@ -66,16 +65,16 @@ class EntryType:
 
     most: int  # entries of the type in a store
     most_bytes: int  # of a change, as the record has it
-    put: Callable[[DurableState[Any], Effects[Any], int, Body, str], None]
-    delete: Callable[[DurableState[Any], int], None]
+    put: Callable[[DurableState, Effects, int, Body, str], None]
+    delete: Callable[[DurableState, Effects, int], None]
 
 
-def change(state: DurableState[Q], effects: Effects[Q], made: CatalogChange, where: str) -> None:
+def change(state: DurableState, effects: Effects, made: CatalogChange, where: str) -> None:
     """Apply one. Raises StoreVersion; KeyError, TypeError or ValueError for a contradiction."""
     name, key, body = made
     kind, entries = type_named(name, where), state.catalog[name]
     if body is None:
-        kind.delete(state, key)
+        kind.delete(state, effects, key)
         entries.pop(key, None)
     else:
         kind.put(state, effects, key, body, where)
@@ -94,7 +93,7 @@ def type_named(name: str, where: str) -> EntryType:
     return kind
 
 
-def pack(state: DurableState[Q], changes: Sequence[CatalogChange]) -> bytes:
+def pack(state: DurableState, changes: Sequence[CatalogChange]) -> bytes:
     """The body of a CATALOG record. Raises InvalidArgument where a limit forbids it."""
     texts = [json.dumps(made, separators=(",", ":")) for made in changes]
     more: dict[str, int] = {}
@@ -151,23 +150,31 @@ def queue_config(key: int, body: Body) -> QueueConfig:
     )
 
 
-def add_queue(state: DurableState[Q], effects: Effects[Q], queue: DurableQueue, used: int) -> Q:
+def add_queue(state: DurableState, effects: Effects, queue: DurableQueue, used: int) -> None:
     """A queue enters the state."""
     config = queue.config
-    added = effects.made(queue, used)
-    state.queues[config.queue_id] = state.names[config.name] = added
+    effects.made(queue, used)
+    state.queues[config.queue_id] = queue
+    _name(state, effects, config.name, queue)
     state.next_queue_id = max(state.next_queue_id, config.queue_id + 1)
     state.next_subscription_id = max(state.next_subscription_id, config.subscription_id + 1)
-    return added
 
 
-def _put_queue(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
-) -> None:
+def _name(state: DurableState, effects: Effects, name: str, queue: DurableQueue) -> None:
+    state.names[name] = queue
+    effects.named(name, queue)
+
+
+def _unname(state: DurableState, effects: Effects, name: str) -> None:
+    if state.names.pop(name, None) is not None:
+        effects.named(name, None)
+
+
+def _put_queue(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     config = queue_config(key, body)
     known = state.queues.get(key)
-    if known is not None and _is_altered(known.durable.config, config):
-        _rename(state, known, config.name)
+    if known is not None and _is_altered(known.config, config):
+        _rename(state, effects, known, config.name)
         known.alter(config)
         return
     if known is not None or config.name in state.names:
@@ -186,39 +193,39 @@ def _is_altered(before: QueueConfig, after: QueueConfig) -> bool:
     )
 
 
-def _rename(state: DurableState[Q], queue: Q, name: str) -> None:
-    before = queue.durable.config.name
+def _rename(state: DurableState, effects: Effects, queue: DurableQueue, name: str) -> None:
+    before = queue.config.name
     if name == before:
         return
     if name in state.names:
         raise ValueError(f"renames {before!r} to {name!r}, which is there already")
-    state.names[name] = queue
-    del state.names[before]
+    _name(state, effects, name, queue)
+    _unname(state, effects, before)
     for ltds_id, holder in state.ltds.items():
         if holder == before:
             state.ltds[ltds_id] = name
 
 
-def _delete_queue(state: DurableState[Q], key: int) -> None:
+def _delete_queue(state: DurableState, effects: Effects, key: int) -> None:
     queue = state.queues.pop(key)
-    name = queue.durable.config.name
+    name = queue.config.name
     if state.names.get(name) is queue:
-        del state.names[name]
+        _unname(state, effects, name)
     aliases = state.catalog.get(ALIAS, {})
     for alias in [alias for alias, entry in aliases.items() if entry.body["queue_id"] == key]:
-        state.names.pop(aliases.pop(alias).body["name"], None)
+        _unname(state, effects, aliases.pop(alias).body["name"])
     schedules = state.catalog.get(SCHEDULE, {})
     for number in [n for n, entry in schedules.items() if entry.body["queue_id"] == key]:
         del schedules[number]
-    for subscription_id in queue.durable.subscriptions:
+    for subscription_id in queue.subscriptions:
         state.catalog[SUBSCRIPTION].pop(subscription_id, None)
-    queue.drop()
+    effects.dropped(queue)
     for ltds_id in [ltds_id for ltds_id, holder in state.ltds.items() if holder == name]:
         del state.ltds[ltds_id]
 
 
 def _put_subscription(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
+    state: DurableState, effects: Effects, key: int, body: Body, where: str
 ) -> None:
     queue, form = state.queues[body["queue_id"]], subscription_form(body)
     queue.subscribe(key, str(body["name"]), int(body["start"]), form)
@@ -230,70 +237,62 @@ def subscription_form(body: Body) -> SubscriptionForm:
     return SubscriptionForm(bool(body.get("exclusive", False)), bool(body.get("durable", True)))
 
 
-def _delete_subscription(state: DurableState[Q], key: int) -> None:
+def _delete_subscription(state: DurableState, effects: Effects, key: int) -> None:
     queue_id = state.catalog[SUBSCRIPTION][key].body["queue_id"]
     state.queues[queue_id].unsubscribe(key)
 
 
-def _put_alias(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
-) -> None:
+def _put_alias(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     name, queue = str(body["name"]), state.queues[body["queue_id"]]
     known = state.catalog.get(ALIAS, {}).get(key)
     if name in state.names if known is None else known.body["name"] != name:
         raise ValueError(f"makes alias {name!r} ({key}), which is there already")
-    state.names[name] = queue
+    _name(state, effects, name, queue)
     state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row
 
 
-def _delete_alias(state: DurableState[Q], key: int) -> None:
-    state.names.pop(state.catalog[ALIAS][key].body["name"], None)
+def _delete_alias(state: DurableState, effects: Effects, key: int) -> None:
+    _unname(state, effects, state.catalog[ALIAS][key].body["name"])
 
 
-def name_aliases(state: DurableState[Q]) -> None:
+def name_aliases(state: DurableState, effects: Effects) -> None:
     """A checkpoint's catalog and queues are there: its aliases name the queues again."""
     for entry in state.catalog.get(ALIAS, {}).values():
-        state.names[str(entry.body["name"])] = state.queues[entry.body["queue_id"]]
+        _name(state, effects, str(entry.body["name"]), state.queues[entry.body["queue_id"]])
 
 
-def _put_store(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
-) -> None:
+def _put_store(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     if not all(isinstance(body[name], bool) for name in ("puts", "gets")):
         raise ValueError("the store is neither stopped nor not")
 
 
-def _delete_store(state: DurableState[Q], key: int) -> None:
+def _delete_store(state: DurableState, effects: Effects, key: int) -> None:
     """All is on, as it is without an entry."""
 
 
-def _put_state(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
-) -> None:
+def _put_state(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     known = state.catalog[STATE].get(key)
     state.values.put(key, None if known is None else known.body, body)
 
 
-def _delete_state(state: DurableState[Q], key: int) -> None:
+def _delete_state(state: DurableState, effects: Effects, key: int) -> None:
     if key != NO_ENTRY:
         state.values.delete(state.catalog[STATE][key].body)
 
 
-def index_state(state: DurableState[Q]) -> None:
+def index_state(state: DurableState) -> None:
     """A checkpoint's catalog is there: where its state is found is known again."""
     for key, entry in state.catalog.get(STATE, {}).items():
         state.values.put(key, None, entry.body)
 
 
-def _put_schedule(
-    state: DurableState[Q], effects: Effects[Q], key: int, body: Body, where: str
-) -> None:
+def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
     if body["queue_id"] not in state.queues:
         raise ValueError(f"schedule {body['name']!r} ({key}) is of no queue")
     state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row, too
 
 
-def _delete_schedule(state: DurableState[Q], key: int) -> None:
+def _delete_schedule(state: DurableState, effects: Effects, key: int) -> None:
     """The ledger keeps what it has put: its entries are never removed. No number comes again."""
 
 

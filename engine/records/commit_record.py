@@ -93,6 +93,14 @@ T = TypeVar("T", bound=Target)
 T_co = TypeVar("T_co", bound=Target, covariant=True)
 
 
+class Put(Protocol[T_co]):
+    """What messages were put to."""
+
+    @property
+    def durable(self) -> T_co:
+        """The queue of the durable state."""
+
+
 class LoneMessage(Protocol[T_co]):
     """The only message of a transaction for a queue."""
 
@@ -101,7 +109,7 @@ class LoneMessage(Protocol[T_co]):
     charge: int  # without the control records
 
     @property
-    def queue(self) -> T_co:
+    def queue(self) -> Put[T_co]:
         """Where it goes."""
 
 
@@ -117,7 +125,7 @@ Packed = tuple[
 ]
 
 
-_part = partial(tuple.__new__, Part)  # faster than `_make`
+new_part: Final = partial(tuple.__new__, Part)  # of all its fields; faster than `Part`
 
 
 class Entry(NamedTuple):
@@ -169,7 +177,8 @@ def pack_light(
     if not entries:
         if count == 1 and not reads:
             (only,) = lone
-            return pack_lone(transaction_id, only.queue, only.payload, only.fields, only.charge)
+            queue = only.queue.durable
+            return pack_lone(transaction_id, queue, only.payload, only.fields, only.charge)
         if count == 0 and len(reads) == 1:
             return _pack_lone_read(transaction_id, reads[0])
     offset = _HEAD_BYTES + _PART_BYTES * count + _READ_BYTES * len(reads)
@@ -192,7 +201,7 @@ def pack_light(
         else:
             own_checksum, data = checked_one(payload, fields)
             length = len(data)
-        queue = message.queue
+        queue = message.queue.durable
         queue_id = queue.queue_id
         charge = message.charge + CONTROL_BYTES
         part = (offset, charge, own_checksum, queue_id, length, 1, _INLINE, 0, 0, 0)
@@ -268,7 +277,7 @@ def _pack_lone_read(transaction_id: int, read: ReadRow) -> Packed[T]:
 
 def pack(
     transaction_id: int,
-    groups: Sequence[tuple[T, list[EncodedBlock | Part]]],
+    groups: Sequence[tuple[Put[T], list[EncodedBlock | Part]]],
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
     more: Sequence[bytes | bytearray] = (),
@@ -288,9 +297,12 @@ def pack(
     offset += len(keys)
     head: list[bytes | bytearray] = [b""]
     blocks: list[tuple[int, bytes | bytearray]] = []
+    by_queue: list[tuple[T, Sequence[Part]]] = []
     messages = parts = attached = 0
     places: list[int] = []
-    for queue, own in groups:
+    for target, own in groups:
+        queue = target.durable
+        by_queue.append((queue, cast("list[Part]", own)))
         for index, placed in enumerate(own):
             if isinstance(placed, EncodedBlock):
                 data, count = placed.data, placed.count
@@ -299,7 +311,7 @@ def pack(
                     offset, placed.charge_bytes, _block_checksum(data)[0], queue.queue_id, length,
                     count, _INLINE, 0, 0, 0,
                 )  # fmt: skip
-                own[index] = _part(fields)
+                own[index] = new_part(fields)
                 blocks.append((offset, data))
                 offset += (length + 7) & -8
                 head.append(_pack_part(*fields))
@@ -336,7 +348,6 @@ def pack(
             head.append(bytes(-len(data) & 7))
     if tail:
         head.append(tail)
-    by_queue = cast("list[tuple[T, Sequence[Part]]]", groups)
     is_joined = offset <= JOINED_RECORD_BYTES and not more
     first = len(head) if is_joined else 2 + parts + len(reads)
     beginning = bytearray().join(head[:first])

@@ -1,8 +1,8 @@
 """What a store holds durably: a checkpoint, and the journal's records after it, as plain values.
 
-Nothing here does I/O, takes a lock, starts a thread, asks the time or draws a random number. `fold`
-changes it, record by record, in the journal's order; live objects are made around it, and read it
-under their queue's lock.
+Nothing here does I/O, starts a thread, asks the time or draws a random number. `fold` changes it,
+record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
+each change, and gives the lock under which it is made; live objects read the state under it.
 
 - N1: the same records on the same state give the same state, on every machine.
 - N2: `released` holds the positions that every subscription has read; a queue without subscriptions
@@ -12,15 +12,17 @@ under their queue's lock.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol
 
 from quire.intervals import IntervalSet
 from quire.properties import DEFAULT, Properties
 
 from . import format
 from .attempts import Attempts
+from .block_ref import BlockRow
 from .commit_record import Part, PartRow, ReadRow
 from .key_values import KeyValues
 from .packed_records import PackedRecords
@@ -35,8 +37,10 @@ LOST: Final = "lost"  # the kind of a queue whose definition damage hides; only 
 assert format.INLINE == 0
 _pack = format.PACKED_RECORD.pack
 
-# A commit: its time, its record's address; whether an open transaction holds its space and places
-# until now; the transaction's id, 0 if nobody asks; whether a prepared one holds them.
+# What holds the space and the places of what a commit puts, until it is applied.
+NOBODY: Final = "nobody"  # it is read from the journal
+OPEN: Final = "open"  # an open transaction
+PREPARED: Final = "prepared"
 
 Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
@@ -52,7 +56,7 @@ class QueueConfig:
     max_messages: int | None
     created_us: int
     subscription_id: int  # the built-in subscription of a work queue; 0 for a topic
-    data_file: int = 0  # where its blocks and record pages go
+    data_file: int = 0  # where its blocks and record pages are to go, if there are so many files
     properties: Properties = DEFAULT
     is_volatile: bool = False  # its messages are in memory only, and no record tells of them
 
@@ -98,17 +102,99 @@ class DurableSubscription:
         self.attempts = Attempts()
 
 
+class QueueEffects(Protocol):
+    """What stands beside a queue of the state, and takes what changes bring about (see `Nothing`).
+
+    But for `placed` and `free` all is called with its lock held, once the queue is changed. What
+    releases positions returns the blocks that are free by that.
+    """
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]:
+        """Held while the queue is changed."""
+
+    def appended(
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
+    ) -> None:
+        """A commit has put messages at these positions.
+
+        `held_by`: what held their space until now. `transaction_id`: by which the queue knows the
+        commit, 0 if nobody asks.
+        """
+
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
+        """The same of parts that are not all in the journal, and of their places."""
+
+    def acknowledged(self, read: Any, released: Ranges) -> Sequence[BlockRow]:
+        """A commit has read; `read`: what the fold was given for it."""
+
+    def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        """A subscription was moved."""
+
+    def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
+        """A subscription was made."""
+
+    def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        """It was removed."""
+
+    def altered(self) -> None:
+        """The queue has another name, other limits or properties."""
+
+    @property
+    def free(self) -> Callable[[Sequence[BlockRow]], None]:
+        """Called with the blocks that are free, if there are any."""
+
+
+class Nothing:
+    """What stands beside a queue that nobody uses: its state is all that is asked for."""
+
+    __slots__ = ()
+
+    lock: Final[AbstractContextManager[Any]] = nullcontext()
+
+    def appended(
+        self, start: int, end: int, charge: int, held_by: str, transaction_id: int
+    ) -> None:
+        """No space is counted."""
+
+    def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
+        """Nobody writes pages."""
+
+    def acknowledged(self, read: object, released: Ranges) -> Sequence[BlockRow]:
+        return ()
+
+    def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        return ()
+
+    def joined(self, subscription: DurableSubscription, released: Ranges) -> Sequence[BlockRow]:
+        return ()
+
+    def left(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
+        return ()
+
+    def altered(self) -> None:
+        """Nobody waits."""
+
+    def free(self, freed: Sequence[BlockRow]) -> None:
+        """Nobody holds any."""
+
+
+NOTHING: Final = Nothing()
+
+
 class DurableQueue:
-    """A queue: how it was made, its records, what is read of it."""
+    """A queue: how it was made, its records, what is read of it. What changes tell `beside`."""
 
     __slots__ = (
-        "config", "directory", "end_position", "ltds", "released", "requests", "ring",
-        "subscriptions", "tail",
+        "beside", "config", "directory", "end_position", "ltds", "queue_id", "released",
+        "requests", "ring", "subscriptions", "tail",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig, ltds: dict[int, str]) -> None:
         """`ltds`: the store's files of large transactions, by id, with the queue of each."""
+        self.beside: QueueEffects = NOTHING
         self.config = config
+        self.queue_id = config.queue_id
         self.ltds = ltds
         self.end_position = 0
         self.directory: list[PageEntry] = []  # record pages, which only checkpoints write
@@ -131,28 +217,44 @@ class DurableQueue:
         return subscription
 
     def append(
-        self, parts: Sequence[PartRow], first_id: int, time_us: int, address: int
-    ) -> tuple[int, int]:
-        """A commit puts these parts.
+        self,
+        parts: Sequence[PartRow],
+        first_id: int,
+        time_us: int,
+        address: int,
+        held_by: str,
+        transaction_id: int,
+    ) -> int:
+        """A commit, whose record is at the address, puts these parts; how many messages they are.
 
-        Returns what they charge, and the bits of their kinds: 0 where all are inline.
+        See `QueueEffects.appended`. Where a part contradicts itself, those before it stay.
         """
-        data, starts = self.tail.data, self.tail.starts
-        position = self.end_position
-        total = kinds = 0
-        for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
-            if not kind:  # inline
-                place += address
-            data += _pack(position, first_id, time_us, place, charge, checksum, length, count, kind)
-            starts.append(position)
-            position += count
-            first_id += count
-            total += charge
-            kinds |= kind
-        self.end_position = position
-        if kinds & format.LTDS:
-            self.hold(parts)
-        return total, kinds
+        beside = self.beside
+        with beside.lock:
+            tail = self.tail
+            data, starts = tail.data, tail.starts
+            start = position = self.end_position
+            total = kinds = 0
+            try:
+                for place, charge, checksum, _, length, count, kind, _, _, _ in parts:
+                    if not kind:  # inline
+                        place += address
+                    data += _pack(
+                        position, first_id, time_us, place, charge, checksum, length, count, kind
+                    )
+                    starts.append(position)
+                    position += count
+                    first_id += count
+                    total += charge
+                    kinds |= kind
+            finally:
+                self.end_position = position
+            beside.appended(start, position, total, held_by, transaction_id)
+        if kinds:
+            if kinds & format.LTDS:
+                self.hold(parts)
+            beside.placed(parts, held_by)
+        return position - start
 
     def keep_request(self, request_id: str, message_id: int, time_us: int) -> None:
         """A message was put with the request id, if any are kept."""
@@ -162,8 +264,10 @@ class DurableQueue:
 
     def alter(self, config: QueueConfig) -> None:
         """It has other limits and properties."""
-        self.config = config
-        self.requests.alter(config.properties)
+        with self.beside.lock:
+            self.config = config
+            self.requests.alter(config.properties)
+            self.beside.altered()
 
     def hold(self, parts: Sequence[PartRow]) -> None:
         """Files of large transactions belong to the queue now."""
@@ -178,65 +282,80 @@ class DurableQueue:
             for done in [self.released, *(s.done for s in self.subscriptions.values())]:
                 done.add(0, position)
 
-    def acknowledge(self, read: ReadRow) -> Ranges:
-        """A commit has read these positions. Returns those that are released by that."""
-        start, end = read[2], read[3]
-        subscription = self.subscriptions.get(read[1])
-        if subscription is None or start >= end:
-            return ()  # it was removed after the transaction had read
-        if subscription.attempts:
-            subscription.attempts.forget(start, end)
-        done, released = subscription.done, self.released
-        if done is released:
-            last = done.last()
-            if last is None or last[1] <= start:
-                done.add(start, end)
-                return ((start, end),)
+    def acknowledge(self, read: ReadRow) -> None:
+        """A commit has read these positions."""
+        beside = self.beside
+        with beside.lock:
+            released: Ranges = ()
+            start, end = read[2], read[3]
+            subscription = self.subscriptions.get(read[1])
+            if subscription is not None:  # else it was removed after the read
+                if subscription.attempts.starts and start < end:
+                    subscription.attempts.forget(start, end)
+                done = subscription.done
+                if end - start != 1:
+                    released = self._read(done, start, end)
+                elif done.add(start, end) and (done is self.released or self._read_one(start)):
+                    released = ((start, end),)
+            freed = beside.acknowledged(read, released)
+        if freed:
+            beside.free(freed)
+
+    def _read(self, done: IntervalSet, start: int, end: int) -> Ranges:
+        """A subscription that has read so much has read this, too: what is released by that."""
+        if start >= end:
+            return ()
+        if done is self.released:
             return self._release(list(done.gaps(start, end)))
         done.add(start, end)
         return self._release(self.read_by_all(start, end))
 
+    def _read_one(self, position: int) -> bool:
+        """The same of one position that was not read before, as most are."""
+        ring = self.ring
+        for _ in range(len(ring)):
+            if not ring[0].done.contains(position):
+                return False
+            ring.rotate(-1)
+        self.released.add(position, position + 1)
+        return True
+
     def hand_out(self, read: ReadRow) -> None:
         """These positions are delivered once more, those that are not read."""
-        subscription = self.subscriptions.get(read[1])
-        if subscription is not None:
-            for start, end in subscription.done.gaps(read[2], read[3]):
-                subscription.attempts.add(start, end)
-
-    def read_one(self, done: IntervalSet, position: int) -> bool:
-        """The same for one position of the subscription that has read so much, never given back.
-
-        Whether it is released.
-        """
-        if not done.add(position, position + 1):
-            return False  # somebody's read_to has passed it
-        if done is not self.released:
-            ring = self.ring
-            for _ in range(len(ring)):
-                if not ring[0].done.contains(position):
-                    return False
-                ring.rotate(-1)
-            self.released.add(position, position + 1)
-        return True
+        with self.beside.lock:
+            subscription = self.subscriptions.get(read[1])
+            if subscription is not None:
+                for start, end in subscription.done.gaps(read[2], read[3]):
+                    subscription.attempts.add(start, end)
 
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm
-    ) -> Ranges:
-        """A new subscription begins at the position. Returns what is released by that."""
-        done = self.released.copy()
-        if start > 0:
-            done.add(0, start)
-        self.join(subscription_id, name, done, form)
-        return self.release_read()
+    ) -> None:
+        """A new subscription begins at the position."""
+        beside = self.beside
+        with beside.lock:
+            done = self.released.copy()
+            if start > 0:
+                done.add(0, start)
+            subscription = self.join(subscription_id, name, done, form)
+            freed = beside.joined(subscription, self.release_read())
+        beside.free(freed)
 
-    def seek(self, subscription_id: int, position: int) -> Ranges:
-        """A subscription goes to the position. Returns what is released by that.
+    def seek(self, subscription_id: int, position: int) -> None:
+        """A subscription goes to the position.
 
         What is kept from there on is unread, and what is before it is read.
         """
-        subscription = self.subscriptions.get(subscription_id)
-        if subscription is None:
-            return ()  # it was removed meanwhile
+        beside = self.beside
+        with beside.lock:
+            subscription = self.subscriptions.get(subscription_id)
+            released: Ranges = ()
+            if subscription is not None:  # else it was removed meanwhile
+                released = self._go_to(subscription, position)
+            freed = beside.sought(subscription_id, released)
+        beside.free(freed)
+
+    def _go_to(self, subscription: DurableSubscription, position: int) -> Ranges:
         done, released = subscription.done, self.released
         if position > 0:
             subscription.attempts.forget(0, position)
@@ -250,10 +369,13 @@ class DurableQueue:
             return self._release(list(released.gaps(0, position)))
         return self._release(self.read_by_all(0, position)) if position > 0 else ()
 
-    def unsubscribe(self, subscription_id: int) -> Ranges:
-        """A subscription goes. Returns what is released by that."""
-        self.ring.remove(self.subscriptions.pop(subscription_id))
-        return self.release_read()
+    def unsubscribe(self, subscription_id: int) -> None:
+        """A subscription goes."""
+        beside = self.beside
+        with beside.lock:
+            self.ring.remove(self.subscriptions.pop(subscription_id))
+            freed = beside.left(subscription_id, self.release_read())
+        beside.free(freed)
 
     def release_read(self) -> Ranges:
         """Release what every subscription has read (N2)."""
@@ -278,63 +400,33 @@ class DurableQueue:
         return parts
 
 
-class FoldedQueue(Protocol):
-    """A queue as the fold changes it: an object around the durable one, with more effects."""
-
-    @property
-    def durable(self) -> DurableQueue: ...
-
-    def commit(
-        self,
-        parts: Sequence[PartRow],
-        first_id: int,
-        time_us: int,
-        address: int,
-        live: bool,
-        transaction_id: int,
-        prepared: bool,
-    ) -> int:
-        """See `DurableQueue.append` and `Fold.commit`; how many messages they are."""
-
-    def acknowledge(self, read: ReadRow) -> object: ...
-
-    def hand_out(self, read: ReadRow) -> object: ...
-
-    def seek(self, subscription_id: int, position: int) -> object: ...
-
-    def subscribe(
-        self, subscription_id: int, name: str, start: int, form: SubscriptionForm
-    ) -> object: ...
-
-    def unsubscribe(self, subscription_id: int) -> object: ...
-
-    def alter(self, config: QueueConfig) -> object: ...
-
-    def drop(self) -> None: ...
+PartsByQueue = Sequence[tuple[DurableQueue, Sequence[Part]]]  # a transaction's parts, by queue
+RowsByQueue = Sequence[tuple[DurableQueue, Sequence[PartRow]]]
 
 
-Q = TypeVar("Q", bound=FoldedQueue)
-PartsByQueue = Sequence[tuple[Q, Sequence[Part]]]  # a transaction's parts, by queue
-RowsByQueue = Sequence[tuple[Q, Sequence[PartRow]]]
-
-
-class Effects(Protocol[Q]):
+class Effects(Protocol):
     """What stands beside the fold, for the whole store."""
 
-    def made(self, queue: DurableQueue, used: int) -> Q:
-        """A queue, new or of a checkpoint, whose records charge so much; the object to fold on."""
+    def made(self, queue: DurableQueue, used: int) -> None:
+        """A queue, new or of a checkpoint, whose records charge so much: it may stand beside."""
 
-    def held(self, record: PrepareRecord, groups: PartsByQueue[Q], *, counted: bool) -> None:
+    def dropped(self, queue: DurableQueue) -> None:
+        """It is in no list any more."""
+
+    def named(self, name: str, queue: DurableQueue | None) -> None:
+        """A queue is found by the name; None: none is any more."""
+
+    def held(self, record: PrepareRecord, groups: PartsByQueue, *, counted: bool) -> None:
         """A transaction is prepared. `counted`: a checkpoint has counted its space and places."""
 
-    def ended(self, record: PrepareRecord, groups: PartsByQueue[Q], first_id: int | None) -> None:
+    def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """It is committed, and its messages' ids begin there; None: it is rolled back."""
 
     def fault(self, where: str, text: str) -> None:
         """The record or checkpoint contradicts the state. May raise."""
 
 
-class DurableState(Generic[Q]):
+class DurableState:
     """The whole store."""
 
     __slots__ = (
@@ -345,8 +437,8 @@ class DurableState(Generic[Q]):
     def __init__(self) -> None:
         # By type and key.
         self.catalog: defaultdict[str, dict[int, CatalogEntry]] = defaultdict(dict)
-        self.queues: dict[int, Q] = {}
-        self.names: dict[str, Q] = {}  # aliases too
+        self.queues: dict[int, DurableQueue] = {}
+        self.names: dict[str, DurableQueue] = {}  # aliases too
         self.ledger: dict[str, int] = {}
         self.prepared: dict[str, PrepareRecord] = {}  # undecided ones, by xid
         self.values = KeyValues()  # of the entries of type "state"

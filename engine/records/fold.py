@@ -2,7 +2,8 @@
 
 Records in, state out, in the journal's order. Live commits, recovery and `dump` use it alike, and
 it is as pure as the state (see `durable_state`). What else a record brings about (space, pages,
-files, who waits) stands beside it: in the queues that the state holds, and in `Effects`.
+files, who waits) is for those that stand beside: beside each queue (`QueueEffects`), and beside the
+store (`Effects`). What is in memory only is folded by a second one.
 
 - FO1: a COMMIT is applied here only (`Fold.commit`), whatever its shape and whoever applies it.
 - FO2: nothing is looked up but in the state and the record.
@@ -13,7 +14,7 @@ files, who waits) stands beside it: in the queues that the state holds, and in `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Generic
+from typing import Final
 
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
@@ -23,10 +24,11 @@ from .catalog import CatalogChange, add_queue, change
 from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, attached_bytes, unpack
 from .durable_state import (
     LOST,
+    NOBODY,
+    PREPARED,
     DurableQueue,
     DurableState,
     Effects,
-    Q,
     QueueConfig,
     RowsByQueue,
 )
@@ -101,12 +103,12 @@ def prepared_in(record: memoryview, where: str) -> PrepareRecord:
     return held.record(said)
 
 
-class Fold(Generic[Q]):
+class Fold:
     """Changes one durable state."""
 
     __slots__ = ("_effects", "state")
 
-    def __init__(self, state: DurableState[Q], effects: Effects[Q]) -> None:
+    def __init__(self, state: DurableState, effects: Effects) -> None:
         self.state = state
         self._effects = effects
 
@@ -137,9 +139,9 @@ class Fold(Generic[Q]):
         for section in said.sections:
             section.fold(self, stamp, where)
 
-    def groups(self, parts: Sequence[Part], where: str) -> list[tuple[Q, list[Part]]]:
+    def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:
         """The parts with their queues; those of one queue stand together."""
-        groups: list[tuple[Q, list[Part]]] = []
+        groups: list[tuple[DurableQueue, list[Part]]] = []
         queue_id = None
         for part in parts:
             if part.queue_id != queue_id:
@@ -148,68 +150,66 @@ class Fold(Generic[Q]):
             groups[-1][1].append(part)
         return groups
 
-    def _queue(self, queue_id: int, where: str) -> Q:
+    def _queue(self, queue_id: int, where: str) -> DurableQueue:
         queue = self.state.queues.get(queue_id)
         if queue is None:
             self._effects.fault(where, f"names queue {queue_id}, which is not known")
             queue = self.lost_queue(queue_id)
         return queue
 
-    def lost_queue(self, queue_id: int) -> Q:
+    def lost_queue(self, queue_id: int) -> DurableQueue:
         """In the stead of one whose definition is not known."""
         config = QueueConfig(queue_id, f"#{queue_id}", LOST, 0, None, 0, 0)
-        return add_queue(self.state, self._effects, DurableQueue(config, self.state.ltds), 0)
+        queue = DurableQueue(config, self.state.ltds)
+        add_queue(self.state, self._effects, queue, 0)
+        return queue
 
     def commit(
         self,
-        groups: RowsByQueue[Q],
+        groups: RowsByQueue,
         reads: Sequence[ReadRow],
         entries: Sequence[Entry],
         first_id: int,
         time_us: int,
         address: int,
-        live: bool = False,
+        held_by: str = NOBODY,
         transaction_id: int = 0,
-        prepared: bool = False,
     ) -> None:
         """A transaction's record is durable at the address: it is applied (FO1).
 
-        `live`: its space and its places are held by the open transaction until now; `prepared`: by
-        the prepared one. `transaction_id`: by which the queues know it.
+        `held_by`: what holds its space and its places until now. `transaction_id`: by which the
+        queues know it.
         """
         state = self.state
         if entries:
             self._enter(groups, entries, first_id, time_us)
         for queue, parts in groups:
-            first_id += queue.commit(
-                parts, first_id, time_us, address, live, transaction_id, prepared
-            )
+            first_id += queue.append(parts, first_id, time_us, address, held_by, transaction_id)
         if reads:
             queues = state.queues
             for read in reads:
                 reader = queues.get(read[0])
                 if reader is not None:  # else it was dropped after the transaction had read
                     reader.acknowledge(read)
-        if live:  # they were given in this order
-            state.next_id, state.last_time_us = first_id, time_us
-        else:
-            state.next_id = max(state.next_id, first_id)
-            state.last_time_us = max(state.last_time_us, time_us)
+        if first_id > state.next_id:
+            state.next_id = first_id
+        if time_us > state.last_time_us:
+            state.last_time_us = time_us
 
     def _enter(
-        self, groups: RowsByQueue[Q], entries: Sequence[Entry], first_id: int, time_us: int
+        self, groups: RowsByQueue, entries: Sequence[Entry], first_id: int, time_us: int
     ) -> None:
         """Entries of the ledger, and request ids of what is put."""
-        first: dict[int, tuple[Q, int]] = {}
+        first: dict[int, tuple[DurableQueue, int]] = {}
         for queue, parts in groups:
-            first[queue.durable.config.queue_id] = queue, first_id
+            first[queue.queue_id] = queue, first_id
             first_id += sum(part[5] for part in parts)
         for key, version, queue_id in entries:
             if not queue_id:
                 self.state.ledger[key] = version
             elif queue_id in first:
                 queue, begin = first[queue_id]
-                queue.durable.keep_request(key, begin + version, time_us)
+                queue.keep_request(key, begin + version, time_us)
 
     def hand_out(self, runs: Sequence[Read]) -> None:
         """Messages are delivered once more."""
@@ -223,7 +223,7 @@ class Fold(Generic[Q]):
         for queue_id, subscription_id, position in seeks:
             queue = self.state.queues.get(queue_id)
             if queue is not None:  # else it was dropped meanwhile
-                queue.seek(subscription_id, min(position, queue.durable.end_position))
+                queue.seek(subscription_id, min(position, queue.end_position))
 
     def prepare(self, record: PrepareRecord, where: str, *, counted: bool = False) -> None:
         """A transaction is prepared. `counted`: it is in the checkpoint that the state is from."""
@@ -235,7 +235,7 @@ class Fold(Generic[Q]):
         if record.sets:
             self.hold_values(record, where)
         for queue, parts in groups:
-            queue.durable.hold(parts)
+            queue.hold(parts)
         self._effects.held(record, groups, counted=counted)
 
     def hold_values(self, record: PrepareRecord, where: str) -> None:
@@ -258,7 +258,7 @@ class Fold(Generic[Q]):
         if commit:
             self.commit(
                 groups, record.reads, record.entries, stamp.first_id, stamp.time_us, stamp.address,
-                transaction_id=transaction_id, prepared=True,
+                held_by=PREPARED, transaction_id=transaction_id,
             )  # fmt: skip
         del state.prepared[decision.xid]
         if record.sets:

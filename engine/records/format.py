@@ -11,7 +11,8 @@ are 0)
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
     9 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
                            that is deleted. "queue": name, kind, capacity, max_messages, created_us,
-                           subscription_id (0: none built in), data_file (0 if it is missing), and those
+                           subscription_id (0: none built in), data_file (0 if it is missing; modulo the
+                           number of files that are there), and those
                            properties (`quire.properties`) that are not as by default; put again with
                            another name, other limits and properties where it was altered. "volatile": true
                            where no record tells of its messages; of such a queue a checkpoint says that it

@@ -19,14 +19,14 @@ from typing import Any, Final
 from quire.limits import TEMPORARY_IDS
 
 from .catalog import QUEUE
-from .durable_state import DurableQueue, DurableState, DurableSubscription, Q
+from .durable_state import DurableQueue, DurableState, DurableSubscription
 from .local_tail import shared
 from .sections import pack_prepared
 
 Values = dict[str, Any]
 
 
-OF_STORE: Final[Mapping[str, Callable[[DurableState[Any]], Any]]] = {
+OF_STORE: Final[Mapping[str, Callable[[DurableState], Any]]] = {
     "catalog": lambda state: {
         name: {str(key): entry for key, entry in entries.items()}
         for name, entries in state.catalog.items()
@@ -41,9 +41,9 @@ OF_STORE: Final[Mapping[str, Callable[[DurableState[Any]], Any]]] = {
         xid: shared(pack_prepared(record)).hex() for xid, record in state.prepared.items()
     },
     "queues": lambda state: {
-        str(queue_id): of_queue(queue.durable)
+        str(queue_id): of_queue(queue)
         for queue_id, queue in state.queues.items()
-        if queue_id in state.catalog[QUEUE] and not queue.durable.config.is_volatile
+        if queue_id in state.catalog[QUEUE] and not queue.config.is_volatile
     },
 }
 OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
@@ -64,9 +64,11 @@ LEFT_OUT: Final = {
     "store.ltds": "files by id, and when they go: a machine's business",
     "store.names": "they are in the catalog",
     "store.values": "an index of the catalog's entries",
+    "queue.beside": "what takes the effects of changes, if anything",
     "queue.config": "it is in the catalog",
     "queue.directory": "where record pages are, which depends on when a checkpoint was made",
     "queue.ltds": "the store's",
+    "queue.queue_id": "it is the key",
     "queue.ring": "the subscriptions again, in the order of their latest look",
     "queue.tail": "where blocks are, and their borders",
     "subscription.durable": "it is in the catalog",
@@ -81,7 +83,7 @@ def of_queue(queue: DurableQueue) -> Values:
     return {name: told(queue) for name, told in OF_QUEUE.items()}
 
 
-def values_of(state: DurableState[Q]) -> Values:
+def values_of(state: DurableState) -> Values:
     """What is hashed, copied: called while nothing is folded."""
     return {name: told(state) for name, told in OF_STORE.items()}
 

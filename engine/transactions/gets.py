@@ -13,7 +13,7 @@ from typing import Final, Self, cast
 import numpy as np
 
 from quire.block import Block
-from quire.engine.queues.queue import Queue, Taken
+from quire.engine.queues.queue import Queue, Taken, new_taken
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
@@ -194,10 +194,10 @@ class Gets:
         """What was just taken did not reach its reader; perhaps it is noted already."""
         taken = self.taken
         for lo, hi in reversed(runs):
-            if taken and taken[-1][5] is subscription and taken[-1][3] == hi:
+            if taken and taken[-1].subscription is subscription and taken[-1].end == hi:
                 last = taken[-1]
-                if last[2] < lo:
-                    taken[-1] = (*last[:3], lo, queue, subscription, None, 0)
+                if last.start < lo:
+                    taken[-1] = _part(last, last.start, lo)
                 else:
                     del taken[-1]
         self._context.delivery.give_back(queue, subscription, runs, counted=False)
@@ -206,12 +206,12 @@ class Gets:
         """Give back what the latest call took, as if it had not been made."""
         if self.taken:
             last = self.taken[-1]
-            self.take_back(last[4], last[5], self._latest())
+            self.take_back(last.queue, last.subscription, self._latest())
         self._batch = None
 
     def _latest(self) -> list[tuple[int, int]]:
         """What the latest call took, of what is left of it. Something is taken."""
-        end = self.taken[-1][3]
+        end = self.taken[-1].end
         if self._batch is not None and self._batch[1] == (len(self.taken), end):
             return self._batch[0]
         return [(end - 1, end)]  # one message, as whatever is taken moves the end
@@ -344,20 +344,20 @@ class Gets:
         self, message: Message, reason: str, delay: float | Retry | None
     ) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
-        renamed = all(taken[4].name != message.queue for taken in self.taken)
+        renamed = all(taken.queue.name != message.queue for taken in self.taken)
         for index, taken in enumerate(self.taken):
-            _, _, lo, hi, queue, subscription, _, _ = taken
+            queue, subscription = taken.queue, taken.subscription
             is_its = renamed or queue.name == message.queue
             position = self._position(taken, message.id) if is_its else -1
             if position >= 0:
                 latest = self._latest()
-                if self.taken[-1][5] is subscription:
+                if self.taken[-1].subscription is subscription:
                     latest = _without(position, latest)
                 self.taken[index : index + 1] = [
-                    (*taken[:2], start, end, queue, subscription, None, 0)
-                    for start, end in _without(position, [(lo, hi)])
+                    _part(taken, start, end)
+                    for start, end in _without(position, [(taken.start, taken.end)])
                 ]
-                ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
+                ends = (len(self.taken), self.taken[-1].end) if self.taken else (0, 0)
                 self._batch = latest, ends
                 self._context.delivery.reject(queue, subscription, position, reason, delay)
                 return queue, subscription
@@ -396,13 +396,14 @@ class Gets:
         epoch: int,
     ) -> None:
         taken = self.taken
-        queue_id, subscription_id = queue.queue_id, subscription.subscription_id
         if taken:
-            _, _, first, end, _, latest, _, _ = taken[-1]
-            if latest is subscription and end == lo:
-                taken[-1] = (queue_id, subscription_id, first, hi, queue, subscription, None, 0)
+            last = taken[-1]
+            if last.subscription is subscription and last.end == lo:
+                taken[-1] = _part(last, last.start, hi)
                 return
-        taken.append((queue_id, subscription_id, lo, hi, queue, subscription, record, epoch))
+        own = (queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
+               epoch)  # fmt: skip
+        taken.append(new_taken(own))
 
     def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Count everything below the position in each source as read; when each queue was made."""
@@ -443,19 +444,18 @@ class Gets:
             return self.taken
         joined: list[Taken] = []
         for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
-            if taken[5] in self.seeks:
+            if taken.subscription in self.seeks:
                 continue  # where it goes to says what it has read
-            if joined and joined[-1][:2] == taken[:2] and joined[-1][3] == taken[2]:
-                queue_id, subscription_id, start, _, queue, subscription, _, _ = joined.pop()
-                ids = queue_id, subscription_id
-                joined.append((*ids, start, taken[3], queue, subscription, None, 0))
+            last = joined[-1] if joined else None
+            if last and last.subscription is taken.subscription and last.end == taken.start:
+                joined[-1] = _part(last, last.start, taken.end)
             else:
                 joined.append(taken)
         return joined
 
     def held_of(self, subscription: Subscription) -> int:
         """How many messages of the subscription it has got."""
-        return sum(taken[3] - taken[2] for taken in self.taken if taken[5] is subscription)
+        return sum(own.end - own.start for own in self.taken if own.subscription is subscription)
 
     def moves(self) -> MovesSection:
         """What it moves, as a section of the commit."""
@@ -465,7 +465,7 @@ class Gets:
         ]
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
         state = self._context.state
-        return MovesSection(state.queues, state.fold, seeks, strict)
+        return MovesSection(state.durable.queues, state.fold, seeks, strict)
 
     def let_go(self) -> None:
         """What it was to move is others' again; may be called again after an interrupt."""
@@ -476,12 +476,12 @@ class Gets:
     @property
     def messages(self) -> int:
         """How many messages are in flight."""
-        return sum(taken[3] - taken[2] for taken in list(self.taken))
+        return sum(taken.end - taken.start for taken in list(self.taken))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where they are from, by name."""
-        names = sorted({(taken[4].name, taken[5].name) for taken in list(self.taken)})
+        names = sorted({(own.queue.name, own.subscription.name) for own in list(self.taken)})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
     def give_back(self) -> None:
@@ -501,6 +501,11 @@ class Gets:
                 queue.wake()
         if self.seeks:
             self.let_go()
+
+
+def _part(taken: Taken, start: int, end: int) -> Taken:
+    """Another run of the same subscription, whose record is looked up."""
+    return Taken(*taken[:2], start, end, taken.queue, taken.subscription)
 
 
 def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -70,7 +70,9 @@ class Maintenance:
         self._swept = 0.0
         self._trim_at = context.env.monotonic() + TRIM_SECONDS
         self.last_error: str | None = None
-        self.when_failed: Callable[[], None] = lambda: None  # called now and then
+        # Called now and then, as it finds the store.
+        self.when_failed: Callable[[], None] = lambda: None
+        self.when_in_place: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
@@ -154,6 +156,7 @@ class Maintenance:
         look_around()
         with self._context.sequencer.fail_stop("maintenance"):
             self._check_place()
+        self.when_in_place()
         self._sync()
         self._expire()
         self._context.delivery.bring_back()

@@ -7,6 +7,7 @@ from typing import Any
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.kept_back import KeptBack
+from quire.engine.pages.io_manager import IoManager
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 
@@ -26,7 +27,7 @@ def status(
 ) -> dict[str, Any]:
     """Plain values. Sizes in bytes; `cut`: what was cut off the journal's end, in words."""
     journal, places = context.journal.status(), context.places
-    page_size = places.page_size
+    files = [_sizes(manager, places.page_size) for manager in places.managers]
     return {
         "queues": [
             asdict(queue.info(dropped(context, queue))) for queue in context.state.by_name()
@@ -41,6 +42,7 @@ def status(
         "groups": context.sequencer.groups,
         "journal": {
             "end_lsn": journal.end_lsn,
+            "durable_end_lsn": context.journal.durable_end,
             "generation": journal.generation,
             "segments": len(journal.segments),
             "pinned_segments": len(journal.pinned),
@@ -51,16 +53,9 @@ def status(
             "cut": cut,
         },
         "data": {
-            "page_size": page_size,
-            "bytes": sum(m.space.total_pages for m in places.managers) * page_size,
-            "free_bytes": sum(m.space.free_pages for m in places.managers) * page_size,
-            "files": [
-                {
-                    "bytes": manager.space.total_pages * page_size,
-                    "free_bytes": manager.space.free_pages * page_size,
-                }
-                for manager in places.managers
-            ],
+            "page_size": places.page_size,
+            **{name: sum(file[name] for file in files) for name in ("bytes", "free_bytes")},
+            "files": files,
         },
         "volatile": {
             "queues": len(context.state.volatile),
@@ -85,3 +80,8 @@ def status(
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
     }
+
+
+def _sizes(manager: IoManager, page_size: int) -> dict[str, int]:
+    space = manager.space
+    return {"bytes": space.total_pages * page_size, "free_bytes": space.free_pages * page_size}

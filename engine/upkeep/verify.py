@@ -1,7 +1,8 @@
 """The checker: reads everything the store holds and compares what must agree.
 
 It reads past the caches. Commits go on meanwhile: each queue is looked at as it is at one moment,
-and a block that is moved or released while it is being read is not a finding.
+and a block that is moved or released while it is being read is not a finding. Number, state and
+contents are of one moment.
 """
 
 from __future__ import annotations
@@ -26,9 +27,16 @@ from quire.info import Report
 from quire.intervals import IntervalSet
 from quire.journal import Finding, Geometry, scan
 
+from .contents import Contents
 
-def verify(opened: Opened, context: Context, checkpointer: Checkpointer) -> Report:
-    """Check the checkpoint, the journal, every queue's records and blocks, files and free space."""
+
+def verify(
+    opened: Opened, context: Context, checkpointer: Checkpointer, *, contents: bool = False
+) -> Report:
+    """Check the checkpoint, the journal, every queue's records and blocks, files and free space.
+
+    `contents`: tell their digest as well.
+    """
     check = _Check(opened, context)
     with checkpointer.paused():
         restart_lsn = check.checkpoint()
@@ -39,7 +47,7 @@ def verify(opened: Opened, context: Context, checkpointer: Checkpointer) -> Repo
         for prepared in context.state.prepared:
             check.prepared(prepared)
         check.space()
-        check.state()
+        check.state(contents=contents)
     return check.report
 
 
@@ -54,13 +62,27 @@ class _Check:
         self._checked = self.report.checked
         self._checked.update(queues=0, blocks=0, messages=0, bytes=0, large_files=0, prepared=0)
 
-    def state(self) -> None:
-        """Which record the state is of, and its hash (see `state_hash`)."""
+    def state(self, *, contents: bool) -> None:
+        """Which record the state is of, and its hash; the digest of the messages then."""
         found: list[tuple[int, Values]] = []
+        held: list[Contents] = []
         sequencer, durable = self._context.sequencer, self._context.state.durable
-        sequencer.exclusive(lambda: found.append((sequencer.number, values_of(durable))))
+
+        def look() -> None:
+            found.append((sequencer.number, values_of(durable)))
+            if contents:
+                held.append(Contents.hold(self._context))
+
+        sequencer.exclusive(look)
         number, values = found[0]
         self._checked.update(number=number, state_hash=hash_of(values))
+        for each in held:
+            try:
+                self._checked["contents"] = each.digest()
+            except (BlockMoved, QuireError, OSError) as error:
+                self._find(f"the contents have no digest: {error}")
+            finally:
+                each.let_go()
 
     def checkpoint(self) -> int | None:
         """Where the newest one lets recovery begin; None, and a finding, if it is damaged."""
@@ -114,15 +136,15 @@ class _Check:
     def prepared(self, prepared: Prepared) -> None:
         """The messages that a prepared transaction puts once it is committed."""
         self._checked["prepared"] += 1
-        for queue, parts in prepared.groups:
-            for part in parts:
-                try:
-                    self._read(ref_of(part))
-                except (BlockMoved, QuireError, OSError) as error:
-                    if prepared not in self._context.state.prepared:
-                        return  # it was decided meanwhile
-                    xid = prepared.record.xid
-                    self._find(f"prepared transaction {xid!r}, queue {queue.name!r}: {error}")
+        state = self._context.state
+        for part in prepared.record.parts:
+            try:
+                self._read(ref_of(part))
+            except (BlockMoved, QuireError, OSError) as error:
+                if prepared not in state.prepared:
+                    return  # it was decided meanwhile
+                xid, queue = prepared.record.xid, state.queues[part.queue_id]
+                self._find(f"prepared transaction {xid!r}, queue {queue.name!r}: {error}")
 
     def _block(self, queue: Queue, ref: BlockRef) -> None:
         try:

@@ -8,12 +8,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from tests.source_tree import ROOT
 
 FOLDERS = tuple(
     f"{ROOT}/{name}/"
     for folder in ("engine", "journal", "ltds", "writebuffer", "quire/block")
     for name in (folder, f"quire/{folder}")
+)
+# One in a finaliser Python only shows, with all that it raises on its way: that, and nothing else.
+SHOWN = pytest.mark.filterwarnings(
+    "ignore:(?s).*Error. a failure in .*:pytest.PytestUnraisableExceptionWarning"
 )
 
 

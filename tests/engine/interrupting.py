@@ -14,6 +14,8 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from quire.env import OsEnv
 from quire.errors import TransactionNotFound
 from quire.store import Store
@@ -26,6 +28,11 @@ FEW = 40  # signals for each call, and 1,000 with -m slow
 class Alarm(BaseException):
     """What the handler raises."""
 
+
+# One in the finaliser of a transaction Python only shows: that, and nothing else.
+SHOWN = pytest.mark.filterwarnings(
+    rf"ignore:(?s).*\b{__name__}\.Alarm:pytest.PytestUnraisableExceptionWarning"
+)
 
 _raises = [True]  # unset by a statement, in which no handler runs: what follows it is done whole
 

@@ -24,7 +24,7 @@ def lone_messages(random: random.Random, count: int) -> list[Any]:
         chosen = random.sample(sorted(FIELDS), random.randint(0, len(FIELDS)))
         fields = Fields.of(**{name: FIELDS[name] for name in chosen}) if chosen else None
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        queue = SimpleNamespace(queue_id=queue_id)
+        queue = SimpleNamespace(durable=SimpleNamespace(queue_id=queue_id))
         made.append(SimpleNamespace(queue=queue, payload=payload, fields=fields, charge=charge))
     return made
 

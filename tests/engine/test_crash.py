@@ -293,9 +293,9 @@ def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.Mo
     """A recovery that does not apply ledger entries is caught."""
     commit = Fold.commit
 
-    def without_entries(self: Fold[Any], *args: Any, **options: Any) -> None:
+    def without_entries(self: Fold, *args: Any, **options: Any) -> None:
         arguments = list(args)
-        if len(arguments) == 6:  # without `live`
+        if len(arguments) == 6:  # without `held_by`
             arguments[2] = ()
         commit(self, *arguments, **options)
 
@@ -308,9 +308,9 @@ def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch
     """A recovery that does not apply what transactions have read is caught."""
     commit = Fold.commit
 
-    def without_reads(self: Fold[Any], *args: Any, **options: Any) -> None:
+    def without_reads(self: Fold, *args: Any, **options: Any) -> None:
         arguments = list(args)
-        if len(arguments) == 6 and arguments[0]:  # without `live`
+        if len(arguments) == 6 and arguments[0]:  # without `held_by`
             arguments[1] = ()
         commit(self, *arguments, **options)
 

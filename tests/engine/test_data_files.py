@@ -14,7 +14,11 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.engine.pages.data_files import file_for
+from quire.engine.records.catalog import QUEUE, CatalogChange, pack
+from quire.engine.records.durable_state import DurableState
+from quire.engine.records.format import CATALOG
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreFailed
+from quire.journal import pack_record
 from quire.limits import MAX_DATA_FILES
 from quire.testing import Call, SimEnv, SimulatedCrash
 from tests.engine.kit import WAIT, take
@@ -117,6 +121,26 @@ def test_a_file_that_there_is_not_is_refused(store: Store, value: Any) -> None:
     with pytest.raises(InvalidArgument, match="give 0 to 2, or None"):
         store.create_queue("q", data_file=value)
     assert store.queues() == before
+
+
+def test_a_record_of_a_store_with_more_files_is_followed(env: SimEnv) -> None:
+    """The file that it names is a wish: the catalog keeps it, and the blocks go to one there is."""
+    store = open_store(env, data_files=FILES)
+    body = {
+        "name": "far", "kind": "work", "capacity": 1 << 24, "max_messages": None,
+        "created_us": 1, "subscription_id": 1, "data_file": FILES + 1,
+    }  # fmt: skip
+    record = pack(DurableState(), [CatalogChange(QUEUE, 1, body)])
+    store._opened.journal.write_group([pack_record(CATALOG, 0, record)])
+    store.abandon("its machine goes")
+    with open_store(env.kill()) as store:
+        assert store.queue("far").data_file == 1
+        store.put_many("far", [bytes(100_000)])
+        store.checkpoint()
+        assert [pages > 0 for pages in used_pages(store)] == [False, True, False]
+        assert store.catalog("queue")[0].body["data_file"] == FILES + 1
+        assert take(store, "far") == [bytes(100_000)]
+        assert store.verify().ok
 
 
 @pytest.mark.promise(13)

@@ -241,7 +241,8 @@ def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "quire.engine.commits.handouts.Handouts.note",
         lambda handouts, queue, subscription, runs: [
-            queue.hand_out((queue.queue_id, subscription.subscription_id, *run[:2])) for run in runs
+            queue.durable.hand_out((queue.queue_id, subscription.subscription_id, *run[:2]))
+            for run in runs
         ],
     )
     with pytest.raises(AssertionError):

@@ -17,13 +17,12 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import QuireError
 from quire.testing import SimEnv
-from tests.engine.failing import Failing
+from tests.engine.failing import SHOWN, Failing
 
 OPTIONS: dict[str, Any] = {
     "segment_bytes": 1 << 20, "grow_bytes": 1 << 16, "inline_limit_bytes": 3000, "data_files": 2,
 }  # fmt: skip
-# One in a finaliser is told on standard error.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = SHOWN
 ALL = 1_000_000
 QUEUES = ("work", "other", "memory")
 

@@ -14,11 +14,11 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import load
-from quire.engine.dump.queue_state import Beside, QueueState
+from quire.engine.dump.queue_state import Beside
 from quire.engine.layout import Layout
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
-from quire.engine.records.durable_state import DurableState, Q
+from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env, OsEnv
@@ -36,10 +36,10 @@ def refuse(where: str, text: str) -> None:
     raise StoreCorrupt(f"{where}: {text}")
 
 
-def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState[QueueState]:
+def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState:
     """The state that the files tell, from their checkpoint or from the journal's beginning on."""
     layout, nothing = Layout(path), Beside(refuse)
-    fold = Fold(DurableState[QueueState](), nothing)
+    fold = Fold(DurableState(), nothing)
     since_lsn = restart_lsn = 0
     if from_checkpoint:
         checkpoint = read_checkpoint(
@@ -60,11 +60,10 @@ def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState
     return fold.state
 
 
-def told(state: DurableState[Q], *, attempts: bool = True) -> dict[str, Any]:
+def told(state: DurableState, *, attempts: bool = True) -> dict[str, Any]:
     """All that a state says, but for records and files, as plain values that can be compared."""
     queues = {}
-    for queue_id, held in state.queues.items():
-        queue = held.durable
+    for queue_id, queue in state.queues.items():
         queues[queue_id] = {
             "config": queue.config,
             "end": queue.end_position,
@@ -76,7 +75,7 @@ def told(state: DurableState[Q], *, attempts: bool = True) -> dict[str, Any]:
         }
     return {
         "queues": queues,
-        "names": {name: queue.durable.config.queue_id for name, queue in state.names.items()},
+        "names": {name: queue.config.queue_id for name, queue in state.names.items()},
         "catalog": state.catalog,
         "ledger": state.ledger,
         "prepared": {xid: _plain(record) for xid, record in state.prepared.items()},
@@ -91,23 +90,23 @@ def _plain(record: PrepareRecord) -> list[Any]:
     return [list(map(tuple, value)) if isinstance(value, list) else value for value in record]
 
 
-def released_files(state: DurableState[QueueState]) -> set[int]:
+def released_files(state: DurableState) -> set[int]:
     """Files of large transactions whose messages are all released, of records in the tails."""
     return {
         ref.address
         for queue in state.queues.values()
-        for ref in queue.durable.tail.between(0, len(queue.durable.tail))
+        for ref in queue.tail.between(0, len(queue.tail))
         if ref.kind == format.LTDS and queue.released.covers(ref.position, ref.end)
     }
 
 
-def check_records(pure: DurableState[QueueState], live: DurableState[Q]) -> int:
+def check_records(pure: DurableState, live: DurableState) -> int:
     """The live records are the last of the folded ones, the files those not released."""
     count = 0
     for queue_id, queue in pure.queues.items():
-        kept = live.queues[queue_id].durable.tail
+        kept = live.queues[queue_id].tail
         count += len(kept)
-        every = list(queue.durable.tail.between(0, len(queue.durable.tail)))
+        every = list(queue.tail.between(0, len(queue.tail)))
         assert every[len(every) - len(kept) :] == list(kept.between(0, len(kept)))
     released = released_files(pure)
     assert {i: name for i, name in pure.ltds.items() if i not in released} == live.ltds
@@ -137,7 +136,7 @@ def test_the_fold_of_every_golden_store_is_what_its_recovery_arrives_at(
                 entry
                 for entry in queue.directory
                 if not queue.released.covers(entry.position, entry.end)
-            ] == live.queues[queue_id].durable.directory
+            ] == live.queues[queue_id].directory
 
 
 @pytest.mark.promise(8)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import quire
+from quire import os_lock
 from quire.engine import EmbeddedStore as Store
 from quire.env import Env, OsEnv
 from quire.errors import QuireError, StoreFailed, StoreLocked
@@ -303,3 +307,65 @@ def test_going_on_while_it_is_looked_is_no_loss(path: str, env: Env) -> None:
     env.remove(other)
     with pytest.raises(StoreFailed, match="removed, moved or replaced"):
         ownership.check()
+
+
+@pytest.mark.parametrize(
+    ("step", "looked_at"), [("_is_at", "data file"), ("_key", "segment"), ("_is_at", "segment")]
+)
+def test_a_commit_goes_on_to_the_next_segment_in_the_midst_of_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, looked_at: str
+) -> None:
+    """OW3: the guard is let go of before its descriptor is asked, as it is, and after that.
+
+    Asked for by a number that is no file's any more, the system says EBADF: no failure of the disk.
+    """
+    store = open_store(str(tmp_path / "store"), OsEnv())
+    store.create_queue("q", kind="work")
+    ownership, journal = store._opened.ownership, store._opened.journal
+    before = journal.segment_path
+    path = before if looked_at == "segment" else f"{store.path}/data/0.dat"
+    number = os.stat(path).st_ino
+    guard = ownership._guards[before]
+    real = getattr(os_lock, step)
+
+    def go_on() -> None:
+        while journal.segment_path == before:
+            store.put("q", bytes(3000))
+
+    def late(*arguments: Any) -> Any:
+        asked = os.fstat(arguments[0]) if step == "_key" else os.stat(arguments[0])
+        if asked.st_ino == number:
+            monkeypatch.undo()
+            committing = threading.Thread(target=go_on)
+            committing.start()
+            committing.join()
+            assert not guard.held
+        return real(*arguments)
+
+    monkeypatch.setattr(os_lock, step, late)
+    store._maintenance.step()
+    assert journal.segment_path != before
+    assert not store.failed
+    store.put("q", b"last")
+    store.close()
+
+
+def test_a_disk_that_fails_as_an_owner_looks_at_its_guards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OW3: one that it has not let go of is what it was asked for."""
+    store = open_store(str(tmp_path / "store"), OsEnv())
+    segment = os.stat(store._opened.journal.segment_path).st_ino
+    real = os_lock._key
+
+    def failing(fd: int) -> tuple[int, int]:
+        if os.fstat(fd).st_ino == segment:
+            raise OSError(errno.EIO, "injected")
+        return real(fd)
+
+    monkeypatch.setattr(os_lock, "_key", failing)
+    with pytest.raises(StoreFailed, match="injected"):
+        store._maintenance.step()
+    assert store.failed
+    with contextlib.suppress(QuireError):
+        store.close()

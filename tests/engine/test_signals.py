@@ -9,10 +9,9 @@ from random import Random
 import pytest
 
 import quire
-from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
+from tests.engine.interrupting import FEW, NAMES, SHOWN, interrupt, prepared
 
-# A signal may come into the finaliser of a transaction: what is raised there Python only shows.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = SHOWN
 
 
 @pytest.mark.promise(2)

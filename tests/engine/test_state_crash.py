@@ -86,7 +86,7 @@ def view(store: Store) -> dict[str, Any]:
     }
 
 
-def kept(state: DurableState[Any]) -> dict[str, Any]:
+def kept(state: DurableState) -> dict[str, Any]:
     """What the fold has of it, but for the next number, which those that are gone had too."""
     index = {name: getattr(state.values, name) for name in KeyValues.__slots__}
     del index["next_number"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
+from io import BytesIO
 from typing import Any
 
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.dump.queue_state import Beside, QueueState
+from quire.engine.dump.queue_state import Beside
 from quire.engine.records import state_hash
 from quire.engine.records.durable_state import DurableQueue, DurableState, DurableSubscription
 from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.state_hash import LEFT_OUT, OF_QUEUE, OF_STORE, OF_SUBSCRIPTION
+from quire.engine.upkeep.contents import Contents
 from quire.journal import KIND_GENERATION, Finding, Geometry, scan
 from quire.testing import SimEnv
+from quire.uninterrupted import nested
 from tests.engine.workload import PATH, new_machine
 
 GEOMETRIES: list[dict[str, Any]] = [
@@ -23,29 +27,55 @@ GEOMETRIES: list[dict[str, Any]] = [
 ]
 
 
-def told(store: Store) -> tuple[int, str]:
-    """Number and hash."""
-    report = store.verify()
+# All that a machine decides: pages, files, what goes into the journal, and where blocks end.
+PLACES: list[dict[str, Any]] = [
+    {"page_size": 4096, "data_files": 1},
+    {"page_size": 4096, "data_files": 3, "inline_limit_bytes": 16, "ltds_compression": "lz4"},
+    {"page_size": 16384, "data_files": 2, "inline_limit_bytes": 2000, "write_buffer_bytes": 20_000},
+]
+
+
+class Clock(SimEnv):
+    """Whose wall clock shows what a test sets, however often it is looked at."""
+
+    shown_us = 1_700_000_000_000_000
+
+    def now_us(self) -> int:
+        return self.shown_us
+
+
+def told(store: Store, *names: str) -> tuple[Any, ...]:
+    """Number and hash, and what else is named."""
+    report = store.verify(contents=bool(names))
     assert report.ok, report.findings
-    return report.checked["number"], report.checked["state_hash"]
+    return tuple(report.checked[name] for name in ("number", "state_hash", *names))
 
 
 def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: float) -> None:
     """Something of each kind that a record tells."""
-    store.create_queue("work", kind="work", dedup_count=5)
-    store.create_queue("tried", kind="work", max_deliveries=9, dead_letter="work")
-    store.create_queue("topic")
-    store.create_queue("memory", kind="work", type="volatile")
+    chance = random.Random(checkpoints)  # of its own: what is done does not depend on it
+    rows = "id bigint, at timestamp, tags array<string>"
+    queues: dict[str, dict[str, Any]] = {
+        "work": {"kind": "work", "dedup_count": 5},
+        "tried": {"kind": "work", "max_deliveries": 9, "dead_letter": "work"},
+        "topic": {},
+        "memory": {"kind": "work", "type": "volatile"},
+        "rows": {"kind": "work", "schema": rows},
+    }
+    for name, options in queues.items():
+        store.create_queue(name, data_file=0, **options)  # which file is in the record
     store.subscribe("topic", "a")
     store.subscribe("topic", "b")
     for number in range(40):
-        if rng.random() < checkpoints:
+        if chance.random() < checkpoints:
             follower.catch_up()  # its segments are taken away
             store.checkpoint()
         with store.transaction(large=rng.random() < 0.1) as txn:
             txn.put_many("topic", [b"%d" % number * rng.randrange(1, 900) for _ in range(5)])
             txn.put("work", b"once", request_id=f"{number % 8}")
-            txn.put("tried", b"tried")
+            txn.put("tried", b"tried", priority=number % 3, attributes={"n": f"{number}"})
+            at = datetime(2020, 1, 1, tzinfo=UTC)
+            txn.put_many("rows", [{"id": number, "at": at, "tags": ["a"]}, {"id": None}])
             txn.put("memory", b"nobody's")
             txn.get_many("topic/a", rng.randrange(1, 8))
             txn.record("key", number)
@@ -56,6 +86,10 @@ def work(store: Store, follower: Follower, rng: random.Random, *, checkpoints: f
         with store.transaction() as txn:
             txn.get("tried")
             txn.rollback()
+        if number == 20:
+            store.alter_queue("rows", schema=f"{rows}, added double")
+            with store.transaction() as txn:
+                txn.put_stream("work", BytesIO(rng.randbytes(3_000_000)))
         if number % 10 == 9:
             prepared = store.transaction()
             prepared.put_many("work", [bytes(3000)] * 3)
@@ -73,11 +107,11 @@ class Follower:
         self._env = env
         settings = store._opened.settings
         self._geometry = Geometry(store.store_id, settings["segment_bytes"], settings["page_size"])
-        self._state = DurableState[QueueState]()
+        self._state = DurableState()
         self._fold = Fold(self._state, Beside(lambda where, text: pytest.fail(text)))
         self._number = self._lsn = self._behind = 0
 
-    def catch_up(self) -> tuple[int, str]:
+    def catch_up(self) -> tuple[Any, ...]:
         """Number and hash."""
         journal = f"{PATH}/journal"
         for group in scan(self._env, journal, self._geometry, restart_lsn=self._lsn):
@@ -117,6 +151,99 @@ def test_promise_8_state_and_number_are_of_the_records_alone(
         number, after = told(store)
         assert number == live[0] + 1
         assert after != live[1]
+
+
+@pytest.mark.promise(8)
+def test_promise_8_state_and_contents_depend_on_no_place(seed: int) -> None:
+    """The same work, at the same times, on stores that differ in pages, files, blocks, and in when
+    checkpoints are: number, state and contents are equal, and so they are when it is opened again.
+    """
+    found: set[tuple[Any, ...]] = set()
+    for places, checkpoints in zip(PLACES, (0.0, 0.5, 0.1), strict=True):
+        env = Clock(seed)
+        env.make_directory("/disk")
+        env.sync_directory("/")
+        options = places | {"segment_bytes": 4 << 20, "checkpoint_bytes": 1 << 40}
+        store = Store.open(PATH, env=env, background=False, **options)
+        work(store, Follower(env, store), random.Random(seed), checkpoints=checkpoints)
+        found.add(told(store, "contents"))
+        store.checkpoint()
+        found.add(told(store, "contents"))
+        store.close()
+        with Store.open(PATH, env=env, background=False) as store:
+            found.add(told(store, "contents"))
+            before = told(store, "contents")[2]
+            store.put("topic", b"one more")
+            assert told(store, "contents")[2] != before
+    assert len(found) == 1
+
+
+def test_the_digest_is_of_each_part_of_a_message(seed: int) -> None:
+    """A canary: messages that differ in one thing alone have different digests."""
+    ways: list[dict[str, Any]] = [
+        {"payload": b"one"}, {"payload": b"two"}, {"payload": b"one", "priority": 1},
+        {"payload": b"one", "sender": "s"}, {"payload": b"one", "correlation_id": "s"},
+        {"payload": b"one", "attributes": {"a": "b"}}, {"payload": b"one", "expires_at": 1 << 55},
+        {"payload": b""},
+    ]  # fmt: skip
+    found = set()
+    for way in ways:
+        env = Clock(seed)
+        env.make_directory("/disk")
+        with Store.open(PATH, env=env, background=False) as store:
+            store.create_queue("q", kind="work")
+            store.put("q", **way)
+            found.add(told(store, "contents")[2])
+    assert len(found) == len(ways)
+
+
+def test_the_digest_is_of_one_moment(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that are got and put while it is made change nothing of it: pages and files that
+    they free stay as they are, and are given back afterwards."""
+    env = new_machine(seed)
+    options: dict[str, Any] = {"inline_limit_bytes": 16, "segment_bytes": 4 << 20}
+    with Store.open(PATH, env=env, background=False, **options) as store:
+        store.create_queue("q", kind="work")
+        for large in (False, True, False):
+            with store.transaction(large=large) as txn:
+                txn.put_many("q", [bytes([number]) * 900 for number in range(50)])
+        store.checkpoint()
+        before = told(store, "contents")
+        digest = Contents.digest
+
+        def busy(self: Contents) -> str:
+            def meanwhile() -> None:
+                with store.transaction() as txn:
+                    assert len(txn.get_many("q", 140)) == 140
+                store.put_many("q", [b"new" * 300] * 140)
+                store._maintenance.step()
+
+            nested(meanwhile)
+            return digest(self)
+
+        monkeypatch.setattr(Contents, "digest", busy)
+        assert told(store, "contents") == before
+        monkeypatch.undo()
+        store.checkpoint()
+        assert told(store, "contents")[2] != before[2]
+        assert not store._opened.places._ltds_pins
+        assert store.status()["large_transactions"]["files"] == 0
+
+
+def test_what_is_damaged_has_no_digest(seed: int) -> None:
+    """It is a finding; what was held for the digest is let go."""
+    env = new_machine(seed)
+    with Store.open(PATH, env=env, background=False, inline_limit_bytes=16) as store:
+        store.create_queue("q", kind="work")
+        store.put("q", b"x" * 5000)
+        [queue] = store._state().by_name()
+        [ref] = queue.records
+        env.corrupt(f"{PATH}/data/0.dat", ref.address + 100)
+        report = store.verify(contents=True)
+        assert any("contents have no digest" in text for text in report.findings)
+        assert "contents" not in report.checked
+        env.corrupt(f"{PATH}/data/0.dat", ref.address + 100)
+        told(store, "contents")
 
 
 def test_whatever_the_fold_keeps_is_hashed_or_left_out_with_a_reason() -> None:

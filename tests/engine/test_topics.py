@@ -16,7 +16,14 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.dump.queue_state import Beside
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.records.durable_state import SHARED, DurableQueue, DurableState, QueueConfig
+from quire.engine.records.durable_state import (
+    SHARED,
+    DurableQueue,
+    DurableState,
+    Nothing,
+    QueueConfig,
+    Ranges,
+)
 from quire.engine.records.fold import Fold, decode
 from quire.engine.records.sections import (
     Moves,
@@ -426,10 +433,19 @@ def test_promise_5_moves_on_a_full_disk_never_end(seed: int) -> None:
     store.close()
 
 
-def moved(durable: DurableQueue, position: int) -> tuple[list[tuple[int, int]], int]:
-    """What is released by a move of subscription 1, and what that has read."""
-    released = list(durable.seek(1, position))
-    return released, durable.subscriptions[1].done.total
+class Released(Nothing):
+    """Notes what the latest move has released."""
+
+    def sought(self, subscription_id: int, released: Ranges) -> tuple[()]:
+        self.latest = list(released)
+        return ()
+
+
+def moved(durable: DurableQueue, reader: int, position: int) -> tuple[list[tuple[int, int]], int]:
+    """What is released by a move of subscription 1 or 2, and what 1 has read."""
+    durable.beside = beside = Released()
+    durable.seek(reader, position)
+    return beside.latest, durable.subscriptions[1].done.total
 
 
 def test_moves_as_the_fold_makes_them() -> None:
@@ -442,12 +458,12 @@ def test_moves_as_the_fold_makes_them() -> None:
     durable.acknowledge((1, 2, 2, 4))
     durable.subscriptions[1].attempts.add(5, 8)
     assert durable.released.to_list() == [(2, 4)]
-    assert moved(durable, 0) == ([], 2)
-    assert moved(durable, 6) == ([], 6)
+    assert moved(durable, 1, 0) == ([], 2)
+    assert moved(durable, 1, 6) == ([], 6)
     assert durable.subscriptions[1].attempts.rows() == [(6, 8, 1)]
-    assert durable.seek(2, 10) == [(0, 2), (4, 6)]
-    assert moved(durable, 10) == ([(6, 10)], 10)
-    assert durable.seek(3, 0) == ()
+    assert moved(durable, 2, 10) == ([(0, 2), (4, 6)], 6)
+    assert moved(durable, 1, 10) == ([(6, 10)], 10)
+    assert moved(durable, 3, 0) == ([], 10)
 
 
 def temporary(env: SimEnv, seen: Seen) -> None:

@@ -77,6 +77,27 @@ def test_reads_out_of_bounds_are_refused(machine: Machine) -> None:
     journal.close()
 
 
+def test_the_durable_end_is_what_a_power_failure_leaves(sim: SimEnv) -> None:
+    """Over several segments: where groups are not synced it stays behind, a sync brings it on."""
+    journal = Machine(sim, "/store").create()
+    after_sync: list[int] = []
+    for number in range(40):
+        durable = number % 7 == 6
+        journal.write_group([pack_record(1, number, bytes(9000))], durable=durable)
+        if durable:
+            after_sync.append(number)
+            assert journal.durable_end == journal.end_lsn
+        else:
+            assert journal.durable_end < journal.end_lsn
+        for outcome in ("lost", "kept"):
+            found = Machine(sim.if_it_crashed(outcome=outcome), "/store")
+            kept = found.recovered(durable_lsn=journal.durable_end)
+            assert len(kept) > (after_sync[-1] if after_sync else -1)
+    journal.sync()
+    assert journal.durable_end == journal.end_lsn > 3 * SEGMENT
+    journal.close()
+
+
 def test_one_write_and_one_sync(sim: SimEnv) -> None:
     """A group is put down by one write and one sync, whatever its size (J3)."""
     journal = Journal.create(sim, "/store/journal", **OPTIONS)

@@ -13,14 +13,13 @@ import quire
 from quire.errors import StoreLocked
 from quire.remote.channel import Channel
 from quire.store import Store
-from tests.engine.interrupting import FEW, NAMES, interrupt, prepared
+from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
 from tests.remote.actors import actor
 from tests.remote.children import child, until
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.slow)]
 
-# A signal may come into the finaliser of a transaction: what is raised there Python only shows.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = SHOWN
 
 
 @pytest.mark.promise(2)
@@ -113,7 +112,7 @@ with quire.open(sys.argv[1]) as store:
 
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("rounds", ROUNDS)
-@pytest.mark.parametrize("name", ["put", "commit", "get", "wait", "roll_back", "prepare"])
+@pytest.mark.parametrize("name", NAMES)
 def test_promise_2_signals_that_raise_in_an_owner_that_took_over(
     store_path: str, rng: Random, name: str, rounds: int
 ) -> None:
@@ -195,7 +194,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
             store.create_queue("work", kind="work", exist_ok=True)
 
     def interrupted(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        raise Alarm
 
     handler = signal.signal(signal.SIGALRM, interrupted)
     count = 0
@@ -207,7 +206,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
                     open_and_close()
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
+            except Alarm:
                 count += 1
             if owner is None:  # nobody has it
                 with once_let_go(store_path) as store:

@@ -334,7 +334,7 @@ def test_a_store_that_cannot_be_shared_is_open_all_the_same(
     def fail(*_: object) -> str:
         raise InvalidArgument("no place for a socket")
 
-    monkeypatch.setattr("quire.remote.server.choose_socket_path", fail)
+    monkeypatch.setattr("quire.remote.entrance.choose_socket_path", fail)
     monkeypatch.setattr("quire.opening.JOIN_SECONDS", 0.3)
     with open_store(store_path) as store:
         store.create_queue("q")

@@ -529,6 +529,12 @@ def test_the_store_as_a_whole(store: AnyStore, work: str) -> None:
     report = store.verify()
     assert report.ok
     assert report.checked["messages"] == 1
+    assert "contents" not in report.checked
+    whole = store.verify(contents=True).checked
+    assert len(whole.pop("contents")) == 32
+    assert whole == report.checked
+    with pytest.raises(InvalidArgument):
+        store.verify(contents="all")  # type: ignore[arg-type]
 
 
 class Within:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
@@ -58,7 +58,7 @@ def pack_prepared(record: PrepareRecord) -> bytes:
     if attached:
         more.append((format.ATTACHMENT, Attachment(record.attachment, attached).pack()))
     parts: list[EncodedBlock | Part] = [*record.parts]  # which name their queues themselves
-    packed, head, *_ = pack(0, [(_Any, parts)], record.reads, record.entries, _pieces(more))
+    packed, head, *_ = pack(0, [(_Any(), parts)], record.reads, record.entries, _pieces(more))
     format.ID_AND_TIME.pack_into(head, ID_AND_TIME_OFFSET, 0, record.prepared_us)
     return b"".join(packed if isinstance(packed, tuple) else (packed,))
 
@@ -74,7 +74,7 @@ def prepared_bytes(record: PrepareRecord) -> int:
 
 
 class _Any:
-    queue_id = 0
+    durable: Any = None
 
 
 def _pieces(sections: Sequence[tuple[int, bytes | bytearray]]) -> list[bytearray | bytes]:

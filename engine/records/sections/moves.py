@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
-from quire.engine.records.durable_state import DurableQueue, FoldedQueue
+from quire.engine.records.durable_state import DurableQueue
 from quire.errors import PositionLost, QueueNotFound, StoreCorrupt, SubscriptionNotFound
 
 from .section import Folding, PendingSection, Stamp
@@ -64,7 +64,7 @@ class MovesSection(PendingSection):
 
     def __init__(
         self,
-        queues: Mapping[int, FoldedQueue],
+        queues: Mapping[int, DurableQueue],
         fold: Folding,
         seeks: Sequence[Seek],
         strict: Collection[int],
@@ -76,14 +76,16 @@ class MovesSection(PendingSection):
         self.body = bytearray().join([format.SEEK.pack(*seek) for seek in seeks])
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
 
-    def split(self, queues: Container[int]) -> tuple[MovesSection | None, MovesSection | None]:
-        """The moves in other queues, and those in these; None: there are none."""
-        apart: list[MovesSection | None] = []
-        for is_own in (False, True):
-            seeks = [seek for seek in self.said.seeks if (seek.queue_id in queues) is is_own]
-            own = MovesSection(self._queues, self._fold, seeks, self._strict) if seeks else None
-            apart.append(own)
-        return apart[0], apart[1]
+    def split(
+        self, queues: Container[int], fold: Folding
+    ) -> tuple[MovesSection | None, MovesSection | None]:
+        """The moves in other queues, and those in these, for that fold; None: there are none."""
+        own = [seek for seek in self.said.seeks if seek.queue_id in queues]
+        others = [seek for seek in self.said.seeks if seek.queue_id not in queues]
+        return (
+            MovesSection(self._queues, self._fold, others, self._strict) if others else None,
+            MovesSection(self._queues, fold, own, self._strict) if own else None,
+        )
 
     def passed(self) -> list[Read]:
         """What is read by it at most, as reads."""
@@ -95,14 +97,13 @@ class MovesSection(PendingSection):
             queue = self._queues.get(queue_id)
             if queue is None:
                 raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
-            durable = queue.durable
-            if subscription_id not in durable.subscriptions:
+            if subscription_id not in queue.subscriptions:
                 raise SubscriptionNotFound(
-                    f"the subscription of queue {durable.config.name!r} that is moved was removed: "
+                    f"the subscription of queue {queue.config.name!r} that is moved was removed: "
                     "roll back"
                 )
             if subscription_id in self._strict:
-                check_kept(durable, position)
+                check_kept(queue, position)
 
     def apply(self, address: int) -> None:
         self._fold.seek(self.said.seeks)
