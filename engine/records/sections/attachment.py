@@ -18,7 +18,7 @@ from .section import Folding, Stamp
 class Attachment(NamedTuple):
     """What the section says."""
 
-    attachment: int  # its random id; 0: of a transaction that an earlier release prepared
+    attachment_id: int  # random; 0: an earlier release prepared it
     attachment_bytes: int
 
     @property

@@ -64,7 +64,7 @@ class Held(NamedTuple):
         return PrepareRecord(
             self.xid, self.taken, record.time_us, record.parts, record.reads, record.entries,
             () if values is None else values.sets,
-            0 if attachment is None else attachment.attachment,
+            0 if attachment is None else attachment.attachment_id,
         )  # fmt: skip
 
 
