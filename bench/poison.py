@@ -1,18 +1,18 @@
 """Messages that a step fails with: what telling them apart takes, beside its trials as empty jobs.
 
-A step doubles numbers, and some messages are none; they stand at even distances. Its function is
-called once for each batch and for each trial of some messages: so many empty jobs of Spark are the
-floor. Each share is drained with `poison_share=1.0`; what fails more often than that by default
-pauses the step. That the rows are exact, and no batch is over its limit, is checked.
-
-Each message that fails takes a number of trials, which its share says and not how many there are:
-a share is measured over MOST messages, or as many as have FAILING among them.
+A step doubles numbers, and some messages are none; they stand at even distances. Some messages are
+tried by the step's function, or by a plan of what it returns: if each trial were an empty job of
+Spark, so many of them are the floor. Each share is drained with `poison_share=1.0`; what fails more
+often than that by default pauses the step. That the rows are exact, and no batch is over its limit,
+is checked.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -23,35 +23,32 @@ from bench.spark import start_session
 __all__ = ["run"]
 
 SHARES = (0.0001, 0.01, 0.1, 0.9)
-MOST = 100_000
-FAILING = 200
+ROWS = 100_000
 LIMIT = 10_000  # messages of a batch
 
 
 def run(setting: Setting) -> list[Result]:
     """Seconds, trials and milliseconds a trial, for each share."""
-    most = setting.scaled(MOST, 1_000)
+    rows = setting.scaled(ROWS, 1_000)
     spark = start_session({})
     try:
         job_ms = _empty_job_ms(spark)
-        found = [
-            _drained(spark, setting, min(most, round(FAILING / share)), share, job_ms)
-            for share in SHARES
-        ]
-        pauses = _pauses(spark, setting, most)
+        found = [_drained(spark, setting, rows, share, job_ms) for share in SHARES]
+        pauses = _pauses(spark, setting, rows)
     finally:
         spark.stop()
     columns = [
         "share",
         "messages",
         "s",
+        "calls",
         "trials",
         "ms a trial",
         "floor s",
         "times the floor",
         "batches",
     ]
-    note = f"an empty job takes {job_ms:.1f} ms; with 90 % of {most:,} the step {pauses} by default"
+    note = f"an empty job takes {job_ms:.1f} ms; with 90 % of {rows:,} the step {pauses} by default"
     return [Table("Messages, some of which fail", columns, found, note)]
 
 
@@ -90,21 +87,47 @@ def _step(spark: Any, setting: Setting, rows: int, share: float, **options: Any)
     return graph, calls
 
 
+@contextmanager
+def _trials() -> Iterator[list[float]]:
+    """The trials by plans, each by its time."""
+    import quire.spark_graphs.graphs.runner
+
+    runner: Any = quire.spark_graphs.graphs.runner
+    found: list[float] = []
+    real = runner.plan_in_driver
+
+    def plan_in_driver(*arguments: Any) -> Any:
+        planned = real(*arguments)
+
+        def trial(begin: int, end: int) -> Exception | None:
+            found.append(time.perf_counter())
+            return planned(begin, end) if planned is not None else None
+
+        return planned and trial
+
+    runner.plan_in_driver = plan_in_driver
+    try:
+        yield found
+    finally:
+        runner.plan_in_driver = real
+
+
 def _drained(
     spark: Any, setting: Setting, rows: int, share: float, job_ms: float
 ) -> list[float | str]:
     graph, calls = _step(spark, setting, rows, share, poison_share=1.0)
-    with graph.start() as run:
+    with _trials() as trials, graph.start() as run:
         begin = time.perf_counter()
         run.drain()
         seconds = time.perf_counter() - begin
         batches = run.status().steps["double"].batches
     with quire.open(graph.path) as store:
         _check(store, rows, share)
-    floor = len(calls) * job_ms / 1_000
-    each = 1_000 * seconds / len(calls)
+    tried = len(calls) + len(trials)
+    floor = tried * job_ms / 1_000
+    each = 1_000 * seconds / tried
     words = f"{100 * share:g} %"
-    return [words, rows, seconds, len(calls), each, floor, seconds / floor, batches]
+    return [words, rows, seconds, len(calls), tried, each, floor, seconds / floor, batches]
 
 
 def _check(store: Any, rows: int, share: float) -> None:
@@ -124,9 +147,10 @@ def _check(store: Any, rows: int, share: float) -> None:
 def _pauses(spark: Any, setting: Setting, rows: int) -> str:
     graph, calls = _step(spark, setting, rows, 0.9)
     begin = time.perf_counter()
-    with graph.start() as run:
+    with _trials() as trials, graph.start() as run:
         while run.status().steps["double"].phase != "paused":
             time.sleep(0.05)
         status = run.status().steps["double"]
     assert (status.batches, status.dead_letters) == (0, 0)
-    return f"pauses after {len(calls)} trials and {time.perf_counter() - begin:.1f} s"
+    tried = len(calls) + len(trials)
+    return f"pauses after {tried} trials and {time.perf_counter() - begin:.1f} s"

@@ -20,6 +20,7 @@ order of the queues' ids).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -82,3 +83,21 @@ def strategy_named(name: str) -> Strategy:
     if found is None:
         raise InvalidArgument(f"strategy {name!r}: there are {', '.join(STRATEGIES)}")
     return found
+
+
+class BothLocks:
+    """Two locks, held one inside the other."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: threading.Lock, inner: threading.Lock) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def __enter__(self) -> None:
+        self._outer.acquire()
+        self._inner.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._inner.release()
+        self._outer.release()

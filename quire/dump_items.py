@@ -9,7 +9,7 @@ fit 53 bits (store, generation, a large transaction's file) are hexadecimal text
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -105,19 +105,26 @@ class Finding:
 
 
 Item = Described | QueueRecord | PagesItem | Finding
+Row = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
-def told(value: Any) -> Any:
-    """Values of the language alone: what has fields as a mapping by name, runs of it as lists."""
+def told(value: Any, row: Row = lambda value, fields: fields) -> Any:
+    """Values of the language alone: what has fields as a mapping by name, runs of it as lists.
+
+    `row` makes of something that has fields, and of these, what is told of it.
+    """
     if isinstance(value, Described):
-        value = value.said
-    elif is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    elif hasattr(value, "_asdict"):
-        value = value._asdict()
+        return told(value.said, row)
     if isinstance(value, Mapping):
-        return {name: told(each) for name, each in value.items()}
-    return [told(each) for each in value] if isinstance(value, (tuple, list)) else value
+        return {name: told(each, row) for name, each in value.items()}
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+    elif hasattr(value, "_fields"):
+        names = value._fields
+    else:
+        is_run = isinstance(value, (tuple, list))
+        return [told(each, row) for each in value] if is_run else value
+    return row(value, {name: told(getattr(value, name), row) for name in names})
 
 
 def as_json(item: Item) -> dict[str, Any]:

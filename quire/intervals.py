@@ -237,6 +237,11 @@ class IntervalSet:
             return None
         return self._starts[-1], self._ends[-1]
 
+    def reaches(self, x: int) -> bool:
+        """Whether it holds any integer >= `x`."""
+        ends = self._ends
+        return bool(ends) and ends[-1] > x
+
     def first_gap(self, start: int) -> int:
         """The smallest integer >= `start` that is not in the set."""
         ends = self._ends

@@ -102,6 +102,8 @@ RETRY_PAUSE_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 ATTEMPTS_BEFORE_TELLING = 2  # of a batch, since most errors are not of a message
 # How long a batch is told apart before what is known of it is committed.
 DEFAULT_POISON_SECONDS = 30.0
+# So many rows are told apart by a plan of their own, which costs some ten trials; fewer without.
+PLANNED_ROWS = 16
 # Dead letters of one batch, each of which has a stack trace that the driver has in memory.
 MOST_DEAD_LETTERS = 5000
 # Rows of which a share that fails is told, and the share above which the function is wrong: a step

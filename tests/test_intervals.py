@@ -106,6 +106,7 @@ class IntervalModel(RuleBasedStateMachine):
         while gap in self.model:
             gap += 1
         assert real.first_gap(x) == gap
+        assert real.reaches(x) == any(number >= x for number in self.model)
 
     @invariant()
     def holds_the_same_integers(self) -> None:

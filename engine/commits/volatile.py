@@ -164,7 +164,9 @@ class MemorySection(PendingSection):
                 memory = volatile.state.memory
                 state = memory.state
                 self.first_id = state.next_id
-                time_us = max(self._time_us or volatile.now_us(), state.last_time_us)
+                time_us = self._time_us or volatile.now_us()
+                if time_us < state.last_time_us:
+                    time_us = state.last_time_us
                 memory.commit(
                     self._groups, self._reads, (), state.next_id, time_us, 0, OPEN,
                     self._transaction_id,

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .dump import Choices, dump_files
-from .told import Owner
+from .records import Owner
 
 __all__ = ["Choices", "Owner", "dump_files"]

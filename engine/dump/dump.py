@@ -15,7 +15,7 @@ Everything is read from the files alone, with an owner beside or without one, wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -31,16 +31,26 @@ from quire.journal import geometry_of
 from quire.limits import DUMP_TRIES
 
 from .history import History
-from .log import Log, Names
+from .log import record_item
 from .messages import list_messages
-from .pages import list_files, list_pages
+from .pages import Pages, list_files
 from .queue_state import QueueState
-from .records import check_large_file, find_directories, list_sealed, prepared_records
+from .records import ListedRecords, Owner, check_large_file, find_directories
 from .saved import Saved, newest_lsn, newest_saved
 from .source import Source
-from .told import Owner, list_in_order
 
 _OF_OPEN: Final = ("opened_us", "queues", "messages", "bytes", "in_flight")
+_NONE: Final = "there is no checkpoint that can be read"
+_NO_CHECKPOINT: Final = Finding(
+    "checkpoint",
+    None,
+    True,
+    _NONE,
+    "what was read, and the order of what the journal does not tell",
+)
+_UNFINISHED: Final = Finding(
+    "checkpoint", None, False, f"{_NONE}: the creation of the store was not finished"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +97,11 @@ def _unique(items: Iterator[Item]) -> Iterator[Item]:
     """Each finding once, though several lists come by its place."""
     told: set[Finding] = set()
     for item in items:
-        if not isinstance(item, Finding):
-            yield item
-        elif item not in told:
+        if isinstance(item, Finding):
+            if item in told:
+                continue
             told.add(item)
-            yield item
+        yield item
 
 
 def _dump(env: Env, layout: Layout, choices: Choices) -> Iterator[Item]:
@@ -114,71 +124,69 @@ class _Dump:
         self._source = source
         self._saved = saved
         self._choices = choices
-        self._log = self._new_log()
+        self._history = History(source, saved, choices.owner)
 
     def items(self) -> Iterator[Item]:
         chosen = self._choices
-        if not (chosen.journal or chosen.queue is not None or chosen.pages or chosen.checkpoint):
+        lists = chosen.queue is not None or chosen.pages
+        if not (chosen.journal or chosen.checkpoint or lists):
             yield from self._summary()
-            return
         if chosen.checkpoint:
             yield from self._checkpoint()
         if chosen.journal:
             yield from self._limited(self._journal())
-        if chosen.queue is None and not chosen.pages:
-            return
-        history = yield from self._fold()
+        if lists:
+            yield from self._fold(anew=chosen.journal)
         if chosen.queue is not None:
-            queue = history.queue(chosen.queue)
+            queue = self._history.queue(chosen.queue)
             yield from queue.items()
-            yield from self._limited(self._as_it_was(self._queue(queue, history)))
+            yield from self._limited(self._as_it_was(self._queue(queue)))
             yield from self._open(queue.name)
         if chosen.pages:
-            yield from self._limited(self._as_it_was(self._pages(history)))
-            yield from self._limited(list_files(self._source, history))
+            yield from self._limited(self._as_it_was(self._pages()))
+            yield from self._limited(list_files(self._source, self._history))
 
     def _limited(self, items: Iterator[Item]) -> Iterator[Item]:
         """The first so many that are no findings."""
         limit, count = self._choices.limit, 0
         for item in items:
-            if not isinstance(item, Finding):
-                if count == limit:
-                    yield Finding("", None, False, f"there is more: only {limit} were asked for")
-                    return
-                count += 1
+            count += not isinstance(item, Finding)
+            if limit is not None and count > limit:
+                yield Finding("", None, False, f"there is more: only {limit} were asked for")
+                return
             yield item
 
     # Lists
 
     def _journal(self) -> Iterator[Item]:
-        names = Names(self._source, self._saved)
-        for found in self._new_log().read(self._choices.start):
-            yield found if isinstance(found, Finding) else names.record(found)
+        for found in self._history.read():
+            if isinstance(found, Finding):
+                yield found
+            elif found.record.address >= self._choices.start:
+                yield record_item(self._source, found, self._history.name_of)
 
-    def _queue(self, queue: QueueState, history: History) -> Iterator[Item]:
+    def _queue(self, queue: QueueState) -> Iterator[Item]:
         chosen, source = self._choices, self._source
+        records = ListedRecords(source, queue)
         for found in chain(
-            list_sealed(source, queue, chosen.start),
-            list_in_order(source, queue, chosen.owner, chosen.start),
-            prepared_records(source, queue, history.state.prepared.values()),
+            records.in_order(chosen.start, chosen.owner),
+            records.prepared(self._history.state.prepared.values()),
         ):
             if isinstance(found, Finding):
                 yield found
                 continue
             record, ref = found
             yield record
-            if ref is None:
-                continue
-            if record.name == INDIRECT and record.released < record.messages:
+            finding = None
+            if record.name == INDIRECT and ref and record.released < record.messages:
                 finding = check_large_file(source, ref)
-                if finding is not None:
-                    yield finding
-                    continue
-            if chosen.messages:
+            if finding is not None:
+                yield finding
+            elif chosen.messages and ref is not None:
                 yield from list_messages(source, queue, ref, chosen.start)
 
-    def _pages(self, history: History) -> Iterator[Item]:
-        return list_pages(self._source, self._saved, history, self._choices.owner)
+    def _pages(self) -> Iterator[Item]:
+        return Pages(self._source, self._saved, self._history, self._choices.owner).items()
 
     def _open(self, queue: str | None = None) -> Iterator[Item]:
         """The open transactions, or those that write to a queue."""
@@ -191,7 +199,7 @@ class _Dump:
     def _checkpoint(self) -> Iterator[Item]:
         saved = self._saved
         if saved is None:
-            yield self._no_checkpoint()
+            yield _NO_CHECKPOINT
             return
         yield saved.item
         for queue in saved.beside.queues.values():
@@ -206,60 +214,52 @@ class _Dump:
         yield Described("store", own | sizes)
         if self._saved is not None:
             yield self._saved.item
-        history = yield from self._fold()
+        yield from self._fold()
+        history = self._history
         yield history.journal
         for queue in history.queues.values():
             yield from queue.items()
-            yield from _findings(self._as_it_was(self._queue(queue, history)))
+            yield from _findings(self._as_it_was(self._queue(queue)))
         yield from (_prepared(record, history) for record in history.state.prepared.values())
         yield from self._open()
         yield from list_files(source, history)
-        yield from _findings(self._as_it_was(self._pages(history)))
+        yield from _findings(self._as_it_was(self._pages()))
         yield from _ledger(history.state.ledger, self._choices.limit)
 
     # Reading
 
-    def _new_log(self) -> Log:
-        owner = self._choices.owner
-        return Log(self._source, self._saved, None if owner is None else owner.end_lsn)
-
-    def _fold(self) -> Generator[Item, None, History]:
+    def _fold(self, *, anew: bool = False) -> Iterator[Item]:
         """The durable state; taken anew as long as an owner's checkpoints come in between."""
-        history = History(self._source, self._saved, self._log)
+        source = self._source
         for _ in range(DUMP_TRIES):
-            now, _ = newest_saved(self._source.env, self._source.layout)
-            if self._saved is None or now is None or now.lsn == self._saved.lsn:
+            if anew:
+                self._saved, _ = newest_saved(source.env, source.layout)
+                self._history = History(source, self._saved, self._choices.owner)
+            self._history.take()
+            anew = self._saved is not None and self._newest() not in (None, self._saved.newest)
+            if not anew:
                 break
-            self._saved, self._log = now, self._new_log()
-            history = History(self._source, self._saved, self._log)
-        yield from history.findings
+        yield from self._history.findings
         if self._saved is None:
-            yield self._no_checkpoint(history)
-            yield from find_directories(self._source, history.by_id)
-        return history
+            is_new = not self._history.queues and not self._history.findings
+            yield _UNFINISHED if is_new else _NO_CHECKPOINT
+            yield from find_directories(source, self._history.by_id)
 
-    def _moved_on(self) -> bool:
-        saved, source = self._saved, self._source
-        is_newer = saved is not None and newest_lsn(source.env, source.layout) != saved.lsn
-        return is_newer or self._log.goes_on()
+    def _newest(self) -> int | None:
+        return newest_lsn(self._source.env, self._source.layout)
 
     def _as_it_was(self, items: Iterator[Item]) -> Iterator[Item]:
         """What is damaged now may have been moved or released since the store was read (DD4)."""
         text = "not at this place any more; the store went on meanwhile: dump it again, or verify"
         for item in items:
-            if isinstance(item, Finding) and item.damage and self._moved_on():
+            if isinstance(item, Finding) and item.damage and self._went_on():
                 yield Finding(item.file, item.offset, False, f"{item.lost}: {text}")
             else:
                 yield item
 
-    def _no_checkpoint(self, history: History | None = None) -> Finding:
-        """Damage, unless the store is one whose creation was not finished."""
-        text = "there is no checkpoint that can be read"
-        if history is not None and not history.queues and not history.findings:
-            text += ": the creation of the store was not finished"
-            return Finding("checkpoint", None, False, text)
-        lost = "what was read, and the order of what the journal does not tell"
-        return Finding("checkpoint", None, True, text, lost)
+    def _went_on(self) -> bool:
+        is_newer = self._saved is not None and self._newest() != self._saved.newest
+        return is_newer or self._history.log.goes_on()
 
 
 def _findings(items: Iterator[Item]) -> Iterator[Item]:

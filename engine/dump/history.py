@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from quire.dump_items import Described, Finding
 from quire.engine.records import format
+from quire.engine.records.catalog import QUEUE
 from quire.engine.records.commit_record import CommitRecord
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import Fold
@@ -20,6 +22,7 @@ from quire.journal import KIND_GENERATION, RECORD_HEADER_BYTES
 
 from .log import Decoded, Log
 from .queue_state import Beside, QueueState
+from .records import Owner
 from .saved import Saved
 from .source import Source
 
@@ -32,22 +35,21 @@ _UNKNOWN: Final = "a record of a kind that this release does not know: what it c
 
 
 class History:
-    """See the module; `journal`: the whole of it in numbers, once it is read."""
+    """See the module; `journal`: the whole of it in numbers, once it is taken."""
 
-    def __init__(self, source: Source, saved: Saved | None, log: Log) -> None:
-        self._beside = Beside(self._fault)
-        self.state = DurableState() if saved is None else saved.state
-        if saved is not None:
-            self._beside = saved.beside
-            self._beside.fault = self._fault
+    def __init__(self, source: Source, saved: Saved | None, owner: Owner | None) -> None:
+        self._beside = Beside(self._fault) if saved is None else saved.beside
+        self._beside.fault = self._fault
         self.queues = self._beside.queues
+        self.state = DurableState() if saved is None else saved.state
         self.findings: list[Finding] = []
         self._source = source
         self._fold = Fold(self.state, self._beside)
         self._since_lsn = 0 if saved is None else saved.lsn
         self._complete = saved is not None  # no queue's definition is missing so far
         self._damage: list[int] = []  # LSNs whose place in the order has not come yet
-        self.journal = self._read(log)
+        self.log = Log(source, saved, None if owner is None else owner.end_lsn)
+        self.journal = Described("journal", {})
 
     def queue(self, name: str) -> QueueState:
         """By name, or by "#" and its id, where damage hides the name. Raises QueueNotFound."""
@@ -69,14 +71,29 @@ class History:
         queue = self.queues.get(queue_id)
         return f"#{queue_id}" if queue is None else queue.title
 
-    def _read(self, log: Log) -> Described:
+    def name_of(self, noun: str, row: Mapping[str, Any]) -> str | None:
+        """Of the queue, or the subscription, whose numbers the row has."""
+        queue = self.queues.get(row.get("queue_id", 0))
+        if queue is None or noun == QUEUE:
+            return None if queue is None else queue.name
+        subscription = queue.durable.subscriptions.get(row["subscription_id"])
+        return None if subscription is None else subscription.name
+
+    def take(self) -> None:
         """Take the whole journal."""
+        for _ in self.read():
+            pass
+
+    def read(self) -> Iterator[Decoded | Finding]:
+        """The same, handed on record by record."""
         kinds, size, groups, first_lsn, last_lsn = Counter[str](), 0, 0, 0, -1
+        log = self.log
         for found in log.read():
             if isinstance(found, Finding):
                 self.findings.append(found)
                 if found.damage and found.lsn is not None:
                     self._damage.append(found.lsn)
+                yield found
                 continue
             lsn = found.group.header.lsn
             if lsn != last_lsn:
@@ -84,13 +101,14 @@ class History:
             kinds[found.name] += 1
             size += RECORD_HEADER_BYTES + len(found.record.body)
             self._take(found)
+            yield found
         if self._damage:
             self._doubt()
         said = {
             "segments": len(log.segments), "first_lsn": first_lsn, "end_lsn": log.end_lsn,
             "groups": groups, "records": dict(kinds), "record_bytes": size,
         }  # fmt: skip
-        return Described("journal", said)
+        self.journal = Described("journal", said)
 
     def _take(self, found: Decoded) -> None:
         record, said = found.record, found.said

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
-from quire.engine.records.catalog import QUEUE, SUBSCRIPTION, CatalogChange
+from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.records.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
@@ -68,21 +68,26 @@ class Log:
 
     def read(self, start_lsn: int = 0) -> Iterator[Decoded | Finding]:
         """All records at or behind the LSN, in order, and what is wrong between them."""
-        page_size = self.source.geometry.page_size
-        for found in self._groups():
+        source, saved = self.source, self._saved
+        oldest = self.segments[0] * source.geometry.segment_bytes if self.segments else 0
+        for found in scan(
+            source.env,
+            source.layout.journal,
+            source.geometry,
+            restart_lsn=oldest if saved is None else saved.restart_lsn,
+            durable_lsn=0 if saved is None else saved.lsn,
+            until_lsn=self._until_lsn,
+        ):
             if isinstance(found, JournalFinding):
                 yield self._finding(found)
                 continue
-            header = found.header
-            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // page_size)
-            self._last_lsn = header.lsn
-            self.end_lsn = header.lsn + pages * page_size
-            if self.end_lsn >= start_lsn:
-                yield from (
-                    item
-                    for item in self._records(found)
-                    if isinstance(item, Finding) or item.record.address >= start_lsn
-                )
+            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // source.geometry.page_size)
+            self._last_lsn = found.header.lsn
+            self.end_lsn = self._last_lsn + pages * source.geometry.page_size
+            with suppress(StoreCorrupt):  # the scan tells it itself
+                for record in found.records():
+                    if record.address >= start_lsn:
+                        yield self._decoded(found, record)
 
     def goes_on(self) -> bool:
         """Whether the owner has, since: the journal has a group now behind the last one read."""
@@ -95,28 +100,14 @@ class Log:
             return self._last_lsn > 0 and len(list(islice(chain, 2))) == 2
         return False
 
-    def _groups(self) -> Iterator[Group | JournalFinding]:
-        source, saved = self.source, self._saved
-        oldest = self.segments[0] * source.geometry.segment_bytes if self.segments else 0
-        return scan(
-            source.env,
-            source.layout.journal,
-            source.geometry,
-            restart_lsn=oldest if saved is None else saved.restart_lsn,
-            durable_lsn=0 if saved is None else saved.lsn,
-            until_lsn=self._until_lsn,
-        )
-
-    def _records(self, group: Group) -> Iterator[Decoded | Finding]:
-        with suppress(StoreCorrupt):  # the scan tells it itself
-            for record in group.records():
-                try:
-                    said = decode_record(record, f"record at LSN {record.address:#x}")
-                    yield Decoded(group, record, said)
-                except QuireError as error:
-                    file, offset = self.source.journal_place(record.address)
-                    lost = "what this record changed"
-                    yield Finding(file, offset, True, str(error), lost, record.address)
+    def _decoded(self, group: Group, record: Record) -> Decoded | Finding:
+        try:
+            said = decode_record(record, f"record at LSN {record.address:#x}")
+            return Decoded(group, record, said)
+        except QuireError as error:
+            file, offset = self.source.journal_place(record.address)
+            lost = "what this record changed"
+            return Finding(file, offset, True, str(error), lost, record.address)
 
     def _finding(self, found: JournalFinding) -> Finding:
         file = self.source.relative(found.file)
@@ -131,7 +122,8 @@ class Log:
     def _was_released(self, lsn: int) -> bool:
         """Whether the owner has given the segment back since it was listed (DL2).
 
-        It does so after a checkpoint: perhaps the one that this dump stands on.
+        It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
+        below that is pinned: its messages are needed.
         """
         source, saved = self.source, self._saved
         size = source.geometry.segment_bytes
@@ -148,72 +140,42 @@ class Log:
         return False
 
 
-class Names:
-    """What queues and subscriptions are called, as far as it was read."""
+def record_item(
+    source: Source, decoded: Decoded, name_of: Callable[[str, Mapping[str, Any]], str | None]
+) -> Described:
+    """A record of the journal. `name_of`: what the queue or the subscription of a row is called."""
+    header, record, said = decoded.group.header, decoded.record, decoded.said
 
-    def __init__(self, source: Source, saved: Saved | None) -> None:
-        self._source = source
-        self._known: dict[str, dict[int, str | None]] = {QUEUE: {}, SUBSCRIPTION: {}}  # by id
-        for queue in () if saved is None else saved.beside.queues.values():
-            self._known[QUEUE][queue.queue_id] = queue.name
-            of_it = queue.durable.subscriptions.values()
-            self._known[SUBSCRIPTION] |= {s.subscription_id: s.name for s in of_it}
-
-    def record(self, decoded: Decoded) -> Described:
-        """The next record of the journal, as a dump lists it."""
-        header, record = decoded.group.header, decoded.record
-        file, offset = self._source.journal_place(record.address)
-        own = {
-            "lsn": record.address,
-            "name": decoded.name,
-            "transaction": record.sequence,  # 0: none
-            "bytes": RECORD_HEADER_BYTES + len(record.body),
-            "group_lsn": header.lsn,
-            "generation": f"{header.generation:016x}",
-            "kind": record.kind,
-            "file": file,
-            "offset": offset,
-        }
-        return Described("record", own | self._said(decoded))
-
-    def _said(self, decoded: Decoded) -> dict[str, Any]:
-        said, body = decoded.said, decoded.record.body
-        if decoded.record.kind == KIND_GENERATION and len(body) == GENERATION_BODY.size:
-            generation, opened_us = GENERATION_BODY.unpack(body)
-            return {"opened_us": opened_us, "opened_as": f"{generation:016x}"}
-        if isinstance(said, list):
-            self._learn(said)
-            return {"changes": told(said)}
-        sums: dict[str, Any] = {}
-        if isinstance(said, CommitRecord):
-            sums["messages"] = sum(part.count for part in said.parts)
-        if said is None:
-            return sums
-        found: dict[str, Any] = sums | self._named(said, decoded.record.address)
-        for section in found.pop("sections", ()):  # their fields are the record's
-            found |= section
-        return found
-
-    def _learn(self, changes: list[CatalogChange]) -> None:
-        for change in changes:
-            name = (change.body or {}).get("name")
-            if isinstance(name, str) and change.type in self._known:
-                self._known[change.type][change.key] = name
-
-    def _named(self, value: Any, lsn: int) -> Any:
-        """A record's values by field; those of the COMMIT record at the LSN have places."""
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return [self._named(each, lsn) for each in value]
-        if not hasattr(value, "_fields"):
-            return value
-        fields: dict[str, Any] = {}
-        for name, each in value._asdict().items():
-            fields[name] = self._named(each, lsn)
-            noun = name.removesuffix("_id")
-            if noun in self._known and each:
-                fields[noun] = self._known[noun].get(each)
+    def row(value: object, fields: dict[str, Any]) -> dict[str, Any]:
+        of_it = [noun for noun in (QUEUE, SUBSCRIPTION) if fields.get(f"{noun}_id")]
+        named = fields | {noun: name_of(noun, fields) for noun in of_it}
         if isinstance(value, Part):
-            place = self._source.place(value, lsn if value.kind == format.INLINE else 0)
+            lsn = record.address if value.kind == format.INLINE else 0  # the COMMIT record's
             kept = ("queue_id", "queue", "count", "charge", "checksum")
-            fields = {name: fields[name] for name in kept} | {"place": told(place)}
-        return fields
+            named = {name: named[name] for name in kept}
+            named["place"] = told(source.place(value, lsn))
+        return named
+
+    file, offset = source.journal_place(record.address)
+    own = {
+        "lsn": record.address,
+        "name": decoded.name,
+        "transaction": record.sequence,  # 0: none
+        "bytes": RECORD_HEADER_BYTES + len(record.body),
+        "group_lsn": header.lsn,
+        "generation": f"{header.generation:016x}",
+        "kind": record.kind,
+        "file": file,
+        "offset": offset,
+    }
+    if record.kind == KIND_GENERATION and len(record.body) == GENERATION_BODY.size:
+        generation, own["opened_us"] = GENERATION_BODY.unpack(record.body)
+        return Described("record", own | {"opened_as": f"{generation:016x}"})
+    if isinstance(said, list):
+        return Described("record", own | {"changes": told(said)})
+    found: dict[str, Any] = told(said, row) or {}
+    if "parts" in found:
+        own["messages"] = sum(part["count"] for part in found["parts"])
+    for section in found.pop("sections", ()):  # their fields are the record's
+        found |= section
+    return Described("record", own | found)

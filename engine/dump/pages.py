@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from itertools import chain
 from typing import Any
 
 from quire.dump_items import Described, Finding, PagesItem
@@ -22,123 +21,127 @@ from quire.ltds import list_ids, path_of
 
 from .history import History
 from .queue_state import QueueState
-from .records import list_sealed, list_tail
+from .records import ListedRecords, Owner
 from .saved import Saved
 from .source import UNREADABLE, Source
-from .told import Owner
-
-Uses = defaultdict[int, list[PagesItem]]  # by the number of the file
 
 
-def list_pages(
-    source: Source, saved: Saved | None, history: History, owner: Owner | None
-) -> Iterator[PagesItem | Finding]:
-    """All pages of all data files, in order; consecutive ones of one use in one item.
+class Pages:
+    """The uses of pages, by the number of the file."""
 
-    With an owner those of open transactions, too (of the queues that it was asked of).
-    """
-    uses = Uses(list)
-    for queue in history.queues.values():
-        yield from _add_committed(source, queue, uses)
-    _add_uncommitted(source, history, owner, uses)
-    numbers = set(source.data_files()) | set(uses)
-    if saved is not None:
-        numbers |= set(range(len(saved.spaces)))
-    for number in sorted(numbers):
-        known = sorted(uses[number], key=lambda item: (item.first, item.pages))
-        yield from _of_file(source, saved, number, known)
+    def __init__(
+        self, source: Source, saved: Saved | None, history: History, owner: Owner | None
+    ) -> None:
+        """With an owner those of open transactions, too (of the queues that it was asked of)."""
+        self._source = source
+        self._spaces = [] if saved is None else saved.spaces
+        self._history = history
+        self._owner = owner
+        self._uses = defaultdict[int, list[PagesItem]](list)
 
+    def items(self) -> Iterator[PagesItem | Finding]:
+        """All pages of all data files, in order; consecutive ones of one use in one item."""
+        for queue in self._history.queues.values():
+            yield from self._add_committed(queue)
+        self._add_uncommitted()
+        numbers = {*self._source.data_files(), *self._uses, *range(len(self._spaces))}
+        for number in sorted(numbers):
+            yield from self._of_file(number)
 
-def _add_committed(source: Source, queue: QueueState, uses: Uses) -> Iterator[Finding]:
-    for entry in queue.directory:
-        number, first = split_page(entry.page, source.geometry.page_size)
-        uses[number].append(
-            _pages(number, first, first + 1, "records", queue.queue_id, queue.name,
-                   entry.position, entry.end - entry.position)
-        )  # fmt: skip
-    for found in chain(list_sealed(source, queue, 0), list_tail(source, queue, queue.tail_from(0))):
-        if isinstance(found, Finding):
-            yield found
-            continue
-        record, ref = found
-        if ref is not None and ref.kind == format.DATA and record.released < ref.count:
-            extent = _extent(source, ref)
-            uses[extent[0]].append(
-                _pages(*extent, "block", queue.queue_id, queue.name, ref.position, ref.count)
-            )
+    def _add_committed(self, queue: QueueState) -> Iterator[Finding]:
+        own = queue.queue_id, queue.name
+        for entry in queue.directory:
+            number, first = split_page(entry.page, self._source.geometry.page_size)
+            held = *own, entry.position, entry.end - entry.position
+            self._uses[number].append(_pages(number, first, first + 1, "records", *held))
+        for found in ListedRecords(self._source, queue).committed(0):
+            if isinstance(found, Finding):
+                yield found
+                continue
+            record, ref = found
+            if ref is not None and ref.kind == format.DATA and record.released < ref.count:
+                use = _pages(*self._extent(ref), "block", *own, ref.position, ref.count)
+                self._uses[self._extent(ref)[0]].append(use)
+
+    def _extent(self, block: BlockRef | Part) -> tuple[int, int, int]:
+        """The data file of a block, its first page there, and the one behind its last."""
+        size = self._source.geometry.page_size
+        number, offset = split_address(block.address)
+        first = offset // size
+        return number, first, first + max(-(-block.length // size), 1)
+
+    def _add_uncommitted(self) -> None:
+        """Pages of transactions in doubt, and of open ones.
+
+        Who came later may have got those of an open one meanwhile, and where damage may hide the
+        decision, those of one in doubt.
+        """
+        taken = defaultdict(IntervalSet)
+        for number, known in self._uses.items():
+            taken[number] = IntervalSet.from_list((u.first, u.first + u.pages) for u in known)
+        for queue, part, transaction, xid in self._uncommitted():
+            number, first, end = self._extent(part)
+            if taken[number].overlaps(first, end) and (xid is None or not queue.certain):
+                continue
+            with suppress(*UNREADABLE):
+                if xid is None and end > self._source.data_pages(number):
+                    continue
+                use = "open" if xid is None else "prepared"
+                held = queue.queue_id, queue.name, None, part.count, transaction, xid
+                self._uses[number].append(_pages(number, first, end, use, *held))
+                taken[number].add(first, end)
+
+    def _uncommitted(self) -> Iterator[tuple[QueueState, Part, int | None, str | None]]:
+        """Blocks in data files, each with its queue and the number or the xid of who has put it."""
+        history, owner = self._history, self._owner
+        for record in reversed(history.state.prepared.values()):
+            for part in record.parts:
+                if part.kind == format.DATA:
+                    yield history.by_id(part.queue_id), part, None, record.xid
+        for queue in history.queues.values():
+            for transaction, part in () if owner is None else owner.spilled(queue):
+                yield queue, part, transaction, None
+
+    def _of_file(self, number: int) -> Iterator[PagesItem | Finding]:
+        file, page_size = f"data/{number}.dat", self._source.geometry.page_size
+        try:
+            total = self._source.data_pages(number)
+        except UNREADABLE as error:
+            yield Finding.of(file, 0, error, "all blocks and record pages in it")
+            return
+        yield _pages(number, 0, 1, "header")
+        page = 1
+        for use in sorted(self._uses[number], key=lambda use: (use.first, use.pages)):
+            first, end = use.first, use.first + use.pages
+            yield from self._unused(number, page, first)
+            if first < page:
+                text = f"page {first} has two owners"
+                yield Finding(file, first * page_size, True, text, "one of the two")
+            elif end > total:
+                text = f"the file has {total} pages: pages {first} to {end - 1} are not in it"
+                yield Finding(file, total * page_size, True, text, _lost(use))
+            yield use
+            page = max(page, end)
+        yield from self._unused(number, page, total)
+
+    def _unused(self, number: int, page: int, end: int) -> Iterator[PagesItem]:
+        """Free, as the checkpoint says, or released or taken by somebody since."""
+        free: list[tuple[int, int]] = []
+        if number < len(self._spaces) and page < end:
+            total, known = self._spaces[number]
+            free = [*known.intersection(page, end), (max(total, page), end)]
+        for lo, hi in IntervalSet.from_list(run for run in free if run[0] < run[1]):
+            if page < lo:
+                yield _pages(number, page, lo, "other")
+            yield _pages(number, lo, hi, "free")
+            page = hi
+        if page < end:
+            yield _pages(number, page, end, "other")
 
 
 def _pages(number: int, first: int, end: int, use: str, *held: Any) -> PagesItem:
     """`held`: the other fields."""
     return PagesItem(f"data/{number}.dat", first, end - first, use, *held)
-
-
-def _extent(source: Source, block: BlockRef | Part) -> tuple[int, int, int]:
-    """The data file of a block, its first page there, and the one behind its last."""
-    size = source.geometry.page_size
-    number, offset = split_address(block.address)
-    first = offset // size
-    return number, first, first + max(-(-block.length // size), 1)
-
-
-def _add_uncommitted(source: Source, history: History, owner: Owner | None, uses: Uses) -> None:
-    """Pages of transactions in doubt, and of open ones.
-
-    Who came later may have got those of an open one meanwhile, and where damage may hide the
-    decision, those of one in doubt.
-    """
-    taken = defaultdict(IntervalSet)
-    for number, known in uses.items():
-        taken[number] = IntervalSet.from_list((u.first, u.first + u.pages) for u in known)
-    for queue, part, transaction, xid in _uncommitted(history, owner):
-        number, first, end = _extent(source, part)
-        if taken[number].overlaps(first, end) and (xid is None or not queue.certain):
-            continue
-        with suppress(*UNREADABLE):
-            if xid is None and end > source.data_pages(number):
-                continue
-            use = "open" if xid is None else "prepared"
-            held = queue.queue_id, queue.name, None, part.count, transaction, xid
-            uses[number].append(_pages(number, first, end, use, *held))
-            taken[number].add(first, end)
-
-
-def _uncommitted(
-    history: History, owner: Owner | None
-) -> Iterator[tuple[QueueState, Part, int | None, str | None]]:
-    """Blocks in data files, each with its queue and the number or the xid of who has put it."""
-    for record in reversed(history.state.prepared.values()):
-        for part in record.parts:
-            if part.kind == format.DATA:
-                yield history.by_id(part.queue_id), part, None, record.xid
-    for queue in history.queues.values():
-        for transaction, part in () if owner is None else owner.spilled(queue):
-            yield queue, part, transaction, None
-
-
-def _of_file(
-    source: Source, saved: Saved | None, number: int, uses: list[PagesItem]
-) -> Iterator[PagesItem | Finding]:
-    file, page_size = f"data/{number}.dat", source.geometry.page_size
-    try:
-        total = source.data_pages(number)
-    except UNREADABLE as error:
-        yield Finding.of(file, 0, error, "all blocks and record pages in it")
-        return
-    yield _pages(number, 0, 1, "header")
-    page = 1
-    for use in uses:
-        first, end = use.first, use.first + use.pages
-        yield from _unused(saved, number, page, first)
-        if first < page:
-            text = f"page {first} has two owners"
-            yield Finding(file, first * page_size, True, text, "one of the two")
-        elif end > total:
-            text = f"the file has {total} pages: pages {first} to {end - 1} are not in it"
-            yield Finding(file, total * page_size, True, text, _lost(use))
-        yield use
-        page = max(page, end)
-    yield from _unused(saved, number, page, total)
 
 
 def _lost(use: PagesItem) -> str:
@@ -148,21 +151,6 @@ def _lost(use: PagesItem) -> str:
     end = use.position + (use.messages or 0) - 1
     title = f"#{use.queue_id}" if use.queue is None else use.queue
     return f"messages of queue {title!r} at positions {use.position} to {end}"
-
-
-def _unused(saved: Saved | None, number: int, page: int, end: int) -> Iterator[PagesItem]:
-    """Free, as the checkpoint says, or released or taken by somebody since."""
-    free: list[tuple[int, int]] = []
-    if saved is not None and number < len(saved.spaces) and page < end:
-        total, known = saved.spaces[number]
-        free = [*known.intersection(page, end), (max(total, page), end)]
-    for lo, hi in IntervalSet.from_list(run for run in free if run[0] < run[1]):
-        if page < lo:
-            yield _pages(number, page, lo, "other")
-        yield _pages(number, lo, hi, "free")
-        page = hi
-    if page < end:
-        yield _pages(number, page, end, "other")
 
 
 def list_files(source: Source, history: History) -> Iterator[Described | Finding]:
@@ -189,8 +177,6 @@ def list_files(source: Source, history: History) -> Iterator[Described | Finding
                 size = file.size()
             with source.large(ltds_id) as reader:
                 messages = reader.count
-        said = {
-            "file": f"ltds/{ltds_id:016x}.ltds", "bytes": size, "messages": messages,
-            "queue": queue, "xid": xid,
-        }  # fmt: skip
-        yield Described("file", said)
+        name = f"ltds/{ltds_id:016x}.ltds"
+        own = {"file": name, "bytes": size, "messages": messages}
+        yield Described("file", own | {"queue": queue, "xid": xid})

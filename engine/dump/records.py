@@ -1,109 +1,211 @@
-"""A queue's ordered record list, for a dump: the record pages, then what the journal tells.
+"""A queue's ordered record list: record pages, what the journal tells, what is in doubt.
 
 - DR1: a record page that cannot be read is a finding with the positions that it covered; the list
   goes on with the next one.
 - DR2: without a checkpoint there is no directory: the data file is searched for the queue's record
   pages, and what was superseded is left out as far as that can be told.
+- DR3: an owner knows in which order records entered the queue since its checkpoint, and what of it
+  is in no file (see `queue_log`). What is committed is shown as the files have it (DD3 of `dump`);
+  the owner's word only gives it its place in the order.
+- DR4: the owner was asked before the files are read, so they know all that it calls committed. What
+  they have sealed since is not listed twice, and what they have besides comes at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, groupby
+from typing import Any
 
-from quire.dump_items import COMMIT, INDIRECT, MESSAGES, OPEN, PREPARE, Finding, QueueRecord
+from quire.dump_items import (
+    COMMIT,
+    INDIRECT,
+    MESSAGES,
+    OPEN,
+    PREPARE,
+    ROLLBACK,
+    Finding,
+    QueueRecord,
+)  # fmt: skip
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.engine.records.durable_state import PageEntry
 from quire.engine.records.prepared_record import PrepareRecord
+from quire.info import QueueRecord as Told
+from quire.limits import MOST_TOLD_RECORDS
 
 from .queue_state import CHECKPOINT_LSN, QueueState, TailRecord
 from .source import UNREADABLE, Source
 
 Listed = tuple[QueueRecord, BlockRef | None]
+"""A record, and where its messages can be read, if it has any."""
 
 
-def list_sealed(source: Source, queue: QueueState, start: int) -> Iterator[Listed | Finding]:
-    """What record pages list, from the position on; with records of messages, where they are."""
-    for entry in queue.directory:
-        if entry.end <= start:
-            continue
-        file, page = source.page_place(entry.page)
-        try:
-            refs = source.record_page(entry.page, queue.queue_id)
-        except UNREADABLE as error:
-            lost = f"the records of positions {entry.position} to {entry.end - 1}"
-            yield Finding.of(file, page * source.geometry.page_size, error, lost)
-            continue
-        for ref in refs:
-            if ref.end > start:
-                record = message_record(source, queue, ref)
-                yield replace(record, record_file=file, record_page=page), ref
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What a store's owner tells."""
+
+    end_lsn: int  # of its journal
+    transactions: tuple[dict[str, Any], ...] = ()  # the open ones, as its status has them
+    records: Mapping[str, list[Told]] = field(default_factory=dict)  # of the queues it was asked of
+
+    @property
+    def open(self) -> set[int | None]:
+        """The numbers of the open transactions."""
+        return {told["id"] for told in self.transactions}
+
+    def spilled(self, queue: QueueState) -> Iterator[tuple[int | None, Part]]:
+        """Messages of open transactions that are in pages of the queue's data file."""
+        is_open = self.open
+        for told in self.records.get(queue.name or "", ()):
+            if told.messages and told.position is None and told.transaction_id in is_open:
+                yield told.transaction_id, _part_of(queue, told)
 
 
-def list_tail(source: Source, queue: QueueState, records: Iterable[TailRecord]) -> Iterator[Listed]:
-    """What the journal tells: each transaction with the records that it entered and ended with.
-
-    Records that a checkpoint holds (`CHECKPOINT_LSN`) tell nothing of their transactions.
-    """
-    before: TailRecord | None = None
-    for record in records:
-        if record.lsn == CHECKPOINT_LSN:
-            yield message_record(source, queue, record.ref), record.ref
-            continue
-        if before is None or record.lsn != before.lsn:
-            if before is not None:
-                yield control(queue, COMMIT, before), None
-            yield control(queue, OPEN, record), None
-        yield message_record(source, queue, record.ref, record), record.ref
-        before = record
-    if before is not None:
-        yield control(queue, COMMIT, before), None
+def _part_of(queue: QueueState, told: Told) -> Part:
+    return Part(told.address, 0, 0, queue.queue_id, told.length, told.messages, format.DATA)
 
 
-def control(queue: QueueState, name: str, record: TailRecord) -> QueueRecord:
-    """The OPEN or COMMIT of the transaction that a record belongs to."""
-    return QueueRecord(
-        queue.queue_id, queue.name, name, transaction=record.transaction,
-        time_us=record.ref.time_us, lsn=record.lsn,
-    )  # fmt: skip
+class ListedRecords:
+    """The lists of one queue, each from a position on."""
+
+    def __init__(self, source: Source, queue: QueueState) -> None:
+        self._source = source
+        self._queue = queue
+        self._row = partial(QueueRecord, queue.queue_id, queue.name)
+
+    def committed(self, start: int) -> Iterator[Listed | Finding]:
+        """As the files have them."""
+        return chain(self._sealed(start), self._tail(self._queue.tail_from(start)))
+
+    def in_order(self, start: int, owner: Owner | None) -> Iterator[Listed | Finding]:
+        """The same, those since the checkpoint in the owner's order (DR3)."""
+        queue = self._queue
+        told = [] if owner is None else owner.records.get(queue.name or "", [])
+        is_open = set() if owner is None else owner.open
+        first = min((t.position for t in told if t.position is not None), default=0)
+        known = list(queue.tail_from(start))
+        # Behind damage the files' positions are not the owner's: its commits cannot be found there.
+        committed = {r.ref.position: r for r in known if r.ref.position >= first and queue.certain}
+        yield from self._sealed(start)
+        yield from self._tail(r for r in known if r.ref.position not in committed)
+        yield from self._tail(self._merged(told, is_open, committed))
+        yield from self._tail(committed.values())
+        if len(told) >= MOST_TOLD_RECORDS:
+            text = (
+                f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open transactions"
+            )
+            yield Finding("", None, False, f"{text} that came later are not listed")
+
+    def prepared(self, records: Iterable[PrepareRecord]) -> Iterator[Listed]:
+        """What transactions in doubt hold: it has its place when they are decided."""
+        for record in records:
+            parts = [part for part in record.parts if part.queue_id == self._queue.queue_id]
+            row = partial(self._row, xid=record.xid)
+            if parts:
+                yield row(OPEN), None
+                for part in parts:
+                    held: dict[str, Any] = {"messages": part.count, "charge": part.charge}
+                    yield row(_kind(part), place=self._source.place(part), **held), None
+                yield row(PREPARE, time_us=record.prepared_us), None
+
+    def _sealed(self, start: int) -> Iterator[Listed | Finding]:
+        """What record pages list."""
+        source = self._source
+        for entry in self._queue.directory:
+            if entry.end <= start:
+                continue
+            file, page = source.page_place(entry.page)
+            try:
+                refs = source.record_page(entry.page, self._queue.queue_id)
+            except UNREADABLE as error:
+                lost = f"the records of positions {entry.position} to {entry.end - 1}"
+                yield Finding.of(file, page * source.geometry.page_size, error, lost)
+                continue
+            for ref in refs:
+                if ref.end > start:
+                    yield self._messages(ref, record_file=file, record_page=page)
+
+    def _tail(self, records: Iterable[TailRecord | Listed]) -> Iterator[Listed]:
+        """What the journal tells: each transaction with the records that it entered and ended with.
+
+        Records that a checkpoint holds (`CHECKPOINT_LSN`) tell nothing of their transactions. What
+        is `Listed` already is left as it is.
+        """
+        for lsn, run in groupby(records, lambda r: r.lsn if isinstance(r, TailRecord) else None):
+            entered: list[TailRecord] = []
+            for record in run:
+                if isinstance(record, TailRecord):
+                    entered.append(record)
+                else:
+                    yield record
+            if lsn == CHECKPOINT_LSN:
+                yield from (self._messages(record.ref) for record in entered)
+            elif entered:
+                yield self._control(OPEN, entered[0])
+                yield from map(self._told, entered)
+                yield self._control(COMMIT, entered[-1])
+
+    def _merged(
+        self, told: list[Told], is_open: set[int | None], committed: dict[int, TailRecord]
+    ) -> Iterator[TailRecord | Listed]:
+        """The owner's list, each record as the files have it; takes those out of `committed`."""
+        since = {(r.transaction, r.ref.address) for r in committed.values()}  # (DR4)
+        by_kind = {
+            k: {t.transaction_id for t in told if t.kind == k} for k in (OPEN, COMMIT, ROLLBACK)
+        }
+        commits = {  # by transaction, those whose own OPEN and COMMIT are told
+            t.transaction_id: committed[t.position]
+            for t in told
+            if t.transaction_id in by_kind[OPEN] & by_kind[COMMIT] and t.position in committed
+        }
+        for each in told:
+            number = each.transaction_id
+            # The journal does not tell the transaction of one that was prepared.
+            named: dict[str, Any] = {"transaction": number or 0}
+            if each.position is not None:
+                record = committed.pop(each.position, None)  # None: it is sealed by now
+                if record is not None:
+                    is_told = number in commits
+                    yield self._told(record._replace(**named)) if is_told else record
+            elif number in is_open | by_kind[ROLLBACK]:
+                if (number, each.address) in since:
+                    continue
+                row = self._row(
+                    each.kind, transaction=number, messages=each.messages, open=number in is_open
+                )
+                if row.open and row.messages:  # what was rolled back has given its pages back
+                    row = replace(row, place=self._source.place(_part_of(self._queue, each)))
+                yield row, None
+            elif number in commits:
+                yield self._control(each.kind, commits[number]._replace(**named))
+
+    def _control(self, name: str, record: TailRecord) -> Listed:
+        """The OPEN or COMMIT of the transaction that a record belongs to."""
+        of_it: dict[str, Any] = {"transaction": record.transaction, "lsn": record.lsn}
+        return self._row(name, time_us=record.ref.time_us, **of_it), None
+
+    def _told(self, record: TailRecord) -> Listed:
+        ref, transaction, lsn, certain = record
+        return self._messages(ref, transaction=transaction, lsn=lsn, certain=certain)
+
+    def _messages(self, ref: BlockRef, **known: Any) -> Listed:
+        """A record of messages; `known`: what else is known of it."""
+        queue = self._queue
+        known = {"certain": queue.certain} | known
+        row = self._row(
+            _kind(ref), ref.position, messages=ref.count, first_id=ref.first_id,
+            time_us=ref.time_us, charge=ref.charge, released=queue.released_of(ref),
+            place=self._source.place(ref), **known,
+        )  # fmt: skip
+        return row, ref
 
 
-def message_record(
-    source: Source, queue: QueueState, ref: BlockRef, told: TailRecord | None = None
-) -> QueueRecord:
-    """A record of messages, or an INDIRECT one."""
-    record = QueueRecord(
-        queue.queue_id, queue.name, kind_name(ref), ref.position, messages=ref.count,
-        first_id=ref.first_id, time_us=ref.time_us, charge=ref.charge,
-        released=queue.released_of(ref), place=source.place(ref), certain=queue.certain,
-    )  # fmt: skip
-    if told is None:
-        return record
-    return replace(record, transaction=told.transaction, lsn=told.lsn, certain=told.certain)
-
-
-def kind_name(ref: BlockRef | Part) -> str:
-    """A record of messages, or an INDIRECT one."""
+def _kind(ref: BlockRef | Part) -> str:
     return INDIRECT if ref.kind == format.LTDS else MESSAGES
-
-
-def prepared_records(
-    source: Source, queue: QueueState, prepared: Iterable[PrepareRecord]
-) -> Iterator[Listed]:
-    """What transactions in doubt hold of the queue: they have their place when they are decided."""
-    for record in prepared:
-        first = QueueRecord(queue.queue_id, queue.name, OPEN, xid=record.xid)
-        parts = [part for part in record.parts if part.queue_id == queue.queue_id]
-        rows = [
-            replace(first, name=kind_name(part), messages=part.count, charge=part.charge,
-                    place=source.place(part))
-            for part in parts
-        ]  # fmt: skip
-        if rows:
-            last = replace(first, name=PREPARE, time_us=record.prepared_us)
-            yield from ((row, None) for row in (first, *rows, last))
 
 
 def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
@@ -142,8 +244,6 @@ def find_directories(source: Source, queue_of: Callable[[int], QueueState]) -> I
             if entry.end > end:
                 queue.directory.append(entry)
                 end = entry.end
-        text = (
-            f"{len(queue.directory)} record pages of queue #{queue_id} were found by a search:"
-            " some may be out of date"
-        )
+        count = f"{len(queue.directory)} record pages of queue #{queue_id}"
+        text = f"{count} were found by a search: some may be out of date"
         yield Finding("data", None, False, text)

@@ -30,6 +30,7 @@ _CONTRADICTIONS = (KeyError, TypeError, ValueError, OverflowError, AttributeErro
 class Saved:
     """What the checkpoint says."""
 
+    newest: int  # the LSN of the newest one then, which this is, or could not be read
     lsn: int
     restart_lsn: int
     item: Described
@@ -59,7 +60,7 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
         return None, [Finding("checkpoint", None, True, str(error), "all checkpoints")]
     for lsn in reversed(lsns):
         try:
-            return _saved(read_checkpoint(env, layout.checkpoints, lsn)), findings
+            return _saved(read_checkpoint(env, layout.checkpoints, lsn), lsns[-1]), findings
         except StoreVersion:
             raise
         except (QuireError, OSError, MemoryError, RecursionError, *_CONTRADICTIONS) as error:
@@ -71,7 +72,7 @@ def newest_saved(env: Env, layout: Layout) -> tuple[Saved | None, list[Finding]]
     return None, findings
 
 
-def _saved(checkpoint: Checkpoint) -> Saved:
+def _saved(checkpoint: Checkpoint, newest: int) -> Saved:
     document, state = checkpoint.document, DurableState()
     sizes = (int(document[name]) for name in ("segment_bytes", "page_size"))
     geometry = Geometry(checkpoint.store_id, *sizes)
@@ -101,7 +102,8 @@ def _saved(checkpoint: Checkpoint) -> Saved:
         "data_pages": sum(total for total, _ in spaces),
         "free_pages": sum(free.total for _, free in spaces),
     }
-    return Saved(lsn, restart_lsn, Described("checkpoint", said), geometry, state, beside, spaces)
+    item = Described("checkpoint", said)
+    return Saved(newest, lsn, restart_lsn, item, geometry, state, beside, spaces)
 
 
 def _refuse(where: str, text: str) -> None:

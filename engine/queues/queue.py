@@ -33,7 +33,7 @@ from quire.engine.records.durable_state import (
     PageEntry,
     Ranges,
 )
-from quire.engine.strategies import Strategy
+from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
 from quire.info import QueueInfo, QueueRecord, SubscriptionInfo
@@ -106,7 +106,7 @@ class Queue:
         # commits lock all, the one that such a commit holds.
         self.writers = threading.Lock()
         self.admission: AbstractContextManager[Any] = (
-            _Both(self.writers, self.lock) if strategy.locks_queues else self.lock
+            BothLocks(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
         self.space = Space(config.name, config.capacity, config.max_messages, strategy)
@@ -597,21 +597,3 @@ class Queue:
                 durable=subscription.durable,
                 gaps=subscription.gaps,
             )
-
-
-class _Both:
-    """Two locks, held one inside the other."""
-
-    __slots__ = ("_inner", "_outer")
-
-    def __init__(self, outer: threading.Lock, inner: threading.Lock) -> None:
-        self._outer = outer
-        self._inner = inner
-
-    def __enter__(self) -> None:
-        self._outer.acquire()
-        self._inner.acquire()
-
-    def __exit__(self, *exception: object) -> None:
-        self._inner.release()
-        self._outer.release()

@@ -190,8 +190,7 @@ class Subscription:
         if self.returned.total or self.attempts.starts or not self.is_plain:
             return BY_RULE
         start = self.cursor
-        last = self.done.last()
-        if last is not None and last[1] > start:
+        if self.done.reaches(start):
             start = self.done.first_gap(start)
         if start >= end:
             return NONE
@@ -215,14 +214,13 @@ class Subscription:
 
     def _take_new(self, limit: int, end: int) -> tuple[int, int] | None:
         start = self.cursor
-        last = self.done.last()
-        if last is not None and last[1] > start:
+        if self.done.reaches(start):
             start = self.done.first_gap(start)
         if start >= end:
             self.cursor = max(self.cursor, min(start, end))
             return None
         stop = min(start + limit, end)
-        if last is not None and last[1] > start:
+        if self.done.reaches(start):
             stop = next(self.done.gaps(start, stop))[1]
         if self.attempts:  # counted before the store was opened
             stop = self.attempts.equal(start, stop)

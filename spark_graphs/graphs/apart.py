@@ -1,6 +1,6 @@
 """A step's batch that fails is told apart: which messages are at fault, in limited time.
 
-YAP1. It takes `poison_seconds` at most, but for the trial at hand. What is known by then stays
+YAP1. It takes `poison_seconds` at most, but for the trials at hand. What is known by then stays
     known: the batch is planned anew with the rows that are told apart, and goes on where it was.
 YAP2. A step that fails with more than its `poison_share` of the last POISON_WINDOW rows is broken:
     nothing of the batch is put anywhere, and the step pauses.
@@ -16,7 +16,7 @@ from quire.env import Env
 from quire.spark_graphs.limits import MOST_DEAD_LETTERS, POISON_WINDOW
 
 from .inputs import Leased
-from .poison import Fails, NoPoison, Poison, Told, tell_apart
+from .poison import Fails, NoPoison, Plan, Poison, Telling, Told, numbers_of, tell_apart
 
 
 class Broken(Exception):
@@ -86,8 +86,16 @@ class Apart:
                 found.append(Poison(numbers[queue], number, one.reason, one.trace))
         return Told(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
 
-    def tell(self, inputs: Sequence[Leased], fails: Fails, known: Told, *, cut: bool) -> Told:
-        """All of a batch that fails without what is known to be poison.
+    def tell(
+        self,
+        inputs: Sequence[Leased],
+        fails: Fails,
+        known: Told,
+        *,
+        cut: bool,
+        plan: Plan | None = None,
+    ) -> Told:
+        """All of a batch that fails without what is known to be poison (see `tell_apart`).
 
         `cut`: whether it can be planned with fewer messages; else it takes as long as it takes.
         Raises NoPoison, Broken, Smaller.
@@ -96,19 +104,19 @@ class Apart:
         began = self._env.monotonic()
         deadline = began + (self._seconds if cut else sys.maxsize)
 
-        def is_enough(told: Told) -> bool:
-            self._check_share(counts, told)
-            is_much = len(told.poison) - len(known.poison) >= MOST_DEAD_LETTERS and cut
+        def is_enough(telling: Telling) -> bool:
+            self._check_share(telling.rows, telling.numbers, telling.poison)
+            is_much = len(telling.poison) - len(known.poison) >= MOST_DEAD_LETTERS and cut
             return is_much or self._env.monotonic() >= deadline
 
         try:
-            told = tell_apart(counts, fails, is_enough, known)
+            told = tell_apart(counts, fails, is_enough, known, plan)
         except NoPoison:
             self._forget()
             raise
         finally:
             self._spent += self._env.monotonic() - began
-        self._check_share(counts, told)
+        self._check_share(told.rows, numbers_of(counts, told.poison), told.poison)
         self._remember(inputs, told)
         total = sum(counts)
         if told.rows < total:
@@ -128,7 +136,7 @@ class Apart:
 
     def committed(self, counts: Sequence[int], poison: Sequence[Poison]) -> None:
         """A batch is done, and these are its dead letters."""
-        self._recent.add(sum(counts), _rows(counts, poison))
+        self._recent.add(sum(counts), numbers_of(counts, poison))
         self._forget()
 
     def forget_all(self) -> None:
@@ -139,18 +147,12 @@ class Apart:
     def _forget(self) -> None:
         self._ends, self._poison, self._spent = {}, {}, 0.0
 
-    def _check_share(self, counts: Sequence[int], told: Told) -> None:
+    def _check_share(self, rows: int, numbers: Sequence[int], poison: Sequence[Poison]) -> None:
         """Raise Broken (YAP2)."""
-        share = self._recent.share(told.rows, _rows(counts, told.poison))
+        share = self._recent.share(rows, numbers)
         if share > self._share:
             raise Broken(
                 f"the function is broken: it fails with {share:.1%} of the last {POISON_WINDOW} "
                 f"messages, more than `poison_share` {self._share:g}, at last with: "
-                f"{told.poison[-1].reason}"
+                f"{poison[-1].reason}"
             )
-
-
-def _rows(counts: Sequence[int], poison: Sequence[Poison]) -> list[int]:
-    """Their numbers among the rows of all inputs."""
-    before = [sum(counts[:index]) for index in range(len(counts))]
-    return [before[each.index] + each.number for each in poison]

@@ -8,6 +8,7 @@ YCD1. Rows come as `DataFrame.toArrow` has them come. An error is asked for its 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _PLACES: Final = re.compile(  # of Java's stack traces, and errors beside the one that is told
     r"\n\t+(?:at |\.\.\. \d+ more|Suppressed: |Caused by: )[^\n]*"
@@ -47,7 +48,7 @@ def collected(rows: DataFrame) -> pa.Table:
     try:
         batches = _batches(frame)
     except Py4JJavaError as error:
-        raise _in_words(rows, error) from None
+        raise in_words(error, asked(rows.sparkSession)) from None
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
@@ -55,29 +56,38 @@ def _batches(frame: Any) -> list[pa.RecordBatch]:
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _load_from_socket
 
-    port, secret, server = _called(frame, "collectAsArrowToPython")
+    port, secret, server = called(frame, "collectAsArrowToPython")
     try:
         with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
             return list(stream)
     finally:
-        _called(server, "getResult")  # the job's own error, whatever the stream's end was
+        called(server, "getResult")  # the job's own error, whatever the stream's end was
 
 
-def _called(of: Any, name: str) -> Any:
-    """What a method without arguments returns, with errors as Py4J itself raises them."""
+def called(of: Any, name: str, *arguments: Any) -> Any:
+    """What a method of an object in the JVM returns, with errors as Py4J itself raises them."""
     from py4j import protocol
 
     member = getattr(of, name)
     client = member.gateway_client
-    command = f"{protocol.CALL_COMMAND_NAME}{member.command_header}{protocol.END_COMMAND_PART}"
+    said, _ = member._build_args(*arguments)
+    command = (
+        f"{protocol.CALL_COMMAND_NAME}{member.command_header}{said}{protocol.END_COMMAND_PART}"
+    )
     answer = client.send_command(command)
     return protocol.get_return_value(answer, client, member.target_id, member.name)
 
 
-def _in_words(rows: DataFrame, error: Py4JJavaError) -> Exception:
+def asked(spark: SparkSession) -> Callable[[Any], str]:
+    """Has an error of the JVM say all that it says."""
+    utils: Callable[[Any], str] = getattr(spark._jvm, "org.apache.spark.util.Utils").exceptionString
+    return utils
+
+
+def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
+    """The same as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
-    jvm = rows.sparkSession._jvm
-    said = _PLACES.sub("", str(getattr(jvm, "org.apache.spark.util.Utils").exceptionString(java)))
+    said = _PLACES.sub("", ask(java))
     if "AnalysisException" in said:
         from pyspark.errors.exceptions.captured import convert_exception
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -34,12 +35,19 @@ def arrow_columns(words: str | None) -> pa.Schema:
     return to_arrow_schema(whole_schema(words), timezone="UTC")
 
 
-class Input(Protocol):
-    """The messages of one queue in one batch."""
+class Framed(Protocol):
+    """What a function gets of one queue."""
 
     @property
     def queue(self) -> str:
-        """Which queue they are of."""
+        """Which queue it is."""
+
+    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
+        """Some messages, in order; read by tasks, or now, to travel with the job."""
+
+
+class Input(Framed, Protocol):
+    """The messages of one queue in one batch."""
 
     @property
     def count(self) -> int:
@@ -48,9 +56,6 @@ class Input(Protocol):
     @property
     def size_bytes(self) -> int:
         """About how many bytes they are."""
-
-    def frame(self, spark: SparkSession, runs: Sequence[Run], *, by_tasks: bool) -> DataFrame:
-        """Some of them, in order; read by tasks, or now, to travel with the job."""
 
     def part(self, runs: Sequence[Run]) -> Input:
         """Some of them as an input of their own, in order."""
@@ -136,11 +141,13 @@ class Leased:
         """The pieces of some rows only."""
         found = []
         for begin, end in runs:
-            for item, stop in zip(self.pieces, self._ends, strict=True):
-                start = stop - (item.piece.stop - item.piece.start)
-                first, last = max(begin, start), min(end, stop)
+            for index in range(bisect_right(self._ends, begin), len(self.pieces)):
+                start = self._ends[index - 1] if index else 0
+                if start >= end:
+                    break
+                first, last = max(begin, start), min(end, self._ends[index])
                 if first < last:
-                    found.append(_part_of(item, first - start, last - start))
+                    found.append(_part_of(self.pieces[index], first - start, last - start))
         return found
 
 
@@ -177,8 +184,12 @@ class Held:
         return _local(spark, rows, self.words)
 
     def part(self, runs: Sequence[Run]) -> Held:
-        some = [self.rows.slice(begin, end - begin) for begin, end in runs]
-        return replace(self, rows=pa.concat_tables(some) if some else self.rows.slice(0, 0))
+        if len(runs) == 1:
+            ((begin, end),) = runs
+            return replace(self, rows=self.rows.slice(begin, end - begin))
+        numbers = [np.arange(begin, end) for begin, end in runs]
+        some = np.concatenate(numbers) if numbers else np.arange(0)
+        return replace(self, rows=self.rows.take(some))
 
     def held(self) -> Held:
         return self

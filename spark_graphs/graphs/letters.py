@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -27,6 +27,9 @@ POSITION: Final = "quire.position"
 NUMBER: Final = "quire.batch"
 TRACE: Final = "quire.trace"
 
+Letter: TypeAlias = "pa.RecordBatch | dict[str, Any]"
+"""A row of bytes, or a batch of one in columns of its own."""
+
 _SCHEMA: Final = pa.schema([MESSAGE_SCHEMA.field(name) for name in (*SETTABLE, "payload")])
 _META_TYPE: Final = pa.struct([MESSAGE_SCHEMA.field(name) for name in SETTABLE])
 _UNSET: Final = ("expires_at", "deliver_at")  # times of the queue that it is out of
@@ -42,7 +45,7 @@ def letter(
     trace: str,
     now_us: int,
     dead_words: str | None = None,
-) -> pa.RecordBatch:
+) -> Letter:
     """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
 
     `dead_words`: the schema of the queue for dead letters, where it has the columns of the input;
@@ -74,15 +77,19 @@ def letter(
             )
             return columns.append_column(META, pa.array([row], _META_TYPE))
         row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
-    return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
+    return row
 
 
-def together(letters: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:
     """The same in as few batches as there are kinds of columns in a row."""
-    return [
-        pa.Table.from_batches(list(each)).combine_chunks().to_batches()[0]
-        for _, each in itertools.groupby(letters, key=lambda batch: batch.schema)
-    ]
+    found = []
+    for schema, some in itertools.groupby(letters, key=lambda each: getattr(each, "schema", None)):
+        each = list(some)
+        if schema is None:
+            found.append(pa.RecordBatch.from_pylist(each, schema=_SCHEMA))
+        else:
+            found += pa.Table.from_batches(each).combine_chunks().to_batches()
+    return found
 
 
 def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:

@@ -4,24 +4,30 @@ YPO1. What is named was tried alone, and failed alone. Nothing of a trial is com
 YPO2. A step that fails without any message, or with some of them only together, is wrong itself:
     no poison.
 YPO3. It can end at any time. What it knows then is about the first rows, without a gap.
+YPO4. Trials of a plan are as good as trials of the step: what they say is tried by the step.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Self
 
-from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES
+from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES, PLANNED_ROWS
 
 from .inputs import Run
-from .reason import reason_of
+from .reason import kind_of, reason_of
 
 Selection = list[list[Run]]
 """Rows of each input."""
 Fails = Callable[[Selection], Exception | None]
 """Tries a step with some rows; what it fails with."""
+FailsOf = Callable[[int, int], Exception | None]
+"""The same of the rows from one to before another."""
+Plan = Callable[[int, Run], FailsOf | None]
+"""Has a run of an input's rows planned, numbered from 0 then; None: it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -55,61 +61,167 @@ class Told:
 def tell_apart(
     counts: Sequence[int],
     fails: Fails,
-    is_enough: Callable[[Told], bool],
+    is_enough: Callable[[Telling], bool],
     known: Told = Told(),
+    plan: Plan | None = None,
 ) -> Told:
     """The messages at fault, of all rows or until it is enough.
 
     `counts`: the rows of each input, which without those known to be poison are seen to fail
-    together. Raises NoPoison where all rows are told apart and none of the others is at fault.
-
-    After a row that fails as many are tried at once as there were good ones before it, then twice
-    as many, and so on; in what fails the first row that does is found by halves.
+    together. `plan`: makes trials of some of them cheap, where it can. Raises NoPoison where all
+    rows are told apart and none of the others is at fault.
     """
-    total = sum(counts)
     if not known.rows and fails(_selection(counts, 0, 0)) is not None:
         raise NoPoison("it fails without any message too")
-    told, poison = known.rows, list(known.poison)
-    size = end = total  # [told, end) is seen to fail, if there is anything
-    error: Exception | None = None
-    while told < total and not is_enough(Told(told, tuple(poison))):
-        begin = told
-        if not end:
-            stop = min(total, told + size)
-            error = fails(_selection(counts, told, stop))
-            if error is None:
-                told, size = stop, 2 * size
-                continue
-            end = stop
-        while end - told > 1:
-            if is_enough(Told(told, tuple(poison))):
-                return Told(told, tuple(poison))
-            middle = (told + end) // 2
-            found = fails(_selection(counts, told, middle))
-            if found is None:  # so the others fail, of which one alone is tried below
-                told, error = middle, None
-            else:
-                end, error = middle, found
-        error = error or fails(_selection(counts, told, told + 1))
-        if error is not None:
-            poison.append(Poison.of(*_row(counts, told), error))
-        size, told, end, error = max(1, told - begin), told + 1, 0, None
-    if told == total and len(poison) == len(known.poison):
+    telling = Telling(counts, fails, is_enough, known, plan)
+    telling.go_on()
+    if telling.rows == sum(counts) and len(telling.poison) == len(known.poison):
         raise NoPoison("no message of it fails alone")
-    return Told(told, tuple(poison))
+    return Told(telling.rows, tuple(telling.poison))
+
+
+class Telling:
+    """What is known of a batch's first rows while more of them are told apart."""
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        fails: Fails,
+        is_enough: Callable[[Telling], bool],
+        known: Told,
+        plan: Plan | None,
+    ) -> None:
+        """See `tell_apart`."""
+        self.rows = known.rows
+        self.poison = list(known.poison)
+        self.numbers = numbers_of(counts, known.poison)  # the poison's, among all inputs' rows
+        self._counts = counts
+        self._fails = fails
+        self._is_enough = is_enough
+        self._plan = plan
+        self._kinds: dict[str, int] = {}  # of errors, with the first row of each
+        self._unplanned = 0  # rows before this one are tried without a plan
+
+    def go_on(self) -> None:
+        """Tell all rows apart, or until it is enough."""
+        total = sum(self._counts)
+        self._tell(total, total, self._together, self._by_plan)
+
+    def _tell(self, stop: int, end: int, fails: FailsOf, by_plan: Callable[[int], bool]) -> None:
+        """Tell rows apart up to `stop`; those before `end` are seen to fail, if there are any.
+
+        After a row that fails as many are tried at once as there were good ones before it, then
+        twice as many, and so on; in what fails the first row that does is found by halves.
+        """
+        size = stop - self.rows
+        error: Exception | None = None
+        while self.rows < stop and not self._is_enough(self):
+            begin = self.rows
+            if not end:
+                end = min(stop, begin + size)
+                error = fails(begin, end)
+                if error is None:
+                    self.rows, size, end = end, 2 * size, 0
+                    continue
+            while end - self.rows > 1:
+                if self._is_enough(self):
+                    return
+                if by_plan(end):
+                    end = self.rows
+                    break
+                middle = (self.rows + end) // 2
+                found = fails(self.rows, middle)
+                if found is None:  # so the others fail, of which one alone is tried below
+                    self.rows, error = middle, None
+                else:
+                    end, error = middle, found
+            size = max(1, self.rows - begin)
+            if self.rows < end:
+                self._add(error or fails(self.rows, end))
+            end, error = 0, None
+
+    def _by_plan(self, end: int) -> bool:
+        """Tell rows up to `end`, or the first of them, apart by a plan of them; False: it is none.
+
+        What it says counts where the step does the same: the first message that fails with each
+        kind of error is tried with the step itself, and so are all the others together.
+        """
+        index, number = _row(self._counts, self.rows)
+        begin, before = self.rows, len(self.poison)
+        end = min(end, begin + self._counts[index] - number)
+        if self._plan is None or begin < self._unplanned or end - begin < PLANNED_ROWS:
+            return False
+        planned = self._plan(index, (number, number + end - begin))
+        if planned is None:
+            return False
+
+        def alone(first: int, last: int) -> Exception | None:
+            return planned(first - begin, last - begin)
+
+        self._kinds.clear()
+        self._tell(end, 0, alone, _no_plan)
+        stop, found = self.rows, self.numbers[before:]
+        if found and all(self._together(row, row + 1) for row in self._kinds.values()):
+            others = _gaps(begin, stop, found)
+            if not others or self._fails(self._of(index, others, number - begin)) is None:
+                return True
+            self._forget(begin, before)
+            self._tell(stop, 0, lambda *some: alone(*some) or self._together(*some), _no_plan)
+            return True
+        self._forget(begin, before)
+        self._unplanned = end
+        if found:
+            self._plan = None
+        return False
+
+    def _together(self, begin: int, end: int) -> Exception | None:
+        return self._fails(_selection(self._counts, begin, end))
+
+    def _of(self, index: int, rows: Sequence[Run], ahead: int) -> Selection:
+        """Rows of one input; `ahead`: what makes their numbers there of those among all rows."""
+        selection: Selection = [[] for _ in self._counts]
+        selection[index] = [(begin + ahead, end + ahead) for begin, end in rows]
+        return selection
+
+    def _add(self, error: Exception | None) -> None:
+        """The next row is told apart."""
+        if error is not None:
+            self.poison.append(Poison.of(*_row(self._counts, self.rows), error))
+            self.numbers.append(self.rows)
+            self._kinds.setdefault(kind_of(error), self.rows)
+        self.rows += 1
+
+    def _forget(self, rows: int, poison: int) -> None:
+        """All but so much."""
+        self.rows = rows
+        del self.poison[poison:], self.numbers[poison:]
+
+
+def _no_plan(end: int) -> bool:
+    return False
 
 
 def without(counts: Sequence[int], poison: Sequence[Poison]) -> Selection:
     """All rows but these."""
-    selection: Selection = []
-    for index, count in enumerate(counts):
-        runs, begin = [], 0
-        for number in sorted(each.number for each in poison if each.index == index):
-            runs.append((begin, number))
-            begin = number + 1
-        runs.append((begin, count))
-        selection.append([run for run in runs if run[0] < run[1]])
-    return selection
+    numbers: list[list[int]] = [[] for _ in counts]
+    for each in poison:
+        numbers[each.index].append(each.number)
+    return [_gaps(0, count, sorted(own)) for count, own in zip(counts, numbers, strict=True)]
+
+
+def numbers_of(counts: Sequence[int], poison: Iterable[Poison]) -> list[int]:
+    """Their numbers among the rows of all inputs."""
+    before = list(accumulate(counts, initial=0))
+    return [before[each.index] + each.number for each in poison]
+
+
+def _gaps(begin: int, end: int, numbers: Iterable[int]) -> list[Run]:
+    """What is between them, from `begin` to before `end`."""
+    runs = []
+    for number in numbers:
+        runs.append((begin, number))
+        begin = number + 1
+    return [run for run in (*runs, (begin, end)) if run[0] < run[1]]
 
 
 def _selection(counts: Sequence[int], begin: int, end: int) -> Selection:

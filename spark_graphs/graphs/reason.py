@@ -52,9 +52,14 @@ def reason_of(error: BaseException) -> str:
     return _cause(text_of(error)) or type(error).__name__
 
 
+def kind_of(error: BaseException) -> str:
+    """Its class, in Python or in Java."""
+    return str(getattr(error, "kind", type(error).__name__))
+
+
 def told(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
-    kind = str(getattr(error, "kind", type(error).__name__))
+    kind = kind_of(error)
     text, reason = text_of(error), reason_of(error)
     notes = [f" ({note})" for note in getattr(error, "__notes__", ()) if "\n" not in note]
     head = reason if kind in (*_HANDED_ON, reason) else f"{kind}: {reason}"

@@ -12,6 +12,7 @@ YRN4. What fails is tried again after a pause, a batch that stays the same twice
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import traceback
@@ -37,11 +38,22 @@ from quire.spark_graphs.offsets import Positions
 
 from .apart import Apart, Broken, Smaller
 from .definition import Step
-from .inputs import Held, Input, Near
+from .driver_plan import plan_in_driver
+from .inputs import Held, Input, Near, Run
 from .job import described
-from .letters import letter, together
+from .letters import Letter, letter, together
 from .planning import Batch, Planner, release, standing
-from .poison import Fails, NoPoison, Poison, Selection, Told, tell_apart, without
+from .poison import (
+    Fails,
+    FailsOf,
+    NoPoison,
+    Plan,
+    Poison,
+    Selection,
+    Told,
+    tell_apart,
+    without,
+)
 from .quiet import quiet
 from .reason import text_of
 from .schemas import Schemas
@@ -382,16 +394,17 @@ class StepRunner:
             if not self._may_be_poison(error) or failures < attempts:
                 raise
             first = error
-        fails = self._trials(inputs, number)
+        near = [Near(each) for each in inputs]
+        fails, plan = self._trials(near, number), self._plans(near, number)
         phase, self.tally.phase = self.tally.phase, Phase.ISOLATING
         self._work.forget_written()
         self._told()
         try:
             if batch is None:
-                told = tell_apart(counts, fails, lambda told: False)
+                told = tell_apart(counts, fails, lambda told: False, plan=plan)
             else:
                 cut = self._planner.can_narrow(sum(counts))
-                told = self._apart.tell(batch.inputs, fails, known, cut=cut)
+                told = self._apart.tell(batch.inputs, fails, known, cut=cut, plan=plan)
         except NoPoison as none:
             first.add_note(f"nothing of it goes to the dead letters: {none}")
             raise first from None
@@ -399,9 +412,8 @@ class StepRunner:
             self.tally.phase = phase
         return self._attempt(inputs, number, without(counts, told.poison)), told.poison
 
-    def _trials(self, inputs: Sequence[Input], number: int) -> Fails:
+    def _trials(self, near: Sequence[Near], number: int) -> Fails:
         """What the function fails with, of some rows; nothing of it counts."""
-        near = [Near(each) for each in inputs]
 
         def fails(selection: Selection) -> Exception | None:
             if self._stopping:
@@ -422,6 +434,28 @@ class StepRunner:
             return None
 
         return fails
+
+    def _plans(self, near: Sequence[Near], number: int) -> Plan:
+        """What it fails with, of rows that are few enough to be planned together."""
+
+        def plan(index: int, run: Run) -> FailsOf | None:
+            parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
+            if not isinstance(parts[index], Held):
+                return None
+            if self._values is not None:
+                self._values.forget_changes()
+            found = plan_in_driver(self._work, self._spark, parts, index, number, self.values)
+            return found and self._unless_stopped(found)
+
+        return plan
+
+    def _unless_stopped(self, fails: FailsOf) -> FailsOf:
+        def trial(begin: int, end: int) -> Exception | None:
+            if self._stopping:
+                raise Ended
+            return fails(begin, end)
+
+        return trial
 
     def _attempt(
         self, inputs: Sequence[Input], number: int, selection: Selection
@@ -453,16 +487,23 @@ class StepRunner:
             return []
         assert self.step.dead is not None
         now = self.schemas_now()
-        near = [Near(each.grown(now.get(each.queue))) for each in inputs]
-        found = [self._letter(near, number, each, now) for each in poison]
+        runs: list[list[Run]] = [[] for _ in inputs]
+        for each in poison:
+            runs[each.index].append((each.number, each.number + 1))
+        parts = [
+            Near(each.grown(now.get(each.queue))).part(own)
+            for each, own in zip(inputs, runs, strict=True)
+        ]
+        next_of = [itertools.count() for _ in inputs]
+        found = [
+            self._letter(parts[each.index].message(next(next_of[each.index])), number, each, now)
+            for each in poison
+        ]
         return [(self.step.dead, each) for each in together(found)]
 
-    def _letter(
-        self, near: Sequence[Near], number: int, poison: Poison, now: Schemas
-    ) -> pa.RecordBatch:
-        run = (poison.number, poison.number + 1)
+    def _letter(self, message: pa.RecordBatch, number: int, poison: Poison, now: Schemas) -> Letter:
         return letter(
-            near[poison.index].part([run]).message(0),
+            message,
             step=f"{self.graph}/{self.step.name}",
             subscription=self.subscription,
             number=number,

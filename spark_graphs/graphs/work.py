@@ -21,7 +21,7 @@ from quire.spark_graphs.row_sink import Routes
 
 from .collected import collected
 from .definition import Step
-from .inputs import Input, Run
+from .inputs import Framed, Input, Run
 from .reason import text_of
 from .schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from .task_store import POINTERS, PartWriter, TaskStore, fragments_of
@@ -88,7 +88,7 @@ class Work:
 
     def called(
         self,
-        inputs: Sequence[Input],
+        inputs: Sequence[Framed],
         runs: Sequence[Sequence[Run]],
         number: int,
         values: Callable[[], KeptValues],

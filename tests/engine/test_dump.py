@@ -360,6 +360,27 @@ def test_a_damaged_group_costs_its_records_alone(env: SimEnv) -> None:
     assert left == [record for record in records if record != victim]
 
 
+def test_a_damaged_group_below_the_checkpoint(env: SimEnv) -> None:
+    """A segment that is still there though recovery needs none of it is pinned: it is damage."""
+    store = open_store(env)
+    store.put("topic", b"leased")
+    position = store.queue("topic").end_position - 1
+    store.lease("topic", position, position + 1)
+    leased = as_json(list(dump(PATH, env=env, journal=True))[-1])
+    for _ in range(2):
+        for number in range(20):  # into the next segment
+            store.put("topic", b"more %d" % number)
+        store.checkpoint()
+    (checkpoint,) = [as_json(item) for item in dump(PATH, env=env) if item.item == "checkpoint"]
+    assert leased["offset"] == leased["lsn"] % (64 << 10)
+    assert leased["lsn"] // (64 << 10) < checkpoint["restart_lsn"] // (64 << 10)
+    assert not damages(list(dump(PATH, env=env, journal=True)))
+    env.corrupt(f"{PATH}/{leased['file']}", leased["offset"] + 20)
+    (finding,) = damages(list(dump(PATH, env=env, journal=True)))
+    assert finding.lsn == leased["group_lsn"]
+    assert finding.lost
+
+
 def test_positions_behind_damage_are_told_as_uncertain() -> None:
     """Nobody knows how many messages the lost record had: positions are those at least."""
     env = new_machine(0)

@@ -22,7 +22,7 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.cut import cut
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.inputs import Leased, arrow_columns
-from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of
+from quire.spark_graphs.graphs.letters import letter, own_attributes, said_of, together
 from quire.spark_graphs.graphs.planning import Batch, Planner, release, standing
 from quire.spark_graphs.graphs.poison import Poison
 from quire.spark_graphs.graphs.preparing import prepare
@@ -242,7 +242,7 @@ def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
     large = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 2_000))]), **said)
     full = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), **said)
     with store.transaction() as txn:
-        for each in (made, large, full):
+        for each in together([made, large, full]):
             txn.put_many("dead", each)
     found = list(store.browse("dead"))
     assert (found[0].payload, found[0].correlation_id, found[0].priority) == (b"x", "c", 3)
@@ -254,7 +254,7 @@ def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
     assert "quire.trace" not in found[1].attributes
     assert found[1].attributes["quire.position"] == "7"
     assert set(found[2].attributes) == {"k"}
-    assert set(made.schema.names) < set(MESSAGE_SCHEMA.names)
+    assert set(made) < set(MESSAGE_SCHEMA.names)
 
 
 def test_values_are_a_mapping_of_what_json_can_hold() -> None:

@@ -13,6 +13,7 @@ from quire.spark_graphs.graphs.poison import (
     NoPoison,
     Poison,
     Selection,
+    Telling,
     Told,
     tell_apart,
     without,
@@ -43,14 +44,14 @@ def failing_with(bad: set[Row], tried: list[Selection]) -> Fails:
     return fails
 
 
-def never(told: Told) -> bool:
+def never(telling: Telling) -> bool:
     """There is time."""
     return False
 
 
-def over(tried: list[Selection], most: int) -> Callable[[Told], bool]:
+def over(tried: list[Selection], most: int) -> Callable[[Telling], bool]:
     """It is enough after so many trials."""
-    return lambda told: len(tried) >= most
+    return lambda telling: len(tried) >= most
 
 
 def places(poison: tuple[Poison, ...]) -> list[Row]:
