@@ -288,13 +288,12 @@ def pack(
     `more`: the pieces of its further sections, which stay pieces, and may be filled in later; with
     parts on pages an attachment is one of them. `mark`: of its local tail (see `local_tail`).
     """
-    offset = _HEAD_BYTES + _READ_BYTES * len(reads)
+    keys = _packed_entries(entries) if entries else b""
+    offset = _HEAD_BYTES + _READ_BYTES * len(reads) + len(keys)
     for piece in more:
         offset += len(piece)
     for _, pieces in groups:
         offset += _PART_BYTES * len(pieces)
-    keys = _packed_entries(entries) if entries else b""
-    offset += len(keys)
     head: list[bytes | bytearray] = [b""]
     blocks: list[tuple[int, bytes | bytearray]] = []
     by_queue: list[tuple[T, Sequence[Part]]] = []
@@ -329,27 +328,18 @@ def pack(
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
     tail = pack_tail(places, mark) if places else b""
+    kind = commit_kind(entries) if entries else format.COMMIT
     head[0] = _pack_head(
-        offset + len(tail),
-        format.COMMIT_MORE if more else commit_kind(entries) if entries else format.COMMIT,
-        format.TAIL if tail else 0,
-        transaction_id,
-        0,
-        0,
-        parts,
-        len(reads),
-        len(entries),
-        messages,
-    )
+        offset + len(tail), format.COMMIT_MORE if more else kind, format.TAIL if tail else 0,
+        transaction_id, 0, 0, parts, len(reads), len(entries), messages,
+    )  # fmt: skip
+    is_joined = offset <= JOINED_RECORD_BYTES and not more
+    first = len(head) + 2 * len(blocks) if is_joined else 2 + parts + len(reads)
     head += more
     for _, data in blocks:
-        head.append(data)
-        if len(data) & 7:
-            head.append(bytes(-len(data) & 7))
+        head += (data, bytes(-len(data) & 7))
     if tail:
         head.append(tail)
-    is_joined = offset <= JOINED_RECORD_BYTES and not more
-    first = len(head) if is_joined else 2 + parts + len(reads)
     beginning = bytearray().join(head[:first])
     record = (beginning, *head[first:]) if head[first:] else beginning
     return record, beginning, by_queue, blocks, messages

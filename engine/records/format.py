@@ -279,6 +279,7 @@ VALUES_HEADER: Final = struct.Struct("<Q")
 VALUE: Final = struct.Struct("<QHHI")
 NUMBER: Final = struct.Struct("<Q")
 ATTACHMENT_BODY: Final = struct.Struct("<QQ")
+PLACE: Final = struct.Struct("<Q")
 TAIL_END: Final = struct.Struct("<II")
 PREPARE_HEADER: Final = struct.Struct("<HHI")  # of HELD too
 DECIDES_HEADER: Final = struct.Struct("<IHBB")

@@ -16,7 +16,6 @@ from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 
 from . import format
 
-PLACE_BYTES: Final = 8
 _KINDS: Final = (format.COMMIT, format.COMMIT_ONCE, format.COMMIT_MORE)
 
 
@@ -27,7 +26,7 @@ def pack_tail(places: Sequence[int], mark: int) -> bytes:
 
 def tail_bytes(places: int) -> int:
     """What a tail with so many places takes."""
-    return PLACE_BYTES * places + format.TAIL_END.size if places else 0
+    return format.PLACE.size * places + format.TAIL_END.size if places else 0
 
 
 def mark_of(generation: int) -> int:
@@ -42,7 +41,7 @@ def split(body: memoryview, where: str, mark: int | None) -> tuple[memoryview, t
     """
     end = len(body) - format.TAIL_END.size
     count, found = format.TAIL_END.unpack_from(body, end) if end >= 0 else (0, 0)
-    start = end - PLACE_BYTES * count
+    start = end - format.PLACE.size * count
     if not count or start < format.COMMIT_HEADER.size:
         raise StoreCorrupt(f"{where}: contradictory local tail of {count} places")
     if mark is not None and found != mark:
