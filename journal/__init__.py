@@ -15,7 +15,7 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .journal import Journal, JournalStatus
+from .journal import Hooks, Journal, JournalStatus
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, RecoveryReport, Tail
@@ -34,6 +34,7 @@ __all__ = [
     "Finding",
     "Geometry",
     "Group",
+    "Hooks",
     "Journal",
     "JournalStatus",
     "Record",

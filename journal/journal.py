@@ -36,10 +36,11 @@ size of a segment.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from errno import EDQUOT, ENOSPC
-from typing import NamedTuple, NoReturn, Self
+from typing import Final, NamedTuple, NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
@@ -104,6 +105,26 @@ class JournalStatus(NamedTuple):
     unsynced_bytes: int  # of groups that are not durable yet (J10)
 
 
+def _nothing(*_: str) -> None:
+    """Nobody is to be told."""
+
+
+class Hooks(NamedTuple):
+    """What a journal asks and tells those that it writes for."""
+
+    # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
+    # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
+    admit: Callable[[], int] = lambda: sys.maxsize
+    # Called before a group is not synced, and once all are (J10); must not raise.
+    before_unsynced: Callable[[], None] = _nothing
+    after_sync: Callable[[], None] = _nothing
+    # Called with the path of each next segment, before anything is written there.
+    before_segment: Callable[[str], None] = _nothing
+
+
+NO_HOOKS: Final = Hooks()
+
+
 class Journal:
     """A journal that is open for writing. `write_group` calls are serialised by the caller.
 
@@ -117,6 +138,7 @@ class Journal:
         geometry: Geometry,
         segments: SegmentSet,
         found: Recovered,
+        hooks: Hooks,
     ) -> None:
         self._env = env
         self._directory = directory
@@ -131,14 +153,7 @@ class Journal:
             start(GROUP_MAGIC, VERSION, *ids), start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids),
         )  # fmt: skip
         self._last_lsn = found.last_lsn
-        # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
-        # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
-        self.admit: Callable[[], int] = lambda: self._segment_bytes
-        # Called before a group is not synced, and once all are (J10); must not raise.
-        self.before_unsynced: Callable[[], None] = _nothing
-        self.after_sync: Callable[[], None] = _nothing
-        # Called with the path of each next segment, before anything is written there.
-        self.before_segment: Callable[[str], None] = lambda _: None
+        self._hooks = hooks
         self.unsynced_bytes = 0  # right before the end, in the current segment
         self.unsynced_since = 0.0  # of the monotonic clock
         self._durable_end = 0  # behind the last group before those
@@ -182,7 +197,7 @@ class Journal:
         make_segment(env, directory, geometry, 0, first, wanted=0, need=0, direct=direct)
         empty = Recovered([0], 0, end_lsn=page_size, last_lsn=0, generation=0)
         return cls._begin(
-            env, directory, geometry, empty,
+            env, directory, geometry, empty, NO_HOOKS,
             max_spares=max_spares, kept_back=kept_back, direct=direct,
         )  # fmt: skip
 
@@ -199,6 +214,7 @@ class Journal:
         durable_lsn: int = 0,
         apply: Apply,
         report: Report,
+        hooks: Hooks = NO_HOOKS,
         max_spares: int = MAX_SPARES,
         kept_back: int = 0,
         direct: bool = False,
@@ -223,7 +239,7 @@ class Journal:
             report=report,
         )
         return cls._begin(
-            env, directory, geometry, found,
+            env, directory, geometry, found, hooks,
             max_spares=max_spares, kept_back=kept_back, direct=direct,
         )  # fmt: skip
 
@@ -234,6 +250,7 @@ class Journal:
         directory: str,
         geometry: Geometry,
         found: Recovered,
+        hooks: Hooks,
         *,
         max_spares: int,
         kept_back: int,
@@ -250,7 +267,7 @@ class Journal:
             direct=direct,
         )
         segments.adopt_leftovers()
-        journal = cls(env, directory, geometry, segments, found)
+        journal = cls(env, directory, geometry, segments, found, hooks)
         try:
             journal._begin_generation()
             with suppress(DiskFull):  # then it comes before the next group that needs it
@@ -334,7 +351,7 @@ class Journal:
             is_first = lsn == self._base + self._page_size
             self._durable_end = self._segment_from if is_first else lsn
             self.unsynced_since = self._env.monotonic()
-            self.before_unsynced()
+            self._hooks.before_unsynced()
         try:
             self._file.write_cached(lsn - self._base, group)
             self.unsynced_bytes += len(group)
@@ -359,7 +376,7 @@ class Journal:
         try:
             self._file.sync()
             self.unsynced_bytes = 0
-            self.after_sync()
+            self._hooks.after_sync()
         except BaseException as error:
             self._fail(error, "sync of groups that were written before")
             raise
@@ -433,6 +450,27 @@ class Journal:
                 self._fail(error, "making a spare segment")
                 raise
         return not self._segments.missing
+
+    def admit(self) -> int:
+        """How many bytes of groups may come now (J9); what is missing for them is kept back first.
+
+        On a full disk spare files that are not kept back go. Raises DiskFull, StoreFailed.
+        """
+        try:
+            try:
+                return self._hooks.admit()
+            except DiskFull:
+                if not self.drop_spares():
+                    raise
+            return self._hooks.admit()
+        except DiskFull:
+            raise
+        except StoreFailed as lost:
+            self.give_up(lost)
+            raise
+        except OSError as error:
+            self._fail(error, "keeping space back")
+            raise
 
     def drop_spares(self) -> bool:
         """Remove spare files that are not kept back: the disk is full. Whether there were any."""
@@ -648,7 +686,7 @@ class Journal:
             self._sync_unsynced()
         try:
             file = self._segments.advance(self._page_size + group_bytes, relieving=relieving)
-            self.before_segment(file.path)
+            self._hooks.before_segment(file.path)
             self._limit_lsn = 0
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity
@@ -682,10 +720,6 @@ class Journal:
         refusal = self._refusal
         assert refusal is not None
         raise type(refusal)(*refusal.args) from refusal.__cause__
-
-
-def _nothing() -> None:
-    """No hook."""
 
 
 def _no_record(length: int) -> InvalidArgument:

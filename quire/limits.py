@@ -300,12 +300,13 @@ CHECKPOINT_ATTEMPTS_BYTES = 24
 CHECKPOINT_DIRECTORY_BYTES = 32
 CHECKPOINT_REQUEST_BYTES = 17  # and its id
 CHECKPOINT_STATE_BYTES = 96  # of a key's entry, besides name, key and value
-# How much journal may come before it is counted anew: counting takes some microseconds a queue. A
-# byte of journal adds less than one to a checkpoint: 64 for a message that took a group of 4096.
+# How much journal may come before it is counted anew, and more of it for each queue: counting takes
+# two microseconds a queue. A byte of journal adds less than one to a checkpoint: 64 for a message
+# that took a group of 4096.
 SPARE_STEP_BYTES = 64 << 10
+SPARE_STEP_BYTES_PER_QUEUE = 2 << 10
 # Of a small group counts what is in it, so many times: most for an alias, 1024 of some 128 bytes.
 COUNTED_TIMES = 8
-SPARE_STEP_BYTES_PER_QUEUE = 1 << 10
 SPARE_MOST_TIMES = 4  # what is wanted; spares that are larger are cut
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it
 # Each has a thread and write buffers of its own once files are written at the same time.

@@ -69,7 +69,7 @@ from quire.single_calls import SingleCalls
 from quire.starts import Start, Time, check_time, starts_given
 from quire.store import Status, Store
 from quire.transaction import Payload
-from quire.uninterrupted import OwnLock, begin, call, end, inside
+from quire.uninterrupted import OwnLock, begin_short, call, end, inside
 
 from .awaiting import Awaiting
 from .calls import (
@@ -381,7 +381,7 @@ class RemoteStore(SingleCalls):
             or len(payload) > MAX_PAYLOAD_BYTES
         ):
             return self._put_with_fields(queue, payload, fields, durable)
-        thread = begin()  # a call, without the wrapper's steps
+        thread = begin_short()  # a call, without the wrapper's steps
         try:
             channel = self.connection.borrow()
             try:

@@ -24,10 +24,10 @@ LISTED, HAND_OVERS = (
 # of a server does, while commits share a write; nobody else waits for one with another in hand.
 # The last two are one lock each, which its holder may take again.
 SEVERAL = (
-    "Queue.writers", "EmbeddedTransaction._lock", "Volatile.applying", "Temporary.changing",
+    "Queue.writers", "TransactionLife._lock", "Volatile.applying", "Temporary._changing",
 )  # fmt: skip
 # Of a transaction that was begun for it, which nobody else commits.
-OWN = ("Room._one_at_a_time", "EmbeddedTransaction._lock")
+OWN = ("Room._one_at_a_time", "TransactionLife._lock")
 ROUNDS = 40
 
 
@@ -96,7 +96,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
         all_at_once(parts)
         assert store.verify().ok
     assert against_the_order(watch) == []
-    seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
+    seen = {"Queue.lock", "Sequencer._guard", "TransactionLife._lock", "Checkpointer._lock",
             "RemoteTransaction._lock", "Volatile.applying", "IoManager._freeing",
             "SegmentSet._making", "Room._one_at_a_time"}  # fmt: skip
     assert seen <= watch.taken

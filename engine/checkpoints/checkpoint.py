@@ -29,7 +29,6 @@ from quire.engine.records.checkpoint_file import Numbers, write_checkpoint
 from quire.engine.records.durable_state import PageEntry
 from quire.errors import DiskFull, StoreFailed
 
-from .kept_back import KeptBack
 from .mover import Mover, Placed, consecutive
 from .opened import Opened
 from .pace import Pace
@@ -41,8 +40,8 @@ from .space_maps import spaces_after, spaces_document
 class Checkpointer:
     """Makes checkpoints of one store, one at a time."""
 
-    def __init__(self, opened: Opened, sequencer: Sequencer, kept_back: KeptBack) -> None:
-        self._kept_back = kept_back
+    def __init__(self, opened: Opened, sequencer: Sequencer) -> None:
+        self._kept_back = opened.kept_back
         self._env = opened.env
         self._directory = opened.layout.checkpoints
         self._settings, self._store_id = opened.settings, opened.store_id
@@ -268,7 +267,7 @@ class Checkpointer:
                     )
             self._places.free(freed)
             for old, _ in mover.pace.over(queue.moved):
-                self._reader.forget(old)
+                self._places.cache.forget(old)
         del self._pages.retired[: len(snapshot.retired)]
         for page in snapshot.retired:
             self._places.free_page(page)

@@ -16,17 +16,20 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import AbstractContextManager, suppress
+from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring
 from typing import Any, Final
 
-from quire.engine.queues.queue import Queue
+from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
+from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import prepared_bytes
+from quire.env import Env
 from quire.errors import DiskFull
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
@@ -42,8 +45,6 @@ from quire.limits import (
     SPARE_STEP_BYTES_PER_QUEUE,
 )
 
-from .opened import Opened
-
 _COUNTED: Final = (QUEUE, SUBSCRIPTION, STATE)  # in another way
 _RECORD_BYTES: Final = format.PACKED_RECORD.size
 
@@ -51,13 +52,18 @@ _RECORD_BYTES: Final = format.PACKED_RECORD.size
 class KeptBack:
     """See the module. Thread-safe."""
 
-    def __init__(self, opened: Opened) -> None:
-        self._env, self._directory = opened.env, opened.layout.checkpoints
-        self._state, self._places = opened.state, opened.places
+    def __init__(self, env: Env, directory: str, state: State) -> None:
+        """`directory`: of the checkpoints."""
+        self._env, self._directory = env, directory
+        self._state, self._places = state, state.places
         self._lock = threading.Lock()
         self._ledger_entries = 0  # those that were counted
         self._ledger_bytes = 0
-        self.bytes = spare_bytes(self._env, self._directory)  # what each spare has
+        self.bytes = 0  # what each spare has
+
+    def look(self) -> None:
+        """At the spares that an opening finds."""
+        self.bytes = spare_bytes(self._env, self._directory)
 
     def admit(self) -> int:
         """Keep enough space back for what comes next (KB1): how many bytes of the journal.
@@ -79,7 +85,7 @@ class KeptBack:
         """There is a checkpoint at the LSN: those before it go, or become spares."""
         with self._lock:
             remove_older(self._env, self._directory, lsn)
-            self.bytes = spare_bytes(self._env, self._directory)
+            self.look()
             with suppress(DiskFull):  # then nothing is admitted before there is room
                 self._grow()
                 wanted = 2 * (self.needed_bytes() + self._step())
@@ -100,14 +106,9 @@ class KeptBack:
     def needed_bytes(self) -> int:
         """The most that a checkpoint of the present state takes if it moves nothing."""
         state, places = self._state, self._places
-        longest = 0
         total = CHECKPOINT_FIXED_BYTES + self._count_ledger()
-        for queue in list(state.queues.values()):
-            if queue.config.properties.persistent:
-                name_bytes = _text_bytes(queue.name)
-                if name_bytes > longest:
-                    longest = name_bytes
-                total += name_bytes + _bytes_of(queue)
+        durable = [q.durable for q in list(state.queues.values()) if q.config.properties.persistent]
+        total += sum(map(_bytes_of, durable))
         total += state.durable.values.saved_bytes
         for name, entries in list(state.durable.catalog.items()):
             if name not in _COUNTED:
@@ -115,7 +116,9 @@ class KeptBack:
             if name == SCHEDULE:  # beside what is counted above
                 total += sum([_json_bytes(entry.body) for entry in list(entries.values())])
         files = len(state.durable.ltds) + places.removable
-        total += files * (CHECKPOINT_ENTRY_BYTES + longest)
+        if files:
+            longest = max((_text_bytes(queue.config.name) for queue in durable), default=0)
+            total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         for manager in places.managers:
             total += manager.space.fragments * CHECKPOINT_INTERVAL_BYTES
         return total + sum([_prepared_bytes(r) for r in list(state.durable.prepared.values())])
@@ -135,7 +138,7 @@ class KeptBack:
         self.bytes = size
 
     def _step(self) -> int:
-        return max(SPARE_STEP_BYTES, SPARE_STEP_BYTES_PER_QUEUE * len(self._state.queues))
+        return SPARE_STEP_BYTES + SPARE_STEP_BYTES_PER_QUEUE * len(self._state.queues)
 
     def _count_ledger(self) -> int:
         """Entries are never removed, and new ones come last."""
@@ -153,25 +156,30 @@ def _json_bytes(value: dict[str, Any]) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
+@lru_cache(4096)
 def _text_bytes(value: str) -> int:
     """The same of a string, which is all that most stores have: in a tenth of the time."""
     return len(encode_basestring(value).encode())
 
 
-def _bytes_of(queue: Queue) -> int:
-    durable = queue.durable
-    total = CHECKPOINT_QUEUE_BYTES
-    if queue.config.is_volatile:
-        names = [_text_bytes(s.name) for s in list(durable.subscriptions.values())]
+def _bytes_of(queue: DurableQueue) -> int:
+    config, released = queue.config, queue.released
+    subscriptions = list(queue.subscriptions.values())
+    total = CHECKPOINT_QUEUE_BYTES + _text_bytes(config.name)
+    if config.is_volatile:
+        names = [_text_bytes(subscription.name) for subscription in subscriptions]
         return total + sum(names) + len(names) * CHECKPOINT_SUBSCRIPTION_BYTES
-    total += len(durable.tail.starts) * _RECORD_BYTES
-    total += len(durable.directory) * CHECKPOINT_DIRECTORY_BYTES
-    total += len(durable.released) * CHECKPOINT_INTERVAL_BYTES
-    total += durable.requests.checkpoint_bytes
-    for subscription in list(durable.subscriptions.values()):
+    total += (
+        len(queue.tail.starts) * _RECORD_BYTES
+        + len(queue.directory) * CHECKPOINT_DIRECTORY_BYTES
+        + len(released) * CHECKPOINT_INTERVAL_BYTES
+        + queue.requests.checkpoint_bytes
+    )
+    for subscription in subscriptions:
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _text_bytes(subscription.name)
-        total += len(subscription.attempts) * CHECKPOINT_ATTEMPTS_BYTES
-        if subscription.done is not durable.released:
+        if subscription.attempts.starts:
+            total += len(subscription.attempts.starts) * CHECKPOINT_ATTEMPTS_BYTES
+        if subscription.done is not released:
             total += len(subscription.done) * CHECKPOINT_INTERVAL_BYTES
     return total
 

@@ -29,7 +29,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.options import FIXED, Options
@@ -37,7 +37,6 @@ from quire.engine.ownership import Ownership
 from quire.engine.pages.data_files import open_data_files
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.pages.places import Places
-from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records.checkpoint_file import (
@@ -52,16 +51,27 @@ from quire.engine.records.checkpoint_spares import keep_spares, spares
 from quire.engine.strategies import strategy_named
 from quire.env import Env, FileLock
 from quire.errors import DiskFull, InvalidArgument, QuireError, StoreCorrupt, StoreFailed
-from quire.journal import Journal
+from quire.journal import Hooks, Journal
 from quire.limits import KEPT_BACK_SEGMENTS
 from quire.loggers import logger
 
-from .recovery import Recovered, replay, restore
+from .kept_back import KeptBack
+from .recovery import Recovered, new_state, replay, restore
 from .snapshot import Snapshot
 from .space_maps import spaces_document
 
 
-@dataclass(slots=True)
+class Asked(NamedTuple):
+    """What an opening is asked for."""
+
+    options: Options
+    given: set[str]  # those that are not by default
+    create: bool
+    background: bool
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """Everything that stands on the store's files."""
 
@@ -75,6 +85,7 @@ class Opened:
     state: State
     places: Places
     reader: BlockReader
+    kept_back: KeptBack
     checkpoint_lsn: int
     recovered: Recovered
 
@@ -91,7 +102,7 @@ class Opened:
             closing.callback(self.journal.close)
             closing.callback(self.places.data.close)
             closing.callback(self.places.stop)
-            closing.callback(self.reader.close)
+            closing.callback(self.places.cache.close)
 
 
 _log = logger("quire.recovery")
@@ -146,31 +157,27 @@ def prepare_directory(env: Env, layout: Layout, create: bool) -> None:
             )
 
 
-def open_files(
-    env: Env, layout: Layout, lock: FileLock, options: Options, given: set[str], create: bool
-) -> Opened:
+def open_files(env: Env, layout: Layout, lock: FileLock, asked: Asked) -> Opened:
     """Recover the store, or create it, under its lock; what guards it is held from then on."""
     ownership = Ownership(env, layout, lock)
     try:
         ownership.guard_all()
-        return _open(ownership, layout, options, given, create)
+        return _open(ownership, layout, asked)
     except BaseException:
         ownership.let_go()
         raise
 
 
-def _open(
-    ownership: Ownership, layout: Layout, options: Options, given: set[str], create: bool
-) -> Opened:
+def _open(ownership: Ownership, layout: Layout, asked: Asked) -> Opened:
     env = ownership.env
     lsns = list_checkpoints(env, layout.checkpoints) if env.exists(layout.checkpoints) else []
     if not lsns:
-        if not create:
+        if not asked.create:
             raise no_store(layout)
-        _create(ownership, layout, options)
+        _create(ownership, layout, asked.options)
         ownership.guard_all()
         lsns = list_checkpoints(env, layout.checkpoints)
-    return _recover(ownership, layout, options, given, lsns[-1])
+    return _recover(ownership, layout, asked, lsns[-1])
 
 
 def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
@@ -214,10 +221,11 @@ def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
             "directory, and make the store again"
         ) from error
     spaces = [FreeSpace(file.pages) for file in data]
-    places = Places(env, layout.ltds, data, spaces)
-    state = State(env, places, RecordPages(data), strategy_named(options.strategy))
+    strategy = strategy_named(options.strategy)
+    state = new_state(env, layout.ltds, data, spaces, strategy, parallel=False)
     numbers = Numbers()
-    document = Snapshot.of(state, places, journal.end_lsn, journal.last_lsn, 0).document(numbers)
+    snapshot = Snapshot.of(state, state.places, journal.end_lsn, journal.last_lsn, 0)
+    document = snapshot.document(numbers)
     document |= {
         "page_size": options.page_size,
         "segment_bytes": options.segment_bytes,
@@ -239,59 +247,53 @@ def _make_anew(env: Env, directory: str) -> None:
     env.make_directory(directory)
 
 
-def _recover(
-    ownership: Ownership, layout: Layout, options: Options, given: set[str], lsn: int
-) -> Opened:
+def _recover(ownership: Ownership, layout: Layout, asked: Asked, lsn: int) -> Opened:
     env = ownership.env
     checkpoint = read_checkpoint(env, layout.checkpoints, lsn)
     document = {"data_files": 1, **checkpoint.document}  # once there was no more than one
     settings = {name: int(document[name]) for name in (*FIXED, "created_us")}
     for name in FIXED:
-        if name in given and getattr(options, name) != settings[name]:
+        if name in asked.given and getattr(asked.options, name) != settings[name]:
             raise InvalidArgument(
                 f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
                 "the option out"
             )
     fixed: dict[str, Any] = {name: settings[name] for name in FIXED}
-    options = replace(options, **fixed)
+    options = replace(asked.options, **fixed)
     with ExitStack() as opening:
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
         strategy = strategy_named(options.strategy)
-        state = restore(env, checkpoint, layout.ltds, data, strategy)
-        journal, recovered = replay(env, layout.journal, checkpoint, state)
+        state = restore(env, checkpoint, layout.ltds, data, strategy, parallel=asked.background)
+        places, kept_back = state.places, KeptBack(env, layout.checkpoints, state)
+
+        def admit() -> int:
+            ownership.check()
+            return kept_back.admit()
+
+        hooks = Hooks(admit, places.hold, places.settle, ownership.go_on_to)
+        journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
         state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)
-        journal.before_segment = ownership.go_on_to
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)
         settle(env, layout.checkpoints, checkpoint)
-        for manager in state.places.managers:
+        for manager in places.managers:
             manager.match_file()
         remove_older(env, layout.checkpoints, lsn)
         if spare_space:  # one may have become the checkpoint, in the stead of a file that is gone
             with suppress(DiskFull):
                 keep_spares(env, layout.checkpoints, spare_space)
+        kept_back.look()
         if recovered.cut:
             _log.warning("%s", recovered.cut)
         opening.pop_all()
     reader = BlockReader(
-        env, layout.ltds, checkpoint.store_id, journal, data, state.places.memory,
-        state.places.holds,
+        env, layout.ltds, checkpoint.store_id, journal, data, places.memory, places.cache,
+        places.holds,
     )  # fmt: skip
-    state.places.before_removal = reader.forget_file
-    state.places.after_release = reader.forget
     return Opened(
-        env=env,
-        layout=layout,
-        options=options,
-        settings=settings,
-        store_id=checkpoint.store_id,
-        ownership=ownership,
-        journal=journal,
-        state=state,
-        places=state.places,
-        reader=reader,
-        checkpoint_lsn=lsn,
-        recovered=recovered,
-    )
+        env=env, layout=layout, options=options, settings=settings, store_id=checkpoint.store_id,
+        ownership=ownership, journal=journal, state=state, places=places, reader=reader,
+        kept_back=kept_back, checkpoint_lsn=lsn, recovered=recovered,
+    )  # fmt: skip

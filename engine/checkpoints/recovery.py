@@ -8,18 +8,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.engine.pages.data_files import DataFiles
+from quire.engine.pages.free_space import FreeSpace
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import Checkpoint
+from quire.engine.records.durable_state import DurableState
 from quire.engine.records.fold import decode_record
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import StoreCorrupt
-from quire.journal import Journal, Record, RecoveryReport
+from quire.journal import Hooks, Journal, Record, RecoveryReport
 from quire.limits import KEPT_BACK_SEGMENTS
 
 from .snapshot import load
@@ -40,23 +43,44 @@ class Recovered:
         return "" if self.journal is None else self.journal.words
 
 
+def new_state(
+    env: Env,
+    ltds_directory: str,
+    data: DataFiles,
+    spaces: Sequence[FreeSpace],
+    strategy: Strategy,
+    *,
+    parallel: bool,
+) -> State:
+    """Of a store with nothing in it, on these files."""
+    durable = DurableState()
+    places = Places(env, ltds_directory, data, spaces, durable.ltds, parallel=parallel)
+    return State(env, durable, places, RecordPages(data), strategy)
+
+
 def restore(
-    env: Env, checkpoint: Checkpoint, ltds_directory: str, data: DataFiles, strategy: Strategy
+    env: Env,
+    checkpoint: Checkpoint,
+    ltds_directory: str,
+    data: DataFiles,
+    strategy: Strategy,
+    *,
+    parallel: bool,
 ) -> State:
     """The state at the checkpoint's LSN."""
     try:
-        places = Places(env, ltds_directory, data, read_spaces(checkpoint))
-        state = State(env, places, RecordPages(data), strategy)
+        spaces = read_spaces(checkpoint)
+        state = new_state(env, ltds_directory, data, spaces, strategy, parallel=parallel)
         load(checkpoint, state.fold, state)
         released = checkpoint.document.get("released", ())
-        places.remember_released(int(name, 16) for name in released)
+        state.places.remember_released(int(name, 16) for name in released)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
     return state
 
 
 def replay(
-    env: Env, directory: str, checkpoint: Checkpoint, state: State
+    env: Env, directory: str, checkpoint: Checkpoint, state: State, hooks: Hooks
 ) -> tuple[Journal, Recovered]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 
@@ -88,6 +112,7 @@ def replay(
         durable_lsn=checkpoint.lsn,
         apply=apply,
         report=report,
+        hooks=hooks,
         kept_back=KEPT_BACK_SEGMENTS,
         direct=True,
     )

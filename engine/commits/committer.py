@@ -90,7 +90,9 @@ class Committer:
         adoptions: Adoptions,
         volatile: Volatile,
         inline_limit: int,
+        after_commit: Callable[[], None],
     ) -> None:
+        """`after_commit` is called when there may be something to do; it must not raise."""
         self._state = state
         self._reader = reader
         self._places = places
@@ -99,7 +101,7 @@ class Committer:
         self._adoptions = adoptions
         self.volatile = volatile
         self.inline_limit = inline_limit
-        self.after_commit: Callable[[], None] = lambda: None
+        self._after_commit = after_commit
         self.due_lsn = 0  # it need not be called before the journal ends there
 
     @property
@@ -149,8 +151,13 @@ class Committer:
                 self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
         if not light:
             self.leave_unused(transaction.id, written)
-        if self._journal.end_lsn >= self.due_lsn or sections:
-            self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
+
+    def after_commit(self) -> None:
+        """For other changes than these: see whether there is something to do."""
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
@@ -188,7 +195,7 @@ class Committer:
                 )
                 if held is not None and packed is not None:  # no more takes effect
                     packed, reads, entries = (*packed[:2], (), (), 0), (), ()
-            transaction.change = change = TransactionChange().fill(
+            transaction.change = change = TransactionChange(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
             )  # fmt: skip
@@ -261,7 +268,7 @@ class Committer:
         """Commit a section and nothing else: no message, no read."""
         packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
         self.sequencer.submit(
-            TransactionChange().fill(self._state, self._reader, 0, packed, sections=(section,))
+            TransactionChange(self._state, self._reader, 0, packed, sections=(section,))
         )
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
@@ -297,9 +304,7 @@ class Committer:
             packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
             sections = (MemorySection(self.volatile, 0),)
-        change = TransactionChange().fill(
-            self._state, self._reader, 0, packed, (), (), durable, sections
-        )
+        change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
@@ -318,8 +323,8 @@ class Committer:
             for memory in sections:
                 memory.discard()
             raise
-        if self._journal.end_lsn >= self.due_lsn or sections:
-            self.after_commit()
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
         return change.first_id or sections[0].first_id
 
     def encode(self, written: Collection[Written]) -> Pieces:

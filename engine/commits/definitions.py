@@ -51,13 +51,7 @@ from quire.queue_types import type_named
 from quire.row_schema import check_grows
 
 from .committer import Committer
-from .names import (
-    check_letters,
-    check_no_alias,
-    check_no_dead_letters,
-    named_itself,
-    there_already,
-)
+from .names import check_letters, check_no_alias, check_no_dead_letters, named_itself, there_already
 from .schedules import check_no_schedule
 
 
@@ -138,13 +132,16 @@ class Definition:
 class Definitions:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, committer: Committer, most_bytes: int) -> None:
+    def __init__(
+        self, env: Env, state: State, committer: Committer, most_bytes: int, *, in_memory: bool
+    ) -> None:
+        """`in_memory`: the whole store is, so only volatile queues may be made."""
         self._env = env
         self._state = state
         self._committer = committer
         self._most_bytes = most_bytes  # of a group in the journal
         self._one_at_a_time = threading.Lock()
-        self.in_memory = False  # the whole store is: only volatile queues may be made
+        self._in_memory = in_memory
 
     def submit(
         self,
@@ -173,7 +170,7 @@ class Definitions:
         state = self._state
         volatile = {queue.name: _is_volatile(queue) for queue in queues}
         for name, is_volatile in volatile.items():
-            if self.in_memory and not is_volatile:
+            if self._in_memory and not is_volatile:
                 raise InvalidArgument(
                     f"queue {name!r}: a store in memory holds volatile queues only: give "
                     "type='volatile', or open the store with a path"

@@ -27,10 +27,13 @@ from .written import Written
 class Overflow:
     """See the module."""
 
-    def __init__(self, places: Places, sequencer: Sequencer) -> None:
+    def __init__(
+        self, places: Places, sequencer: Sequencer, after_discard: Callable[[], None]
+    ) -> None:
+        """`after_discard` is called when there are files to remove; it must not raise."""
         self._places = places
         self._sequencer = sequencer
-        self.after_discard: Callable[[], None] = lambda: None
+        self._after_discard = after_discard
 
     def relieve(self, buffer: WriteBuffer, leave: Callable[[int], bool]) -> None:
         """Have transactions leave the buffer until there is room (OV1).
@@ -71,7 +74,7 @@ class Overflow:
         for ltds_id in files:
             self._places.discarded.add(ltds_id)
         if files:
-            self.after_discard()
+            self._after_discard()
 
     def _place(self, queue: Queue, blocks: list[EncodedBlock]) -> list[Part]:
         """Write blocks to the queue's pages (OV2)."""

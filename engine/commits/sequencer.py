@@ -117,8 +117,10 @@ class _Gathering:
 class Sequencer:
     """See the module. Thread-safe."""
 
-    def __init__(self, journal: Journal, number: int = 0) -> None:
-        """`number`: how many records the store had before (see `number`)."""
+    def __init__(
+        self, journal: Journal, number: int = 0, relieve: Callable[[], None] = lambda: None
+    ) -> None:
+        """`number`: how many records the store had before (see `number`); `relieve`: see C11."""
         self._journal = journal
         self._number = number
         self._write = journal.write_group
@@ -130,7 +132,7 @@ class Sequencer:
         self._gathering: dict[int, _Gathering] = {}  # by thread
         self._alone = 0  # changes that were their group
         self._groups = self._grouped = 0  # the others
-        self.relieve: Callable[[], None] = lambda: None
+        self._relieve = relieve
 
     @property
     def number(self) -> int:
@@ -174,7 +176,7 @@ class Sequencer:
         except DiskFull:
             if change.applied or not change.relieves:
                 raise
-        self.relieve()  # (C11)
+        self._relieve()  # (C11)
         self._gather(change)
 
     def together(self, actions: Iterable[Callable[[], None]]) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from quire.errors import StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
 from quire.ltds import is_foreign
 
+from .block_cache import BlockCache
 from .data_file import Piece
 from .data_files import DataFiles, split_page
 from .discarded import DiscardedFiles
@@ -53,27 +54,35 @@ class Places:
     """See the module. Thread-safe."""
 
     def __init__(
-        self, env: Env, ltds_directory: str, data: DataFiles, spaces: Sequence[FreeSpace]
+        self,
+        env: Env,
+        ltds_directory: str,
+        data: DataFiles,
+        spaces: Sequence[FreeSpace],
+        ltds: dict[int, str],
+        *,
+        parallel: bool,
     ) -> None:
+        """`ltds`: the held files and the queue of each, the state's own."""
         self._env = env
         self._ltds_directory = ltds_directory
         self.data = data
         self.managers = [IoManager(*pair) for pair in zip(data, spaces, strict=True)]
-        self.parallel = False
+        self.parallel = parallel
         self.page_size = data.page_size
         self._file_pages = MAX_DATA_FILE_BYTES // data.page_size  # numbers of a file's pages
         self._lock = threading.Lock()
         self._naming = threading.RLock()
         self._naming_failed = False
-        self.ltds: dict[int, str] = {}  # held files and the queue of each: the state's own
+        self.ltds = ltds
         self._removable: list[int] = []
-        self.before_removal: Callable[[int], None] = lambda ltds_id: None
-        self.after_release: Callable[[Sequence[BlockRow]], None] = lambda refs: None
         self._ltds_pins = Counter[int]()
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
         self._holding = False  # changes are applied that are not durable yet (P1)
         self.held: list[BlockRef] = []  # blocks that such changes have released
         self.memory = MemoryBlocks()
+        self.cache = cache = BlockCache()
+        self._forget = cache.forget
 
     # Pages that are being written
 
@@ -184,14 +193,13 @@ class Places:
 
     def free(self, refs: Sequence[BlockRow]) -> None:
         """Blocks that were released (P1)."""
-        after_release = self.after_release
-        after_release(refs)
+        self._forget(refs)
         if self._holding and not (refs and refs[0][8] == format.MEMORY):  # of one queue all are
             with self._lock:
                 if self._holding:
                     self.held += map(BlockRef._make, refs)
                     return
-        if len(refs) != 1 or refs[0][8] != format.INLINE:
+        if len(refs) != 1 or refs[0][8]:  # of one alone that is inline there is nothing
             self._free(refs)
 
     def _free(self, refs: Sequence[BlockRow]) -> None:
@@ -312,7 +320,7 @@ class Places:
             for ltds_id in going:
                 self.discarded.add(ltds_id)
         for ltds_id in going:
-            self.before_removal(ltds_id)
+            self.cache.forget_file(ltds_id)
         if sliced:
             self.discarded.remove_slice()
         else:

@@ -39,19 +39,26 @@ def first_of(opening: int) -> int:
 class State:
     """See the module."""
 
-    def __init__(self, env: Env, places: Places, pages: RecordPages, strategy: Strategy) -> None:
+    def __init__(
+        self,
+        env: Env,
+        durable: DurableState,
+        places: Places,
+        pages: RecordPages,
+        strategy: Strategy,
+    ) -> None:
+        """`durable`: nothing is in it yet."""
         self.strategy = strategy
         self.places = places
         self.pages = pages
         self._env = env
         self._sources: dict[str, tuple[Queue, Subscription]] = {}
-        self.durable = durable = DurableState()
+        self.durable = durable
         self.fold = Fold(durable, self)
         self.queues: dict[int, Queue] = {}  # that stand beside those of the durable state
         self.names: dict[str, Queue] = {}  # aliases too
         self.ledger = durable.ledger
         self.values = StateValues(durable)
-        places.ltds = durable.ltds
         self.prepared = PreparedTransactions(self.queues, places)
         # What is in memory only: what is defined, but not durably, and the ids of messages of
         # volatile queues. Its queues are among the others.

@@ -13,14 +13,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
 
 from quire.arguments import Bytes
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
-from quire.engine.pages.bounded_cache import BoundedCache
+from quire.engine.pages.block_cache import BlockCache, BlockKey
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.read_structure import Pointer
@@ -30,16 +27,10 @@ from quire.engine.records.commit_record import PAYLOAD_AT
 from quire.env import Env
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import Journal
-from quire.limits import BLOCK_CACHE_BYTES, INLINE_CACHE_BYTES, LTDS_READERS
+from quire.limits import BLOCK_CACHE_BYTES, LTDS_READERS
 from quire.ltds import LtdsReader
 from quire.message import Delivered
 from quire.payload_reader import Stream
-
-# What an entry of the caches takes besides its bytes, measured (see `tests/engine/test_caches.py`).
-_FRESH_ENTRY_BYTES: Final = 192
-_BLOCK_ENTRY_BYTES: Final = 262
-
-_Key = tuple[int, int, int]  # kind, address and checksum; or -1 - number, id of the file and 0
 
 
 class BlockMoved(Exception):
@@ -57,6 +48,7 @@ class BlockReader:
         journal: Journal,
         data: DataFiles,
         memory: MemoryBlocks,
+        cache: BlockCache,
         is_held: Callable[[int], bool],
     ) -> None:
         """`is_held`: whether a commit holds a large transaction's file that is not released."""
@@ -67,39 +59,12 @@ class BlockReader:
         self._journal = journal
         self._data = data
         self._memory = memory
-        self._ltds_lock = threading.Lock()
-        self._fresh: BoundedCache[int, bytes | bytearray] = BoundedCache(
-            INLINE_CACHE_BYTES, len, _FRESH_ENTRY_BYTES
-        )
-        self._get_fresh = self._fresh.get
-        self._blocks: BoundedCache[_Key, tuple[Block, int]] = BoundedCache(
-            BLOCK_CACHE_BYTES, _block_bytes, _BLOCK_ENTRY_BYTES
-        )
-        self._readers: OrderedDict[int, LtdsReader] = OrderedDict()
+        self._ltds_lock, self._readers = cache.files_lock, cache.files
+        self._fresh, self._blocks = cache.fresh, cache.blocks
+        self._get_fresh = cache.fresh.get
         # A block just committed inside the journal, by its address there; or a payload (B4), at
         # `PAYLOAD_AT` more.
-        self.remember: Callable[[int, bytes | bytearray], None] = self._fresh.add
-
-    # What is known of blocks beforehand
-
-    def forget(self, refs: Sequence[BlockRow]) -> None:
-        """Blocks that were released or moved. Those of files go with the file."""
-        forget = self._fresh.forget
-        for _, _, _, address, _, checksum, _, count, kind in refs:
-            if kind == format.INLINE and (count > 1 or not forget(address + PAYLOAD_AT)):
-                forget(address)
-            if count > 1 and kind != format.LTDS:
-                self._blocks.forget((kind, address, checksum))
-
-    def forget_file(self, ltds_id: int) -> None:
-        """A large transaction's file goes: an open one would keep its space."""
-        with self._ltds_lock:
-            reader = self._readers.pop(ltds_id, None)
-            if reader is not None:
-                reader.close()
-        for key in self._blocks.list_keys():
-            if key[0] < 0 and key[1] == ltds_id:
-                self._blocks.forget(key)
+        self.remember: Callable[[int, bytes | bytearray], None] = cache.fresh.add
 
     # Reading
 
@@ -197,15 +162,7 @@ class BlockReader:
         place = f"{KIND_NAMES[ref.kind]} {ref.address:#x}"
         return f"{place} in {self._journal.path_of(ref.address)}" if not ref.kind else place
 
-    def close(self) -> None:
-        with self._ltds_lock:
-            for reader in self._readers.values():
-                reader.close()
-            self._readers.clear()
-        self._blocks.clear()
-        self._fresh.clear()
-
-    def _keep(self, key: _Key, block: Block, first: int) -> None:
+    def _keep(self, key: BlockKey, block: Block, first: int) -> None:
         if block.count > 1 and block.length <= BLOCK_CACHE_BYTES // 4:
             self._blocks.add(key, (block, first))
 
@@ -269,7 +226,3 @@ class BlockReader:
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader
-
-
-def _block_bytes(entry: tuple[Block, int]) -> int:
-    return entry[0].memory_bytes

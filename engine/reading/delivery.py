@@ -40,8 +40,6 @@ class Delivery:
         self._reader = reader
         self._note = note
         self._delayed: set[tuple[Queue, Subscription]] = set()
-        # Called when a message that was rejected is spent, without a lock of a queue.
-        self.after_reject: Callable[[Queue, Subscription], None] = lambda *_: None
 
     def take(
         self,

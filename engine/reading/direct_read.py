@@ -29,13 +29,7 @@ from quire.env import Env, File, OsEnv
 from quire.errors import PositionLost, StoreCorrupt
 from quire.info import Piece
 from quire.journal import segment_path
-from quire.limits import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    CHECKPOINT_TRIES,
-    HEAD_READ_BYTES,
-    LTDS_READERS,
-)
+from quire.limits import BATCH_BYTES, BATCH_ROWS, CHECKPOINT_TRIES, HEAD_READ_BYTES, LTDS_READERS
 from quire.ltds import LtdsReader, path_of
 from quire.message import Delivered
 

@@ -16,14 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from quire.block import (
-    HEADER_BYTES,
-    Block,
-    RowBlock,
-    head_bytes,
-    header_arrays_of,
-    reaches_of,
-)
+from quire.block import HEADER_BYTES, Block, RowBlock, head_bytes, header_arrays_of, reaches_of
 from quire.errors import StoreCorrupt
 from quire.info import Piece
 from quire.limits import HEADED_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakSet
@@ -15,6 +16,7 @@ from quire.engine.options import Options
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.delivery import Delivery
 from quire.env import Env
@@ -26,20 +28,6 @@ from quire.writebuffer import WriteBuffer, WriteBuffers
 from .registry import Registry
 
 
-class MakesRoom(Protocol):
-    """What is done where a queue has no room."""
-
-    def make(self, queue: Queue, full: QueueFull) -> bool:
-        """Whether what was refused may be tried again."""
-
-
-class NoRoom:
-    """Nothing is done."""
-
-    def make(self, queue: Queue, full: QueueFull) -> bool:
-        return False
-
-
 class Leaving(Protocol):
     """What a transaction has put, as far as the write buffer is concerned."""
 
@@ -47,7 +35,7 @@ class Leaving(Protocol):
         """Leave the buffer; whether there was anything."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Context:
     """See the module. Everything in it is thread-safe.
 
@@ -73,9 +61,12 @@ class Context:
     transaction_timeout: float  # seconds, by default
     light_bytes: int
     light_messages: int
+    # What is done where a queue has no room; whether what was refused may be tried again.
+    make_room: Callable[[Queue, QueueFull], bool]
+    # A message that was rejected is spent; called without a lock of a queue, must not raise.
+    after_reject: Callable[[Queue, Subscription], None]
     # The files of messages that are being put as streams.
     streams: WeakSet[LtdsWriter] = field(default_factory=WeakSet)
-    room: MakesRoom = field(default_factory=NoRoom)  # until the store is whole
 
     def new_file(self, *, streamed: bool = False) -> LtdsWriter:
         """For a large transaction's messages in one queue, or for a streamed message."""

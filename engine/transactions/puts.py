@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,7 +38,6 @@ from quire.block import (
 from quire.engine.commits.written import Written, written_to
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
-from quire.engine.records.commit_record import Entry, entry_bytes
 from quire.errors import (
     InvalidArgument,
     QueueDisabled,
@@ -47,35 +46,32 @@ from quire.errors import (
     QuireError,
     TransactionError,
 )
-from quire.limits import LTDS_WRITERS, MAX_REQUESTS_BYTES
-from quire.ltds import LtdsInfo, check_foreign
+from quire.limits import LTDS_WRITERS
+from quire.ltds import check_foreign
 from quire.message import Fields
-from quire.message_id import KnownId, MessageId, MessageIds, RequestedIds, id_of
+from quire.message_id import MessageId, MessageIds, id_of
 from quire.properties import Expiry
-from quire.row_schema import check_part, rows_one_by_one
+from quire.row_schema import check_part
 from quire.writebuffer import Account, TransactionBuffer, WriteBuffer
 
-from .arrow_slices import chosen_of, largest_charge, measure, row_slices, slices_of
+from .arrow_slices import largest_charge, measure, row_slices, slices_of
 from .context import Context
+from .own_requests import OwnRequests
 
 
 class Puts:
     """See the module."""
 
     __slots__ = (
-        "_buffer", "_charge", "_context", "_expiries", "_messages", "_request_bytes",
-        "_transaction_id",
-        "by_queue", "found", "is_light", "large", "lost", "requests", "streams",
+        "_buffer", "_charge", "_context", "_expiries", "_messages", "_transaction_id", "by_queue",
+        "is_light", "large", "lost", "requests", "streams",
     )  # fmt: skip
 
-    def begin(self, context: Context, transaction_id: int, large: bool) -> Self:
-        """First of all. Not `__init__`, by which an object takes twice the time."""
+    def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
         self.by_queue: dict[Queue, Written] = {}
         self.lost = False  # part of the messages (PU3)
-        self.found = False  # a put that was repeated
-        self.requests: dict[tuple[int, str], MessageId] | None = None  # by queue and request id
-        self._request_bytes = 0  # that they take in the record
+        self.requests: OwnRequests | None = None
         self._expiries: dict[Queue, Expiry] | None = None  # of queues with `max_ttl`
         self.streams = 0  # messages that are being put
         self._context = context
@@ -85,7 +81,6 @@ class Puts:
         self._charge = self._messages = 0  # of all that was put
         if large:
             self.fill()
-        return self
 
     @property
     def written(self) -> Collection[Written]:
@@ -169,75 +164,12 @@ class Puts:
         ids = self.rows(queue, lambda words: [one_row(words, value, fields)])
         return ids[0]
 
-    def once(
-        self, request_id: str, queue: str, content: bytes, fields: Fields | None, charge: int
-    ) -> MessageId:
-        """The same as `one`, unless a put with the request id is known: then that one's id."""
-        return self.known_or(request_id, queue, partial(self.one, queue, content, fields, charge))
-
-    def known_or(self, request_id: str, queue: str, put: Callable[[], MessageId]) -> MessageId:
-        """The id of what was put with the request id, or else what `put` puts."""
-        state = self._context.state
-        target = state.queue(queue)
-        if not target.config.properties.most_requests:
-            raise _keeps_none(target)
-        found = state.request(target, request_id)
-        if found is not None:
-            self.found = True
-            return id_of(KnownId(found), 0)
-        requests = self.requests = self.requests or {}
-        key = target.queue_id, request_id
-        if key not in requests:
-            self._check_request_bytes(entry_bytes(request_id))
-            requests[key] = put()
-            self._request_bytes += entry_bytes(request_id)
-        return requests[key]
-
-    def many_once(self, queue: str, payloads: Any, request_ids: list[str]) -> MessageIds:
-        """The same of many: all that no put is known of, or with an error none."""
-        state = self._context.state
-        target = state.queue(queue)
-        if not target.config.properties.most_requests:
-            raise _keeps_none(target)
-        if target.schema is not None:
-            raise rows_one_by_one(target.name)
-        own, queue_id = self.requests or {}, target.queue_id
-        ids: dict[str, MessageId] = {}
-        new: dict[str, int] = {}  # by request id, the place of its payload
-        for place, request_id in enumerate(request_ids):
-            if request_id in ids or request_id in new:
-                continue
-            found = state.request(target, request_id)
-            if found is not None:
-                ids[request_id] = id_of(KnownId(found), 0)
-                self.found = True
-            elif (queue_id, request_id) in own:
-                ids[request_id] = own[queue_id, request_id]
-            else:
-                new[request_id] = place
-        size = sum(map(entry_bytes, new))
-        self._check_request_bytes(size)
-        made = self.many(queue, chosen_of(payloads, list(new.values()))) if new else ()
-        ids.update(zip(new, made, strict=True))
-        self.requests = own | {(queue_id, request_id): ids[request_id] for request_id in new}
-        self._request_bytes += size
-        return RequestedIds([ids[request_id] for request_id in request_ids])
-
-    def _check_request_bytes(self, size: int) -> None:
-        """They are in the journal's record, and in memory, until the commit."""
-        most = min(MAX_REQUESTS_BYTES, self._context.journal.max_group_bytes // 2)
-        if self._request_bytes + size > most:
-            raise InvalidArgument(
-                f"the request ids of one transaction take up to {most} bytes: commit this one, and "
-                "go on in another"
-            )
-
-    def request_entries(self) -> list[Entry]:
-        """What the commit is to know of the request ids."""
-        return [
-            Entry(request_id, message_id.index, queue_id)
-            for (queue_id, request_id), message_id in (self.requests or {}).items()
-        ]
+    def known(self) -> OwnRequests:
+        """Those that were put with a request id, and what is known of request ids."""
+        if self.requests is None:
+            context = self._context
+            self.requests = OwnRequests(context.state, context.journal.max_group_bytes)
+        return self.requests
 
     def rows(self, queue: str, made_for: Callable[[str], list[Rows]]) -> MessageIds:
         """All rows that are made for the queue's schema or, with an error, none."""
@@ -269,7 +201,7 @@ class Puts:
         is_arrow = isinstance(payloads, (pa.Array, pa.ChunkedArray, pa.RecordBatch, pa.Table))
         if is_arrow and len(parts := slices_of(payloads)) > 1:
             return self._slices(queue, parts)
-        written = self._written(queue)
+        written = self.open(queue)
         self._make_room(written)
         builder = written.buffer.builder
         mark = builder.mark()
@@ -277,13 +209,13 @@ class Puts:
         try:
             count = builder.add_arrow(payloads) if is_arrow else builder.add_many(payloads)
         except BaseException:
-            self._leave_untouched(written.queue)
+            self.leave_untouched(written.queue)
             raise
         charge = builder.charge_bytes - before
         try:
             if written.queue.space.most_bytes is not None:
                 self._check_sizes(written, payloads)
-            self._take_space(written, charge, count)
+            self.take_space(written, charge, count)
         except BaseException:
             builder.undo(mark)
             raise
@@ -298,7 +230,7 @@ class Puts:
 
     def _slices(self, queue: str, parts: list[Any]) -> MessageIds:
         """All are checked, and the queue's space is taken for all, before the first is put."""
-        written = self._written(queue)
+        written = self.open(queue)
         opened = written.queue
         try:
             sizes = [measure(part) for part in parts]
@@ -306,7 +238,7 @@ class Puts:
                 for part in parts:
                     self._check_sizes(written, part)
         except BaseException:
-            self._leave_untouched(opened)
+            self.leave_untouched(opened)
             raise
         charge, count = (sum(size) for size in zip(*sizes, strict=True))
         written = self._claim(queue, charge, count)
@@ -407,45 +339,6 @@ class Puts:
         expiry = self._expiries.get(written.queue) if self._expiries else None
         return fields if expiry is None else Fields.expiring(fields, expiry)
 
-    # Streams (see `streaming`)
-
-    def begin_stream(self, queue: str, charge: int) -> Written:
-        """Take the queue's space for a message that is put chunk by chunk, and for some of these.
-
-        Raises as a put, with everything as it was.
-        """
-        written = self._written(queue)
-        self._take_space(written, charge, 1, False)
-        self.streams += 1
-        return written
-
-    def go_on_with_stream(self, written: Written, charge: int) -> None:
-        """The same for further chunks."""
-        self._take_space(written, charge, 0, False)
-
-    def finish_stream(self, written: Written, info: LtdsInfo) -> MessageId:
-        """Its file is complete."""
-        try:
-            with self._context.sequencer.writing_file():
-                written.finish_stream(info)
-        except BaseException:
-            self.lost = True
-            raise
-        self.streams -= 1
-        return id_of(written, written.count - 1)
-
-    def abandon_stream(self, written: Written, charge: int) -> None:
-        """It is not put; what was taken for it is given back."""
-        writer, written.stream = written.stream, None
-        self.streams -= 1
-        with written.queue.lock:
-            written.queue.space.unwrite(charge, 1)
-        written.charge -= charge
-        written.count -= 1
-        self._leave_untouched(written.queue)
-        if writer is not None:
-            self._context.overflow.discard_file(writer)
-
     def check_no_stream(self) -> None:
         """Raises TransactionError while a message is being put as a stream."""
         if self.streams:
@@ -482,7 +375,7 @@ class Puts:
                 written.held = False
             queue.log.rollback(self._transaction_id, queue.end_position)
 
-    def _written(self, queue: str) -> Written:
+    def open(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
         target = self._context.state.queue(queue)
@@ -511,24 +404,25 @@ class Puts:
         is_row: bool = False,
     ) -> Written:
         """`largest`: tells the largest charge, where they are more than one."""
-        written = self._written(queue)
+        written = self.open(queue)
         if written.queue.space.is_typed is not is_row:
-            self._leave_untouched(written.queue)
+            self.leave_untouched(written.queue)
             written.queue.space.check_form(is_row=is_row)
         if largest is not None and written.queue.space.most_bytes is not None:
             try:
                 written.queue.space.check_size(largest())
             except BaseException:
-                self._leave_untouched(written.queue)
+                self.leave_untouched(written.queue)
                 raise
         if written.buffer.account.shared.full:
             self._make_room(written)
-        self._take_space(written, charge, messages)
+        self.take_space(written, charge, messages)
         return written
 
-    def _take_space(
+    def take_space(
         self, written: Written, charge: int, messages: int, is_whole: bool = True
     ) -> None:
+        """Of its queue. `is_whole`: a message's charge is known, as it is not of a stream's."""
         queue = written.queue
         try:
             with queue.admission:
@@ -545,7 +439,7 @@ class Puts:
     def _refused(self, written: Written, charge: int, messages: int, error: QuireError) -> None:
         """The queue's space has not been taken."""
         queue = written.queue
-        self._leave_untouched(queue)
+        self.leave_untouched(queue)
         if isinstance(error, QueueFull) and queue not in self.by_queue:
             error.refused = OPEN, charge, messages  # which comes with it when it is done again
 
@@ -553,7 +447,8 @@ class Puts:
         """Each of them, where the queue has a limit for one."""
         written.queue.space.check_size(largest_charge(payloads))
 
-    def _leave_untouched(self, queue: Queue) -> None:
+    def leave_untouched(self, queue: Queue) -> None:
+        """Nothing was put to it: it is as if it had not been opened."""
         written = self.by_queue[queue]
         if not written.count:
             self._abandon(written)
@@ -567,7 +462,7 @@ class Puts:
             try:
                 self._context.relieve(buffer, self._transaction_id, self)
             except QuireError:
-                self._leave_untouched(written.queue)
+                self.leave_untouched(written.queue)
                 raise
 
     def _note(self, account: Account, charge: int, messages: int) -> None:
@@ -670,12 +565,6 @@ class Puts:
             for written in self.by_queue.values():
                 written.placed = []
             self._buffer.close()
-
-
-def _keeps_none(queue: Queue) -> InvalidArgument:
-    return InvalidArgument(
-        f"queue {queue.name!r} keeps no request ids: give it dedup_count or dedup_seconds"
-    )
 
 
 def _just_dropped(queue: str) -> QueueNotFound:

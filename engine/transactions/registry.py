@@ -11,19 +11,27 @@ import itertools
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 from weakref import ref
 
-from quire.errors import QuireError, StoreClosed
+from quire.errors import QuireError, TransactionAborted, TransactionTimeout
 from quire.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
+_LATE: Final = (
+    "the transaction was open for too long and has been rolled back: begin anew, or give "
+    "transaction(timeout=...) more seconds"
+)
+_ABORTED: Final = (
+    "the transaction was aborted on demand (store.abort) and has been rolled back: begin anew"
+)
 
-class OpenTransaction(Protocol):
+
+class Registered(Protocol):
     """A transaction, as far as others have to do with it."""
 
     id: int
-    opened_us: int
+    opened: float  # of the monotonic clock
     deadline: float
 
     @property
@@ -33,17 +41,11 @@ class OpenTransaction(Protocol):
     def info(self) -> TransactionInfo:
         """What the store tells of it."""
 
-    def expire(self) -> bool:
-        """Its time is over."""
-
-    def abort(self) -> bool:
-        """Roll back on somebody else's demand."""
-
     def give_up(self) -> None:
         """Roll back, if it is open."""
 
-    def close(self, reason: str, kind: type[QuireError] = StoreClosed) -> None:
-        """The store is closed."""
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
+        """Roll back for another reason than its user's, who is told so."""
 
     def abandon(self, reason: str) -> None:
         """In the child of a fork."""
@@ -56,18 +58,18 @@ class Registry:
     """See the module. Thread-safe."""
 
     def __init__(self) -> None:
-        self.open: dict[int, ref[OpenTransaction]] = {}
+        self.open: dict[int, ref[Registered]] = {}
         self.new_id = itertools.count(1).__next__
-        self.dropped: deque[OpenTransaction] = deque()
+        self.dropped: deque[Registered] = deque()
 
-    def __iter__(self) -> Iterator[OpenTransaction]:
+    def __iter__(self) -> Iterator[Registered]:
         """The open transactions, the oldest first."""
         for reference in list(self.open.values()):
             transaction = reference()
             if transaction is not None:
                 yield transaction
 
-    def drop(self, transaction: OpenTransaction) -> None:
+    def drop(self, transaction: Registered) -> None:
         """Nobody holds the open transaction any more (RG1)."""
         self.dropped.append(transaction)
 
@@ -88,7 +90,7 @@ class Registry:
             found = True
         return found
 
-    def get(self, transaction_id: int) -> OpenTransaction | None:
+    def get(self, transaction_id: int) -> Registered | None:
         """By its number."""
         reference = self.open.get(transaction_id)
         return None if reference is None else reference()
@@ -96,7 +98,11 @@ class Registry:
     def expire(self, now: float) -> int:
         """Roll back the transactions whose time is over; how many."""
         self.reap()
-        return sum(transaction.expire() for transaction in self if transaction.deadline <= now)
+        return sum(
+            transaction.end_by(TransactionTimeout, _LATE, wait=False)
+            for transaction in self
+            if transaction.deadline <= now
+        )
 
     def infos(self) -> list[TransactionInfo]:
         """Of all, the oldest first."""
@@ -114,12 +120,14 @@ class Registry:
     def abort(self, transaction_id: int) -> bool:
         """Roll back somebody's transaction; False if it is not open (any more)."""
         transaction = self.get(transaction_id)
-        return transaction is not None and transaction.abort()
+        return transaction is not None and transaction.end_by(
+            TransactionAborted, _ABORTED, wait=True
+        )
 
-    def leave_buffer(self, before_us: int) -> None:
+    def leave_buffer(self, before: float) -> None:
         """Have transactions that were begun before leave the write buffer."""
         for transaction in self:
-            if transaction.opened_us < before_us:
+            if transaction.opened < before:
                 transaction.leave(None)
 
     def leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:

@@ -24,7 +24,7 @@ from quire.errors import InvalidArgument, QueueFull, TransactionClosed
 from quire.limits import CHUNK_BYTES, LTDS_WRITERS, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import LtdsWriter
 from quire.message import Fields
-from quire.message_id import MessageId
+from quire.message_id import MessageId, id_of
 from quire.payload_reader import Stream
 
 from .context import Context
@@ -119,10 +119,12 @@ class StreamPut:
             messages = 1
             charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes + (self._size or size)
             self._check_fits(charge)
-            self._written = written = puts.begin_stream(self._queue, charge)
+            self._written = written = puts.open(self._queue)
+            puts.take_space(written, charge, 1, is_whole=False)
+            puts.streams += 1
         elif self._size is None:
             self._check_fits(self._charge + charge)
-            puts.go_on_with_stream(written, charge)
+            puts.take_space(written, charge, 0, is_whole=False)
         else:
             charge = 0
         self._charge += charge
@@ -149,12 +151,28 @@ class StreamPut:
             writer.append([EncodedBlock(header, 1, charge, 0)])
             info = writer.finish(sync_name=False)
         self._context.streams.discard(writer)
-        return puts.finish_stream(written, info)
+        try:
+            with self._context.sequencer.writing_file():
+                written.finish_stream(info)
+        except BaseException:
+            puts.lost = True
+            raise
+        puts.streams -= 1
+        return id_of(written, written.count - 1)
 
     def _abandon(self, puts: Puts) -> None:
         written, self._written = self._written, None
-        if written is not None:
-            puts.abandon_stream(written, self._charge)
+        if written is None:
+            return
+        writer, written.stream = written.stream, None
+        puts.streams -= 1
+        with written.queue.lock:
+            written.queue.space.unwrite(self._charge, 1)
+        written.charge -= self._charge
+        written.count -= 1
+        puts.leave_untouched(written.queue)
+        if writer is not None:
+            self._context.overflow.discard_file(writer)
 
     def _live_writer(self) -> LtdsWriter:
         assert self._writer is not None

@@ -19,12 +19,13 @@ from typing import Any
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import InvalidArgument, QueueFull, QuireError
 from quire.limits import DEAD_LETTERS_AT_ONCE, STUCK_AT_ONCE
 from quire.message import SETTABLE, Message
 from quire.moving import TIME, joined, origin, put_again
 from quire.typed_message import ARROW_STREAM, TypedMessage
+
+from .own_transaction import OwnTransaction
 
 
 class DeadLetters:
@@ -47,12 +48,20 @@ class DeadLetters:
                 with suppress(QuireError):  # the others go on
                     self.move(queue, subscription)
 
+    def after_reject(self, queue: Queue, subscription: Subscription) -> None:
+        """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.
+
+        What stands in the way is shown by `status`, and tried again later.
+        """
+        with suppress(QuireError):
+            self.move(queue, subscription)
+
     def move(self, queue: Queue, subscription: Subscription) -> None:
         """What is spent or has expired of a subscription. Raises what stands in the way."""
         if getattr(self._moving, "is_here", False):
             return  # this thread does already: it is after a commit of this
         self._moving.is_here = True
-        stuck: list[EmbeddedTransaction] = []
+        stuck: list[OwnTransaction] = []
         try:
             self._move_all_of(queue, subscription, stuck)
         except QuireError as error:
@@ -64,7 +73,7 @@ class DeadLetters:
             self._moving.is_here = False
 
     def _move_all_of(
-        self, queue: Queue, subscription: Subscription, stuck: list[EmbeddedTransaction]
+        self, queue: Queue, subscription: Subscription, stuck: list[OwnTransaction]
     ) -> None:
         """The same; what the other queue never takes is left to transactions, for this time."""
         most, never = DEAD_LETTERS_AT_ONCE, None
@@ -78,7 +87,7 @@ class DeadLetters:
                     continue
                 if len(stuck) == STUCK_AT_ONCE or self._may_take(queue, error):
                     raise
-                stuck.append(EmbeddedTransaction(self._context, None, False, "maintenance"))
+                stuck.append(OwnTransaction(self._context, "maintenance"))
                 stuck[-1].take_gone(queue, subscription, 1)
                 most, never = DEAD_LETTERS_AT_ONCE, error
         if never is not None:
@@ -91,8 +100,7 @@ class DeadLetters:
 
     def _move_some(self, queue: Queue, subscription: Subscription, most: int) -> bool:
         target = queue.config.properties.dead_letter
-        with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
-            txn.put_timeout = 0.0
+        with OwnTransaction(self._context, "maintenance") as txn:
             count, letters = txn.take_gone(queue, subscription, most)
             if letters and target is None:  # it was altered just now
                 txn.rollback()
@@ -100,12 +108,12 @@ class DeadLetters:
             now_us = self._context.env.now_us()
             for message, reason in letters:
                 put_letter(txn, str(target), message, subscription.name, reason, now_us)
-            txn.commit(timeout=0.0)
+            txn.commit()
         return count > 0
 
 
 def put_letter(
-    txn: EmbeddedTransaction,
+    txn: OwnTransaction,
     target: str,
     message: Message,
     subscription: str,

@@ -20,8 +20,6 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
-from quire.engine.queues.queue import Queue
-from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.errors import DiskFull, QuireError, StoreFailed
@@ -51,6 +49,8 @@ class Maintenance:
         leases: Leases,
         temporary: Temporary,
         schedules: Schedules,
+        dead_letters: DeadLetters,
+        retention: Retention,
         check_place: Callable[[], None],
     ) -> None:
         self._env, self._journal = context.env, context.journal
@@ -60,8 +60,8 @@ class Maintenance:
         self._temporary = temporary
         self._schedules = schedules
         self._check_place = check_place
-        self._dead_letters = DeadLetters(context)
-        self.retention = Retention(context)
+        self._dead_letters = dead_letters
+        self._retention = retention
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -126,14 +126,6 @@ class Maintenance:
         self._due = lsn
         self._context.committer.due_lsn = lsn if self._thread is not None else 0
 
-    def after_reject(self, queue: Queue, subscription: Subscription) -> None:
-        """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.
-
-        What stands in the way is shown by `status`, and tried again later.
-        """
-        with suppress(QuireError):
-            self._dead_letters.move(queue, subscription)
-
     def soon(self) -> None:
         """There is something to do; where no thread does it, it is done after the next commit."""
         if self._thread is not None:
@@ -163,7 +155,7 @@ class Maintenance:
         self._dead_letters.move_all()
         self._schedules.put_due()
         self._temporary.end()
-        self.retention.let_go()
+        self._retention.let_go()
         self._leases.expire()
         with self._context.sequencer.fail_stop("removing a file"):
             self._context.places.sweep(sliced=self._thread is not None)
@@ -196,14 +188,15 @@ class Maintenance:
 
     def _do_small_things(self) -> None:
         """What is due at any time, where no thread does it."""
-        with suppress(StoreFailed):
-            self._sync()
+        if self._journal.unsynced_bytes:
+            with suppress(StoreFailed):
+                self._sync()
         if self._context.registry.open:
             self._expire()
         self._context.delivery.bring_back()
         if self._context.state.ruled:
             nested(self._dead_letters.move_all)
-            nested(self.retention.let_go)
+            nested(self._retention.let_go)
         self._schedules.put_due()
         self._temporary.end()
 
@@ -222,7 +215,7 @@ class Maintenance:
         """Have transactions that are older than `write_buffer_seconds` leave the write buffer."""
         seconds = self._context.options.write_buffer_seconds
         if seconds < math.inf:
-            self._context.registry.leave_buffer(self._env.now_us() - int(seconds * 1e6))
+            self._context.registry.leave_buffer(self._env.monotonic() - seconds)
 
     def _give_space_back(self) -> None:
         self._trim_at = self._env.monotonic() + TRIM_SECONDS
@@ -243,7 +236,7 @@ class Maintenance:
             self.last_error = str(error)
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             return False
-        doing = self._dead_letters, self.retention, self._schedules
+        doing = self._dead_letters, self._retention, self._schedules
         self.last_error = next((part.last_error for part in doing if part.last_error), None)
         return True
 

@@ -15,9 +15,10 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.intervals import IntervalSet
 from quire.limits import LET_GO_AT_ONCE, PURGED_AT_ONCE
+
+from .own_transaction import OwnTransaction
 
 
 def purge(
@@ -50,12 +51,12 @@ def _take(
     some = queue.readers() if subscription is None else [subscription]
     left = PURGED_AT_ONCE
     taken: list[tuple[int, int]] = []
-    with EmbeddedTransaction(context, None, False, "purge") as txn:
+    with OwnTransaction(context, "purge") as txn:
         for each in some:
             runs = txn.take_waiting(queue, each, left, end)
             left -= sum(hi - lo for lo, hi in runs)
             taken += runs
-        txn.commit(timeout=0.0)
+        txn.commit()
     for lo, hi in taken:
         gone.add(lo, hi)
     return bool(taken)
@@ -68,9 +69,9 @@ def _let_go(
     position = keeper.position
     while position < end and not (queue.dropped or keeper.removed):
         stop = min(position + LET_GO_AT_ONCE, end)
-        with EmbeddedTransaction(context, None, False, "purge") as txn:
+        with OwnTransaction(context, "purge") as txn:
             txn.pass_to(queue, keeper, stop)
-            txn.commit(timeout=0.0)
+            txn.commit()
         with queue.lock:
             released = list(queue.released.intersection(position, stop))
         for lo, hi in released:

@@ -17,7 +17,6 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import places_of
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueFull
 from quire.limits import REDRIVEN_AT_ONCE
 from quire.message import GROUP_KEY, SETTABLE, Message, Messages
@@ -26,6 +25,8 @@ from quire.redriving import Chosen, Redriven, target_of
 from quire.row_schema import schema_of_words
 from quire.streamed import StreamedMessage
 from quire.typed_message import content_of, row_of_payload
+
+from .own_transaction import OwnTransaction
 
 
 def put_back(
@@ -97,17 +98,16 @@ def _move(
         for letter, (position, is_there) in zip(letters, places, strict=True)
         if is_there
     }
-    with EmbeddedTransaction(context, None, False, "redrive") as txn:
-        txn.put_timeout = 0.0
+    with OwnTransaction(context, "redrive") as txn:
         taken = txn.take_chosen(queue, subscription, list(there))
         for position in taken:
             letter = there[position]
             _put(txn, str(target_of(letter, to)), letter)
-        txn.commit(timeout=0.0)
+        txn.commit()
     return len(taken)
 
 
-def _put(txn: EmbeddedTransaction, target: str, letter: Message) -> None:
+def _put(txn: OwnTransaction, target: str, letter: Message) -> None:
     """As it was put first: without the attributes that tell of its death."""
     fields = {name: getattr(letter, name) for name in SETTABLE}
     fields["attributes"] = {

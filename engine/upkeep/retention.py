@@ -18,9 +18,10 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.finding import position_at
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueFull, QuireError
 from quire.limits import LET_GO_AT_ONCE, LET_GO_PART, POINTERS_AT_ONCE
+
+from .own_transaction import OwnTransaction
 
 
 class _Kept:
@@ -91,9 +92,9 @@ class Retention:
             position = min(position + LET_GO_AT_ONCE, target)
             self._moving.is_here = True
             try:
-                with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
+                with OwnTransaction(self._context, "maintenance") as txn:
                     txn.pass_to(queue, keeper, position)
-                    txn.commit(timeout=0.0)
+                    txn.commit()
             finally:
                 self._moving.is_here = False
 

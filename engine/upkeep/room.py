@@ -25,7 +25,6 @@ from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
@@ -33,9 +32,8 @@ from quire.message import Messages
 from quire.properties import DEAD_LETTER, GIVING_WAY
 
 from .dead_letters import put_letter
+from .own_transaction import OwnTransaction, Runs
 from .retention import Retention
-
-Runs = list[tuple[int, int]]
 
 DROPPED_KEY: Final = "quire.dropped:{}"
 OVERFLOW: Final = "overflow"
@@ -105,13 +103,13 @@ class Room:
     def _drop(self, queue: Queue, subscriptions: list[Subscription], oldest: Runs) -> int:
         """Some of them, in one commit; how many."""
         key = DROPPED_KEY.format(queue.queue_id)
-        with EmbeddedTransaction(self._context, None, False, "overflow") as txn:
+        with OwnTransaction(self._context, "overflow") as txn:
             taken = txn.take_oldest(queue, subscriptions, oldest)
             count = sum(end - start for start, end in taken)
             if count and not queue.is_volatile:
                 ledger = self._context.state.ledger
                 txn.record(key, ledger.get(key, 0) + count)
-            txn.commit(timeout=0.0)
+            txn.commit()
         if queue.is_volatile:
             queue.gave_way += count
         return count
@@ -120,14 +118,13 @@ class Room:
         """Some of them to the dead-letter queue, in one commit; how many."""
         context, target = self._context, queue.config.properties.dead_letter
         now_us = context.env.now_us()
-        with EmbeddedTransaction(context, None, False, "overflow") as txn:
-            txn.put_timeout = 0.0
+        with OwnTransaction(context, "overflow") as txn:
             taken = txn.take_oldest(queue, subscriptions, oldest)
             for start, end in taken:
                 letters = context.delivery.browse(queue, None, start, end - start, end)
                 for message in Messages(queue.name, letters):
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
-            txn.commit(timeout=0.0)
+            txn.commit()
         return sum(end - start for start, end in taken)
 
 

@@ -23,7 +23,6 @@ from quire.engine.commits.schedules import ScheduleEntries
 from quire.engine.records.catalog import RAN_KEY, SCHEDULE
 from quire.engine.records.durable_state import CatalogEntry
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -37,6 +36,8 @@ from quire.moving import joined
 from quire.schedules import ALL, DUE, FIELDS, ONCE, message_of
 from quire.schedules import SCHEDULE as SCHEDULE_ATTRIBUTE
 from quire.uninterrupted import nested
+
+from .own_transaction import OwnTransaction
 
 _log: Final = logging.getLogger("quire.schedules")
 _LATE_US: Final = int(LATE_SECONDS * 1e6)
@@ -216,11 +217,10 @@ class Schedules:
         own = {SCHEDULE_ATTRIBUTE: str(body["name"]), DUE: str(due_us)}
         fields["attributes"] = joined(fields.get("attributes") or {}, own)
         queue = self._context.state.queues[body["queue_id"]]
-        with EmbeddedTransaction(self._context, None, False, "maintenance") as txn:
-            txn.put_timeout = 0.0
+        with OwnTransaction(self._context, "maintenance") as txn:
             name = queue.name
             txn.put(name, payload, **fields)
             if queue.name != name:
                 raise QueueNotFound(f"queue {name!r} was just renamed")
             txn.record(RAN_KEY.format(number), due_us)
-            txn.commit(timeout=0.0)
+            txn.commit()

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
-from quire.engine.checkpoints.kept_back import KeptBack
+from quire.engine.checkpoints.opened import Opened
 from quire.engine.pages.io_manager import IoManager
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -17,15 +17,15 @@ from .schedules import Schedules
 
 
 def status(
+    opened: Opened,
     context: Context,
     checkpointer: Checkpointer,
     maintenance: Maintenance,
     leases: Leases,
-    kept_back: KeptBack,
     schedules: Schedules,
-    cut: str,
 ) -> dict[str, Any]:
-    """Plain values. Sizes in bytes; `cut`: what was cut off the journal's end, in words."""
+    """Plain values. Sizes in bytes."""
+    kept_back = opened.kept_back
     journal, places = context.journal.status(), context.places
     files = [_sizes(manager, places.page_size) for manager in places.managers]
     return {
@@ -50,7 +50,7 @@ def status(
             "bytes": journal.bytes,
             "unsynced_bytes": journal.unsynced_bytes,
             "since_checkpoint_bytes": context.journal.bytes_since(checkpointer.last_lsn),
-            "cut": cut,
+            "cut": opened.recovered.cut,  # off the journal's end, in words
         },
         "data": {
             "page_size": places.page_size,

@@ -10,14 +10,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from quire.engine.commits.definitions import Definitions
 from quire.engine.queues.state import State
+from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.finding import place_of
 from quire.engine.records.catalog import SUBSCRIPTION, subscription_form
+from quire.engine.records.durable_state import SubscriptionForm
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, SubscriptionNotFound
+from quire.info import SubscriptionInfo
 from quire.limits import CLAIM_SECONDS
+from quire.starts import Start, check_starts
 from quire.uninterrupted import nested
 
 Name = tuple[str, str]  # of the queue, of the subscription
@@ -26,12 +31,15 @@ Name = tuple[str, str]  # of the queue, of the subscription
 class Temporary:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, definitions: Definitions) -> None:
+    def __init__(
+        self, env: Env, state: State, definitions: Definitions, delivery: Delivery
+    ) -> None:
         self._env = env
         self._state = state
         self._definitions = definitions
+        self._delivery = delivery
         # Held while one is made or removed, so that nobody is given what is just being removed.
-        self.changing = threading.RLock()
+        self._changing = threading.RLock()
         self._lock = threading.Lock()
         self._holders: dict[int, set[object]] = {}  # by the subscription's number
         self._names: dict[int, Name] = {}
@@ -43,7 +51,40 @@ class Temporary:
         self._unclaimed = set(self._names)
         self._claim_until = env.monotonic() + CLAIM_SECONDS if self._unclaimed else 0.0
 
-    def hold(self, holder: object, names: Iterable[Name]) -> None:
+    def subscribe(
+        self,
+        holder: object,
+        subscription: str | None,
+        starts: Mapping[str, Start],
+        form: SubscriptionForm,
+    ) -> list[SubscriptionInfo]:
+        """Make some with one commit. What is not durable ends no sooner than the holder."""
+        checked = check_starts(subscription, starts)
+        if form.durable:
+            return self._subscribe(checked, form)
+        with self._changing:
+            found = self._subscribe(checked, form)
+            self._hold(holder, [(info.queue, info.name) for info in found])
+        return found
+
+    def _subscribe(
+        self, starts: dict[Name, str | int], form: SubscriptionForm
+    ) -> list[SubscriptionInfo]:
+        state = self._state
+        for (name, own), start in starts.items():
+            queue = state.queue(name)
+            if start not in ("earliest", "latest") and own not in queue.named:
+                starts[name, own] = place_of(self._delivery, queue, start)
+        self._definitions.subscribe(starts, form)
+        targets = [(state.queue(name), own) for name, own in starts]
+        return [target.subscription_info(target.subscription(own)) for target, own in targets]
+
+    def claim(self, holder: object, names: Iterable[Name]) -> None:
+        """A client has such subscriptions, from the owner before (TS2)."""
+        with self._changing:
+            self._hold(holder, names)
+
+    def _hold(self, holder: object, names: Iterable[Name]) -> None:
         """From now on they end no sooner than this holder; those that are there, and do end."""
         for name, subscription in names:
             queue = self._state.names.get(name)
@@ -76,7 +117,7 @@ class Temporary:
                 self._unclaimed.clear()
         if not self._ending:
             return
-        with self.changing:
+        with self._changing:
             for number in list(self._ending):
                 nested(self._end, number)
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire import uninterrupted
 from quire.env import OsEnv
 from quire.errors import ReentrantCall
 from quire.store import Store
@@ -224,8 +225,15 @@ def test_a_callback_that_puts_is_refused(store: Store) -> None:
 
 @contextmanager
 def alarm(action: Callable[[], object]) -> Iterator[list[object]]:
-    """In a moment the main thread's handler does this; what came of it."""
+    """When the main thread's call waits, its handler does this; what came of it."""
     found: list[object] = []
+    ended = threading.Event()
+
+    def send() -> None:
+        while not uninterrupted._main.waits:
+            if ended.wait(0.01):
+                return
+        os.kill(os.getpid(), signal.SIGALRM)
 
     def handle(number: int, frame: FrameType | None) -> None:
         try:
@@ -234,12 +242,14 @@ def alarm(action: Callable[[], object]) -> Iterator[list[object]]:
             found.append(type(error))
 
     before = signal.signal(signal.SIGALRM, handle)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    thread = threading.Thread(target=send)
+    thread.start()
     try:
         with done_in_time():
             yield found
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        ended.set()
+        thread.join()
         signal.signal(signal.SIGALRM, before)
 
 

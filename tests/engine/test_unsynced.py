@@ -158,7 +158,7 @@ def test_canary_a_broken_engine_is_caught(
 
         def forget(self: Journal) -> None:
             self.unsynced_bytes = 0
-            self.after_sync()
+            self._hooks.after_sync()
 
         monkeypatch.setattr(Journal, "_sync_unsynced", forget)
     with pytest.raises((AssertionError, StoreCorrupt)):

@@ -41,7 +41,7 @@ def furnish(store: Store) -> None:
             transaction.put_many("data", [b"d" * 1000] * 10)
     store.checkpoint()
     store.put("journal", b"j" * 3000)
-    store._context.reader.close()  # what is in memory would hide what is gone
+    store._context.places.cache.close()  # what is in memory would hide what is gone
     store._context.state.pages._cache.clear()
 
 
