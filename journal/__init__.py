@@ -10,6 +10,7 @@ from .format import (
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
     Geometry,
+    Record,
     WholeRecord,
     pack_record,
     padded_bytes,
@@ -17,7 +18,7 @@ from .format import (
 from .journal import Hooks, Journal, JournalStatus
 from .reader import read_at
 from .recovery import Apply, Report
-from .scan import Chain, Group, Record, RecoveryReport, Tail
+from .scan import Chain, Group, RecoveryReport, Tail
 from .segment import list_segments, segment_path
 from .verify import Finding, geometry_of, scan
 

@@ -51,7 +51,7 @@ Record: starts at a multiple of 8; zero-padded to the next one.
     offset  size  field
          0     4  length         this header and the bytes after it, without the padding
          4     2  kind           0 = GENERATION, the journal's own; the others are the caller's
-         6     2  reserved       0
+         6     2  flags          the caller's
          8     8  sequence       the caller's
         16     -  bytes
 
@@ -111,6 +111,17 @@ GENERATION_RECORD_BYTES: Final = RECORD_HEADER_BYTES + GENERATION_BODY.size
 
 WholeRecord = bytes | bytearray | tuple[bytes | bytearray, ...]
 """A record with its header, in one piece or several."""
+
+
+class Record(NamedTuple):
+    """One as it is read."""
+
+    kind: int
+    sequence: int
+    address: int  # LSN of the record's header; its body begins RECORD_HEADER_BYTES further
+    body: memoryview
+    flags: int
+    generation: int  # of its group
 
 
 class Geometry(NamedTuple):

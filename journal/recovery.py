@@ -24,7 +24,7 @@ from typing import NamedTuple
 from quire.env import Env, File
 from quire.errors import InvalidArgument, StoreCorrupt
 
-from .format import KIND_GENERATION, Geometry, round_up
+from .format import KIND_GENERATION, Geometry, Record, round_up
 from .scan import (
     Chain,
     RecoveryReport,
@@ -47,9 +47,9 @@ from .segment import (
     segment_path,
 )
 
-Apply = Callable[[int, int, int, memoryview], None]
-"""kind, sequence, address of the record's header, body. The body may be kept; it holds on to as
-much as 1 MiB of what was read, or to its whole group if that is larger."""
+Apply = Callable[[Record], None]
+"""Takes a record. Its body may be kept; it holds on to as much as 1 MiB of what was read, or to its
+whole group if that is larger."""
 Report = Callable[[RecoveryReport], None]
 
 
@@ -138,7 +138,7 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
     for group in chain:
         for record in group.records():
             if record.kind != KIND_GENERATION:
-                apply(record.kind, record.sequence, record.address, record.body)
+                apply(record)
                 records += 1
     return records
 

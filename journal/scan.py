@@ -44,6 +44,7 @@ from .format import (
     VERSION_OF_UNSYNCED,
     Geometry,
     GroupHeader,
+    Record,
     proves_damage,
     round_up,
     succeeds,
@@ -51,13 +52,6 @@ from .format import (
 )
 from .segment import SegmentReader, segment_path
 from .torn_or_damaged import was_whole
-
-
-class Record(NamedTuple):
-    kind: int
-    sequence: int
-    address: int  # LSN of the record's header; its body begins RECORD_HEADER_BYTES further
-    body: memoryview
 
 
 class Group(NamedTuple):
@@ -74,13 +68,12 @@ class Group(NamedTuple):
             # body_length is a multiple of the alignment, but not yet known to hold a whole header
             if offset + RECORD_HEADER_BYTES > end:
                 break
-            length, kind, _, sequence = RECORD_HEADER.unpack_from(body, offset)
+            length, kind, flags, sequence = RECORD_HEADER.unpack_from(body, offset)
             if not RECORD_HEADER_BYTES <= length <= end - offset:
                 break
             address = lsn + GROUP_HEADER_BYTES + offset
-            yield Record(
-                kind, sequence, address, body[offset + RECORD_HEADER_BYTES : offset + length]
-            )
+            own = body[offset + RECORD_HEADER_BYTES : offset + length]
+            yield Record(kind, sequence, address, own, flags, self.header.generation)
             offset += round_up(length, RECORD_ALIGNMENT)
             count += 1
         if offset != end or count != self.header.record_count:

@@ -59,6 +59,7 @@ class LtdsReader:
         self.id = ltds_id
         self.path = path_of(directory, ltds_id)
         self._store_id = store_id
+        self.checksum = 0  # of the trailer
         try:
             self._file = env.open_file(self.path, read_only=True)
         except FileNotFoundError:
@@ -294,6 +295,7 @@ class LtdsReader:
             raise StoreCorrupt(
                 f"{self.path}: the {name} is of file {ltds_id:016x} in store {store_id:016x}"
             )
+        self.checksum = stored_checksum
         return version, codec, tuple(fields)
 
 

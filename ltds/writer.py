@@ -58,6 +58,8 @@ class LtdsInfo:
     """The file's size."""
     charge_bytes: int
     payload_bytes: int
+    checksum: int
+    """Of its trailer, which has that of the directory, which has those of the blocks."""
 
 
 class LtdsWriter:
@@ -180,7 +182,8 @@ class LtdsWriter:
             directory_offset,
             checksum(directory),
         )
-        self._put(directory_offset, directory + bytes(-len(directory) % PAGE_BYTES) + seal(trailer))
+        sealed = seal(trailer)
+        self._put(directory_offset, directory + bytes(-len(directory) % PAGE_BYTES) + sealed)
         self._end = paged(directory_offset + len(directory)) + PAGE_BYTES
         self._flush()
         file.sync()
@@ -189,7 +192,10 @@ class LtdsWriter:
             self._env.sync_directory(self._directory)
         self._buffer = memoryview(b"")
         self._closed, self._failed = True, False
-        return LtdsInfo(self.id, self.count, self._end, self.charge_bytes, self.payload_bytes)
+        (own_checksum,) = CHECKSUM.unpack_from(sealed)
+        return LtdsInfo(
+            self.id, self.count, self._end, self.charge_bytes, self.payload_bytes, own_checksum
+        )
 
     def abort(self) -> None:
         """Remove the file, unless it is finished; nothing happens the second time."""

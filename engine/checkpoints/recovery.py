@@ -18,11 +18,11 @@ from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.state import State
 from quire.engine.records.checkpoint_file import Checkpoint
 from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import decode
+from quire.engine.records.fold import decode_record
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import StoreCorrupt
-from quire.journal import Hooks, Journal, RecoveryReport
+from quire.journal import Hooks, Journal, Record, RecoveryReport
 from quire.limits import KEPT_BACK_SEGMENTS
 
 from .snapshot import load
@@ -91,12 +91,13 @@ def replay(
 
     recovered = Recovered()
 
-    def apply(kind: int, sequence: int, address: int, body: memoryview) -> None:
-        if address < checkpoint.lsn:
+    def apply(record: Record) -> None:
+        if record.address < checkpoint.lsn:
             return
         recovered.records += 1
-        where = f"{directory}: record at LSN {address:#x}"
-        state.fold.take(kind, sequence, address, decode(kind, body, where), where)
+        where = f"{directory}: record at LSN {record.address:#x}"
+        said = decode_record(record, where)
+        state.fold.take(record.kind, record.sequence, record.address, said, where)
 
     def report(found: RecoveryReport) -> None:
         recovered.journal = found

@@ -31,8 +31,9 @@ class Adoptions:
         """
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             info = LtdsInfo(
-                ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes
-            )
+                ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes,
+                reader.checksum,
+            )  # fmt: skip
             return info, reader.words_at(0) if reader.block_count else None
 
     def largest(self, ltds_id: int) -> int:

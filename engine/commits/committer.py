@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from quire.block import EncodedBlock
 from quire.engine.pages.places import Extent, Places
@@ -37,13 +37,16 @@ from quire.engine.records.commit_record import (
     Packed,
     Part,
     Read,
+    attached_bytes,
     pack,
     pack_light,
     pack_lone,
 )
 from quire.engine.records.durable_state import DurableQueue
+from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
+    Attachment,
     Held,
     HeldSection,
     MovesSection,
@@ -222,18 +225,22 @@ class Committer:
     ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
         """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
         groups: Pieces = []
-        if memory is not None and memory.written:
+        if memory is not None and memory.written:  # which stays there
             memory.hold(self.encode(memory.written))
             self.reserve(memory.written, reserved)
         if written:
             groups = self.encode(written)
             self.reserve(written, reserved)
             extents += self.place(groups, self.inline_limit if held is None else 0)
+        attached = attached_bytes(groups)
+        attachment = self._places.new_id() if attached else 0
         if held is not None:
-            sections = self._hold(transaction, held, groups, reads, entries, sections)
+            sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)
         if memory is not None and not (groups or reads or entries or len(sections) > 1):
             return None, sections
-        return pack(transaction.id, groups, reads, entries, pack_sections(sections)), sections
+        mark = mark_of(self._journal.generation)
+        more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
+        return pack(transaction.id, groups, reads, entries, more, mark), sections
 
     def _hold(
         self,
@@ -243,11 +250,14 @@ class Committer:
         reads: Sequence[Read | Taken],
         entries: Sequence[Entry],
         sections: Sequence[PendingSection],
+        attachment: int,
     ) -> Sequence[PendingSection]:
         """The sections of one that is prepared. There are no blocks any more."""
-        parts = [cast("Part", piece) for _, pieces in groups for piece in pieces]
+        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
         taken = [Read(*read[:4]) for read in reads]
-        record = PrepareRecord(held.xid, held.taken, 0, parts, taken, entries)
+        record = PrepareRecord(
+            held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
+        )
         transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
         values = next((each for each in sections if isinstance(each, ValuesSection)), None)
         state = self._state

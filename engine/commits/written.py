@@ -207,7 +207,7 @@ def lone_block(payload: bytes, fields: Fields | None, charge: int) -> EncodedBlo
 
 def _indirect(info: LtdsInfo, queue_id: int) -> Part:
     return Part(
-        info.id, info.charge_bytes, 0, queue_id, 0, info.count, format.LTDS,
+        info.id, info.charge_bytes, info.checksum, queue_id, 0, info.count, format.LTDS,
         payload_bytes=info.payload_bytes,
     )  # fmt: skip
 

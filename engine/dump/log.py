@@ -17,7 +17,7 @@ from quire.dump_items import Described, Finding, told
 from quire.engine.records import format
 from quire.engine.records.catalog import QUEUE, SUBSCRIPTION
 from quire.engine.records.commit_record import CommitRecord, Part
-from quire.engine.records.fold import Said, decode
+from quire.engine.records.fold import Said, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -102,7 +102,7 @@ class Log:
 
     def _decoded(self, group: Group, record: Record) -> Decoded | Finding:
         try:
-            said = decode(record.kind, record.body, f"record at LSN {record.address:#x}")
+            said = decode_record(record, f"record at LSN {record.address:#x}")
             return Decoded(group, record, said)
         except QuireError as error:
             file, offset = self.source.journal_place(record.address)

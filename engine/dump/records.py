@@ -213,9 +213,12 @@ def check_large_file(source: Source, ref: BlockRef) -> Finding | None:
     file, lost = source.place(ref).file, f"{ref.count} messages"
     try:
         with source.large(ref.address) as reader:
-            if reader.count == ref.count:
+            if reader.count != ref.count:
+                text = f"holds {reader.count} messages, its record says {ref.count}"
+            elif ref.checksum not in (0, reader.checksum):  # 0: of an earlier release
+                text = "is not the file that its record names: its trailer's checksum differs"
+            else:
                 return None
-            text = f"holds {reader.count} messages, its record says {ref.count}"
             return Finding(file, None, True, text, lost)
     except UNREADABLE as error:
         return Finding.of(file, None, error, lost)

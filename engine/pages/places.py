@@ -164,6 +164,10 @@ class Places:
             kind=format.DATA,
         )
 
+    def new_id(self) -> int:
+        """A random name, not 0, for blocks that a transaction places."""
+        return self._env.random_u64() or 1
+
     def pages_for(self, length: int) -> int:
         """How many pages so many bytes take."""
         return -(-length // self.page_size)

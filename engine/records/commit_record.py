@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -15,6 +15,7 @@ from quire.limits import CONTROL_BYTES, COPY_TWICE_BYTES, JOINED_RECORD_BYTES
 from quire.message import Fields
 
 from . import format
+from .local_tail import pack_tail
 
 ID_AND_TIME_OFFSET: Final = RECORD_HEADER_BYTES
 # The payload of a message alone is told from its block by this much more than the block's address,
@@ -27,6 +28,7 @@ _HEAD_BYTES: Final = _HEAD.size
 _PART_BYTES: Final = format.PART.size
 _READ_BYTES: Final = format.READ.size
 _INLINE: Final = format.INLINE
+_DATA: Final = format.DATA
 _LONE_OFFSET: Final = _HEAD_BYTES + _PART_BYTES  # of the only part's block
 _pack_head = _HEAD.pack
 _pack_part = format.PART.pack
@@ -279,22 +281,24 @@ def pack(
     reads: Sequence[ReadRow],
     entries: Sequence[Entry],
     more: Sequence[bytes | bytearray] = (),
+    mark: int = 0,
 ) -> Packed[T]:
     """The record of any transaction. Blocks become inline parts: `groups` hold parts only then.
 
-    `more`: the pieces of its further sections, which stay pieces, and may be filled in later.
+    `more`: the pieces of its further sections, which stay pieces, and may be filled in later; with
+    parts on pages an attachment is one of them. `mark`: of its local tail (see `local_tail`).
     """
-    offset = _HEAD_BYTES + _READ_BYTES * len(reads)
+    keys = _packed_entries(entries) if entries else b""
+    offset = _HEAD_BYTES + _READ_BYTES * len(reads) + len(keys)
     for piece in more:
         offset += len(piece)
     for _, pieces in groups:
         offset += _PART_BYTES * len(pieces)
-    keys = _packed_entries(entries) if entries else b""
-    offset += len(keys)
     head: list[bytes | bytearray] = [b""]
     blocks: list[tuple[int, bytes | bytearray]] = []
     by_queue: list[tuple[T, Sequence[Part]]] = []
-    messages = parts = 0
+    messages = parts = attached = 0
+    places: list[int] = []
     for target, own in groups:
         queue = target.durable
         by_queue.append((queue, cast("list[Part]", own)))
@@ -312,31 +316,30 @@ def pack(
                 head.append(_pack_part(*fields))
                 messages += count
             else:
-                head.append(_pack_part(*placed))
+                if placed[6] == _DATA:
+                    places.append(placed[0])
+                    head.append(_pack_part(attached, *placed[1:]))
+                    attached += (placed[4] + 7) & -8
+                else:
+                    head.append(_pack_part(*placed))
                 messages += placed[5]
             parts += 1
     if reads:
         head += [_pack_read(read[0], read[1], read[2], read[3]) for read in reads]
     head.append(keys)
+    tail = pack_tail(places, mark) if places else b""
+    kind = commit_kind(entries) if entries else format.COMMIT
     head[0] = _pack_head(
-        offset,
-        format.COMMIT_MORE if more else commit_kind(entries) if entries else format.COMMIT,
-        0,
-        transaction_id,
-        0,
-        0,
-        parts,
-        len(reads),
-        len(entries),
-        messages,
-    )
+        offset + len(tail), format.COMMIT_MORE if more else kind, format.TAIL if tail else 0,
+        transaction_id, 0, 0, parts, len(reads), len(entries), messages,
+    )  # fmt: skip
+    is_joined = offset <= JOINED_RECORD_BYTES and not more
+    first = len(head) + 2 * len(blocks) if is_joined else 2 + parts + len(reads)
     head += more
     for _, data in blocks:
-        head.append(data)
-        if len(data) & 7:
-            head.append(bytes(-len(data) & 7))
-    is_joined = offset <= JOINED_RECORD_BYTES and not more
-    first = len(head) if is_joined else 2 + parts + len(reads)
+        head += (data, bytes(-len(data) & 7))
+    if tail:
+        head.append(tail)
     beginning = bytearray().join(head[:first])
     record = (beginning, *head[first:]) if head[first:] else beginning
     return record, beginning, by_queue, blocks, messages
@@ -361,10 +364,26 @@ def commit_kind(entries: Sequence[Entry]) -> int:
     return format.COMMIT_ONCE if has_requests else format.COMMIT
 
 
-def unpack(body: memoryview, where: str, read_more: ReadMore | None = None) -> CommitRecord:
+def attached_bytes(groups: Iterable[tuple[object, Sequence[EncodedBlock | Part]]]) -> int:
+    """What a transaction's attachment takes: its blocks that are on pages."""
+    size = 0
+    for _, own in groups:
+        for part in own:
+            if isinstance(part, Part) and part[6] == _DATA:
+                size += (part[4] + 7) & -8
+    return size
+
+
+def unpack(
+    body: memoryview,
+    where: str,
+    read_more: ReadMore | None = None,
+    places: Sequence[int] = (),
+) -> CommitRecord:
     """Read a record's body (without the journal's header); `StoreCorrupt` for contradictions.
 
-    `read_more`: reads the further sections that it has.
+    `read_more`: reads the further sections that it has. `places`: of its blocks on pages, which its
+    parts name by their offsets in the attachment.
     """
     try:
         first_id, time_us, part_count, read_count, entry_count, messages = (
@@ -392,8 +411,28 @@ def unpack(body: memoryview, where: str, read_more: ReadMore | None = None) -> C
         part.kind > format.LTDS for part in parts
     ):
         raise StoreCorrupt(f"{where}: contradictory commit record")
+    if places:
+        parts = _located(parts, places, where)
     sections = () if read_more is None else read_more(body[offset:], where)
     return CommitRecord(first_id, time_us, parts, reads, entries, sections)
+
+
+def _located(parts: Sequence[Part], places: Sequence[int], where: str) -> list[Part]:
+    """The parts with the places of those on pages."""
+    found: list[Part] = []
+    rest, attached = iter(places), 0
+    for part in parts:
+        if part.kind == format.DATA:
+            place = next(rest, None)
+            if part.address != attached or place is None:
+                raise StoreCorrupt(f"{where}: parts that are not those of its attachment")
+            attached += (part.length + 7) & -8
+            found.append(part._replace(address=place))
+        else:
+            found.append(part)
+    if next(rest, None) is not None:
+        raise StoreCorrupt(f"{where}: a local tail with more places than parts on pages")
+    return found
 
 
 def _up(length: int) -> int:

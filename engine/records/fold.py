@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from quire.errors import StoreCorrupt, StoreVersion
-from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
+from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES, Record
 
 from . import catalog, format
 from .catalog import CatalogChange, add_queue, change
-from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, unpack
+from .commit_record import CommitRecord, Entry, Part, Read, ReadRow, attached_bytes, unpack
 from .durable_state import (
     LOST,
     NOBODY,
@@ -32,29 +32,35 @@ from .durable_state import (
     QueueConfig,
     RowsByQueue,
 )
+from .local_tail import mark_of, split
 from .older import OLDER, PREPARED_STATE, with_values
 from .prepared_record import PrepareRecord
-from .sections import Decides, Held, Seek, Stamp, read_sections, set_values
+from .sections import Attachment, Decides, Held, Seek, Stamp, read_sections, set_values
 
 Said = CommitRecord | list[CatalogChange] | None
-
-
-def _unpack_more(body: memoryview, where: str) -> CommitRecord:
-    record = unpack(body, where, read_sections)
-    held: Held | None = record.section(format.HELD)
-    return record if held is None else held.checked(record, where)
 
 
 _READERS: Final[Mapping[int, Callable[[memoryview, str], CommitRecord]]] = {
     format.COMMIT: unpack,
     format.COMMIT_ONCE: unpack,
-    format.COMMIT_MORE: _unpack_more,
     **OLDER,
 }
 
 
-def decode(kind: int, body: memoryview, where: str) -> Said:
-    """What a record says; None for a kind that this release does not know. Raises StoreCorrupt."""
+def decode(
+    kind: int, body: memoryview, where: str, flags: int = 0, mark: int | None = None
+) -> Said:
+    """What a record says; None for a kind that this release does not know.
+
+    `flags`: of its header. `mark`: of the group that it is in; None: it is in none. Raises
+    StoreCorrupt, StoreVersion.
+    """
+    if flags & ~format.TAIL:
+        raise StoreVersion(f"{where}: a record with flags {flags:#x}: use a newer release")
+    if kind == format.COMMIT_MORE:
+        return _unpack_more(body, where, flags, mark)
+    if flags:
+        raise StoreCorrupt(f"{where}: a record of kind {kind} with a local tail")
     reader = _READERS.get(kind)
     if reader is not None:
         return reader(body, where)
@@ -63,10 +69,34 @@ def decode(kind: int, body: memoryview, where: str) -> Said:
     return None
 
 
+def _unpack_more(body: memoryview, where: str, flags: int, mark: int | None) -> CommitRecord:
+    places: Sequence[int] = ()
+    if flags & format.TAIL:
+        body, places = split(body, where, mark)
+    record = unpack(body, where, read_sections, places)
+    attachment: Attachment | None = record.section(format.ATTACHMENT)
+    attached = 0 if attachment is None else attachment.attachment_bytes
+    if (attached or places) and not attached == attached_bytes([(None, record.parts)]) > 0 < len(
+        places
+    ):
+        raise StoreCorrupt(
+            f"{where}: an attachment of {attached} bytes, and {len(places)} places of its blocks: "
+            "a record without its local tail is another machine's"
+        )
+    held: Held | None = record.section(format.HELD)
+    return record if held is None else held.checked(record, where)
+
+
+def decode_record(record: Record, where: str) -> Said:
+    """The same of a record in the journal."""
+    mark = mark_of(record.generation)
+    return decode(record.kind, record.body, where, record.flags, mark)
+
+
 def prepared_in(record: memoryview, where: str) -> PrepareRecord:
     """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
-    _, kind, _, _ = RECORD_HEADER.unpack_from(record)
-    said = decode(kind, record[RECORD_HEADER_BYTES:], where)
+    _, kind, flags, _ = RECORD_HEADER.unpack_from(record)
+    said = decode(kind, record[RECORD_HEADER_BYTES:], where, flags)
     held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
     if held is None or not isinstance(said, CommitRecord):
         raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")

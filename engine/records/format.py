@@ -5,7 +5,8 @@ them; record pages and checkpoints carry a checksum of their own. A reader refus
 know (`StoreVersion`) and bytes that contradict this description (`StoreCorrupt`).
 
 Journal record kinds (the u16 `kind` of the journal's record header; its u64 `sequence` is the
-transaction id, 0 for the others)
+transaction id, 0 for the others; bit 0 of its u16 `flags` says that the record has a local tail, the others
+are 0)
 
     1 COMMIT               one transaction: the atomic point of all its queues, reads and ledger entries
     9 CATALOG              JSON array of changes, made together: [type, number, entry], or null for an entry
@@ -66,9 +67,10 @@ COMMIT body
     28      u32   messages       number of messages in all parts
     32      parts * 48 bytes     one block, or one large transaction's file, of one queue each, in queue order:
             u64   address        inline: bytes from the record's start; data: byte offset in the data file
-                                 (file number in the top 16 bits); ltds: the file's id
+                                 (file number in the top 16 bits), or where the record has a local tail the
+                                 offset in the transaction's attachment; ltds: the file's id
             u64   charge         bytes that count against the queue's capacity
-            u64   checksum       the block's checksum; 0 for ltds
+            u64   checksum       the block's checksum; for ltds that of the file's trailer (0 in earlier releases)
             u32   queue_id
             u32   length         bytes of the block; 0 for ltds
             u32   count          messages
@@ -97,6 +99,9 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
                            entry in the catalog, 0 where one is deleted that was not there; u16 length of its name,
                            u16 of its key, u32 of its value and 1 more, 0 where it is deleted; name and key in UTF-8;
                            the value
+    3 ATTACHMENT           the blocks of the parts that are data, back to back in the order of parts, each to a
+                           multiple of 8 bytes: u64 random id of it, u64 bytes. There where there are such parts, in
+                           records of earlier releases never
     4 HELD                 the transaction is prepared: durable, and nothing of it takes effect before it is decided.
                            u16 length of its xid; u16 0; u32 taken: so many of the reads, the first ones, are
                            messages in flight; the xid in UTF-8. No part is inline, time_us is when it was prepared
@@ -105,6 +110,14 @@ COMMIT_MORE body: a COMMIT body, with the further sections between the entries a
                            u8 0; the xid in UTF-8
     6 DELIVERIES           deliveries, noted before they happen, of queues with max_deliveries. 24 bytes for each run
                            of positions: u32 queue_id, u32 subscription_id, u64 start, u64 end: delivered once more
+
+Local tail: the end of a COMMIT_MORE record with an ATTACHMENT. What is before it is the shared part: the same
+bytes on every machine, once length and flags in the header are those without it
+
+            u64   place          for each part that is data, in order: byte offset in the data file (file number
+                                 in the top 16 bits)
+    then    u32   count          number of places, at least 1
+            u32   mark           the low 32 bits of the generation of the journal's group; 0 in checkpoints
 
 HANDED_OUT body
 
@@ -239,9 +252,12 @@ NO_ENTRY: Final = 0  # the number of a state's entry that is not there, where on
 
 MOVES: Final = 1
 VALUES: Final = 2
+ATTACHMENT: Final = 3
 HELD: Final = 4
 DECIDES: Final = 5
 DELIVERIES: Final = 6
+
+TAIL: Final = 1  # of a record's flags
 
 INLINE: Final = 0
 DATA: Final = 1
@@ -262,6 +278,9 @@ SECTION: Final = struct.Struct("<HHI")
 VALUES_HEADER: Final = struct.Struct("<Q")
 VALUE: Final = struct.Struct("<QHHI")
 NUMBER: Final = struct.Struct("<Q")
+ATTACHMENT_BODY: Final = struct.Struct("<QQ")
+PLACE: Final = struct.Struct("<Q")
+TAIL_END: Final = struct.Struct("<II")
 PREPARE_HEADER: Final = struct.Struct("<HHI")  # of HELD too
 DECIDES_HEADER: Final = struct.Struct("<IHBB")
 DECISION_HEADER: Final = struct.Struct("<QqIHH")

@@ -19,6 +19,7 @@ class PrepareRecord(NamedTuple):
     reads: Sequence[Read]
     entries: Sequence[Entry]
     sets: Sequence[ValueSet] = ()  # of states
+    attachment: int = 0  # the id of its blocks on pages; 0: none, or an earlier release's
 
     @property
     def messages(self) -> int:

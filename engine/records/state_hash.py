@@ -20,24 +20,10 @@ from quire.limits import TEMPORARY_IDS
 
 from .catalog import QUEUE
 from .durable_state import DurableQueue, DurableState, DurableSubscription
-from .key_values import to_text
-from .prepared_record import PrepareRecord
+from .local_tail import shared
+from .sections import pack_prepared
 
 Values = dict[str, Any]
-
-
-def _prepared(record: PrepareRecord) -> Values:
-    """Without the places of its blocks."""
-    return {
-        "taken": record.taken,
-        "prepared_us": record.prepared_us,
-        "parts": [(part.queue_id, part.count, part.charge) for part in record.parts],
-        "reads": record.reads,
-        "entries": record.entries,
-        "sets": [
-            (*one[:3], None if one.value is None else to_text(one.value)) for one in record.sets
-        ],
-    }
 
 
 OF_STORE: Final[Mapping[str, Callable[[DurableState], Any]]] = {
@@ -51,7 +37,9 @@ OF_STORE: Final[Mapping[str, Callable[[DurableState], Any]]] = {
     "next_id": lambda state: state.next_id,
     "next_queue_id": lambda state: state.next_queue_id,
     "next_subscription_id": lambda state: state.next_subscription_id,
-    "prepared": lambda state: {xid: _prepared(record) for xid, record in state.prepared.items()},
+    "prepared": lambda state: {
+        xid: shared(pack_prepared(record)).hex() for xid, record in state.prepared.items()
+    },
     "queues": lambda state: {
         str(queue_id): of_queue(queue)
         for queue_id, queue in state.queues.items()

@@ -164,6 +164,8 @@ class _Check:
             with self._context.reader.ltds(ref) as reader:
                 messages = sum(map(_read_whole, (block for block, _ in reader)))
                 self._checked["bytes"] += reader.bytes
+                if ref.checksum not in (0, reader.checksum):  # 0: of an earlier release
+                    raise BlockMoved("its trailer is not that of the file that was committed")
             self._checked["large_files"] += 1
         else:
             messages = self._context.reader.read(ref).count

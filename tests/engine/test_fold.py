@@ -19,7 +19,7 @@ from quire.engine.layout import Layout
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import list_checkpoints, read_checkpoint
 from quire.engine.records.durable_state import DurableState
-from quire.engine.records.fold import Fold, decode
+from quire.engine.records.fold import Fold, decode_record
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.env import Env, OsEnv
 from quire.errors import StoreCorrupt
@@ -53,9 +53,10 @@ def folded(env: Env, path: str, *, from_checkpoint: bool = True) -> DurableState
         if isinstance(group, Finding):
             assert not group.damage, group
             continue
-        for kind, sequence, address, body in group.records():
-            if kind != KIND_GENERATION and address >= since_lsn:
-                fold.take(kind, sequence, address, decode(kind, body, "a record"), "a record")
+        for record in group.records():
+            if record.kind != KIND_GENERATION and record.address >= since_lsn:
+                said = decode_record(record, "a record")
+                fold.take(record.kind, record.sequence, record.address, said, "a record")
     return fold.state
 
 

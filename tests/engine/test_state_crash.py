@@ -17,6 +17,7 @@ from quire.engine.records import format
 from quire.engine.records.catalog import STATE
 from quire.engine.records.durable_state import DurableState
 from quire.engine.records.key_values import KeyValues
+from quire.engine.records.sections import pack_sections
 from quire.errors import DiskFull, StateConflict, StoreCorrupt, StoreFailed
 from quire.journal import pack_record
 from quire.testing import SimEnv, enumerate_crashes
@@ -153,7 +154,8 @@ def test_promise_11_an_error_at_every_write(seed: int, spread: int) -> None:
 
 def test_a_record_without_its_values_is_caught(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """A canary: a section that is applied when it is committed, and is not in the record."""
-    monkeypatch.setattr("quire.engine.commits.committer.pack_sections", lambda sections: [])
+    none = lambda sections, *attachment: pack_sections([], *attachment)  # noqa: E731
+    monkeypatch.setattr("quire.engine.commits.committer.pack_sections", none)
     with pytest.raises(AssertionError, match=r"'m': b'2'.* in |n"):
         test_promise_1_2_7_power_failure_at_every_call(seed, 1)
 

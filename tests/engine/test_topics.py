@@ -182,7 +182,8 @@ def test_promise_1_2_power_failure_while_subscriptions_are_moved(seed: int, spre
 
 def test_canary_moves_that_are_not_journaled(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that moves subscriptions in memory only is caught."""
-    monkeypatch.setattr("quire.engine.commits.committer.pack_sections", lambda sections: [])
+    none = lambda sections, *attachment: pack_sections([], *attachment)  # noqa: E731
+    monkeypatch.setattr("quire.engine.commits.committer.pack_sections", none)
     with pytest.raises(AssertionError):
         enumerate_crashes(work, check, Seen, seed=seed, rounds=1, every=3)
 

@@ -52,7 +52,7 @@ class Machine:
             self.directory,
             restart_lsn=restart_lsn,
             durable_lsn=durable_lsn,
-            apply=lambda kind, sequence, _, body: kept.append((kind, sequence, bytes(body))),
+            apply=lambda each: kept.append((each.kind, each.sequence, bytes(each.body))),
             report=self.reports.append,
             direct=direct,
             **OPTIONS,

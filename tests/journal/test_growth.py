@@ -33,7 +33,7 @@ def recover(env: SimEnv, kept_back: int = 0, restart: int = 0) -> tuple[Journal,
         segment_bytes=SEGMENT,
         kept_back=kept_back,
         restart_lsn=restart,
-        apply=lambda kind, sequence, address, body: found.append(sequence),
+        apply=lambda record: found.append(record.sequence),
         report=lambda report: None,
         direct=True,
     )

@@ -100,7 +100,10 @@ def test_what_is_written_is_read(place: tuple[Env, str], count: int, codec: Code
     info = write(env, directory, payloads, codec=codec)
     payload_bytes = sum(map(len, payloads))
     size = env.open_file(path_of(directory, LTDS_ID), read_only=True).size()
-    assert info == LtdsInfo(LTDS_ID, count, size, payload_bytes + 16 * count, payload_bytes)
+    charge_bytes = payload_bytes + 16 * count
+    with LtdsReader(env, directory, LTDS_ID, STORE_ID) as reader:
+        trailer = reader.checksum
+    assert info == LtdsInfo(LTDS_ID, count, size, charge_bytes, payload_bytes, trailer)
     assert read(env, directory) == payloads
     with LtdsReader(env, directory, LTDS_ID, STORE_ID) as reader:
         assert (reader.payload_bytes, reader.charge_bytes) == (payload_bytes, info.charge_bytes)

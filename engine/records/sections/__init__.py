@@ -4,6 +4,7 @@ A kind of section is one module here and one row of `KINDS`: its bytes, what the
 fold, and what a commit has to check and to hold for it before its record is written.
 """
 
+from .attachment import Attachment
 from .decides import Decides, DecidesSection
 from .deliveries import Deliveries, DeliveriesSection, unpack_deliveries
 from .held import Held, HeldSection, xid_in
@@ -14,6 +15,7 @@ from .values import Setting, Values, ValuesSection, set_values
 
 __all__ = [
     "KINDS",
+    "Attachment",
     "Decides",
     "DecidesSection",
     "Deliveries",

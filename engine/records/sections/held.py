@@ -14,6 +14,7 @@ from quire.engine.records.commit_record import CommitRecord, Entry
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import StoreCorrupt
 
+from .attachment import Attachment
 from .section import Folding, PendingSection, Preparing, Stamp
 from .values import Values, ValuesSection
 
@@ -59,13 +60,15 @@ class Held(NamedTuple):
     def record(self, record: CommitRecord) -> PrepareRecord:
         """What the state keeps of the record that it stands in."""
         values: Values | None = record.section(format.VALUES)
+        attachment: Attachment | None = record.section(format.ATTACHMENT)
         return PrepareRecord(
             self.xid, self.taken, record.time_us, record.parts, record.reads, record.entries,
             () if values is None else values.sets,
+            0 if attachment is None else attachment.attachment_id,
         )  # fmt: skip
 
 
-_HOLDABLE = (format.HELD, format.VALUES)
+_HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 
 
 def unpack_held(body: memoryview, where: str) -> Held:

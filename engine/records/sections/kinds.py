@@ -8,11 +8,19 @@ from typing import Any, Final
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
-from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Part, entry_bytes, pack
+from quire.engine.records.commit_record import (
+    ID_AND_TIME_OFFSET,
+    Part,
+    attached_bytes,
+    entry_bytes,
+    pack,
+)
+from quire.engine.records.local_tail import tail_bytes
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.journal.format import RECORD_HEADER_BYTES
 
+from .attachment import Attachment, unpack_attachment
 from .decides import unpack_decides
 from .deliveries import unpack_deliveries
 from .held import Held, unpack_held
@@ -23,15 +31,21 @@ from .values import Values, pack_values, unpack_values
 KINDS: Final[Mapping[int, Callable[[memoryview, str], Section]]] = {
     format.MOVES: unpack_moves,
     format.VALUES: unpack_values,
+    format.ATTACHMENT: unpack_attachment,
     format.HELD: unpack_held,
     format.DECIDES: unpack_decides,
     format.DELIVERIES: unpack_deliveries,
 }
 
 
-def pack_sections(sections: Sequence[PendingSection]) -> list[bytearray | bytes]:
+def pack_sections(
+    sections: Sequence[PendingSection], attachment: Attachment | None = None
+) -> list[bytearray | bytes]:
     """The pieces of a record for those that have bytes: none if none has."""
-    return _pieces([(section.KIND, section.body) for section in sections if section.body])
+    bodies = [(section.KIND, section.body) for section in sections if section.body]
+    if attachment is not None:
+        bodies.append((format.ATTACHMENT, attachment.pack()))
+    return _pieces(bodies)
 
 
 def pack_prepared(record: PrepareRecord) -> bytes:
@@ -40,6 +54,9 @@ def pack_prepared(record: PrepareRecord) -> bytes:
     if record.sets:
         more.append((format.VALUES, pack_values(record.sets)[0]))
     more.append((format.HELD, Held(record.xid, record.taken).pack()))
+    attached = attached_bytes([(None, record.parts)])
+    if attached:
+        more.append((format.ATTACHMENT, Attachment(record.attachment, attached).pack()))
     parts: list[EncodedBlock | Part] = [*record.parts]  # which name their queues themselves
     packed, head, *_ = pack(0, [(_Any(), parts)], record.reads, record.entries, _pieces(more))
     format.ID_AND_TIME.pack_into(head, ID_AND_TIME_OFFSET, 0, record.prepared_us)
@@ -48,15 +65,15 @@ def pack_prepared(record: PrepareRecord) -> bytes:
 
 def prepared_bytes(record: PrepareRecord) -> int:
     """What that takes."""
-    sections = Held(record.xid, record.taken), Values(record.sets)
+    sections = Held(record.xid, record.taken), Values(record.sets), Attachment(0, 0)
     size = RECORD_HEADER_BYTES + format.COMMIT_HEADER.size + format.SECTIONS_HEADER.size
     size += format.PART.size * len(record.parts) + format.READ.size * len(record.reads)
     size += sum([entry_bytes(entry.key) for entry in record.entries])
+    size += tail_bytes(len(record.parts))
     return size + sum([format.SECTION.size + (each.bytes + 7 & -8) for each in sections])
 
 
 class _Any:
-    queue_id: Any = 0
     durable: Any = None
 
 
