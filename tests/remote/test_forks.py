@@ -183,9 +183,9 @@ from quire.remote.signals import told_to_end
 with told_to_end() as end:
     process = os.fork()
     if process == 0:
+        print(os.getpid(), flush=True)  # Python forgets the signals that come before
         time.sleep(1000)
         os._exit(1)
-    print(process, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), end.wait(0.0), flush=True)
 """
 
