@@ -97,7 +97,7 @@ def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
     for _ in range(max(1, rounds * PER_ROUND // AT_ONCE)):
         met += compare(f"{rng.getrandbits(32):08x}")
     print(f"\n{sum(met.values())} steps by {len(met)} ways, the rarest: {met.most_common()[-5:]}")
-    if rounds * PER_ROUND >= 50 * AT_ONCE:
+    if rounds * PER_ROUND >= 250 * AT_ONCE:  # the rarest are met by one script of 15
         assert [way for way in WAYS if not met[way]] == []
 
 
