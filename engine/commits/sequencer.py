@@ -23,7 +23,8 @@
 - C11: on a full disk what makes room (`relieving`) goes on without the others of its group. What it
   is written to is set free by a checkpoint, `relieve`: its thread makes one if need be.
 - C12: one thread may have several changes written together (`together`): each waits, within its own
-  call, for those that follow it.
+  call, for those that follow it. What one submits as it goes on comes after its group, so before
+  those of the next.
 - C13: who leads is decided without a lock. CPython switches threads, and runs signal handlers, only
   within calls and at the ends of loops: so a statement without either is one step. A lone change
   takes the lead if nobody has it, and lets go of it if nobody is in line. Who has got in line then

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
+from quire.engine.commits import sequencer
 from quire.errors import AlreadyCommitted, DiskFull, QuireError, StoreFailed
 from quire.journal import Journal
 from quire.limits import GATHERED_CHANGES
@@ -20,7 +21,8 @@ Outcomes = list[tuple[int, QuireError | None]]
 @pytest.fixture
 def store() -> Any:
     """A store with two queues, on a simulated disk."""
-    with Store.open("/store", env=SimEnv(1), background=False) as store:
+    files: dict[str, Any] = {"segment_bytes": 4 << 20, "grow_bytes": 1 << 19}  # it fills them
+    with Store.open("/store", env=SimEnv(1), background=False, **files) as store:
         store.create_queues([{"name": name, "kind": "work"} for name in "ab"])
         yield store
 
@@ -124,3 +126,40 @@ def test_what_they_have_got_is_read_for_good(store: Store) -> None:
     assert [message.payload for message in got if message] == [b"%d" % n for n in range(6)]
     assert set(together(store, [txn.commit for txn in txns]).values()) == {None}
     assert store.queue("a").used_bytes == 0
+
+
+@pytest.mark.promise(2)
+@pytest.mark.parametrize(
+    ("most", "first", "expected"),
+    [
+        (1, "a", "first, letter 0, letter 1, second, third"),
+        (2, "a", "first, second, letter 0, letter 1, third"),
+        (GATHERED_CHANGES, "a", "first, second, third, letter 0, letter 1"),
+        *((most, "memory", "letter 0, letter 1, second, third") for most in (1, 2, 3)),
+    ],
+)
+def test_promise_2_dead_letters_go_between_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch, most: int, first: str, expected: str
+) -> None:
+    """After the first group, by a transaction of their own: each is there once, and ids grow.
+
+    What is in memory only is no part of a group: after it they begin one.
+    """
+    monkeypatch.setattr(sequencer, "GATHERED_CHANGES", most)
+    store.create_queue("counted", kind="work", max_deliveries=1, dead_letter="a")
+    store.create_queue("memory", kind="work", type="volatile")
+    store.put_many("counted", [b"letter 0", b"letter 1"])
+    with store.transaction() as reader:
+        assert len(reader.get_many("counted")) == 2
+        reader.rollback()
+    payloads = (b"first", b"second", b"third")
+    txns = [store.transaction() for _ in payloads]
+    for txn, queue, payload in zip(txns, (first, "a", "a"), payloads, strict=True):
+        txn.put(queue, payload)
+    assert set(together(store, [txn.commit for txn in txns]).values()) == {None}
+    found = store.browse("a")
+    assert b", ".join(found.payloads()).decode() == expected
+    ids = [int(message.id) for message in found]
+    assert ids == sorted(set(ids))
+    assert store.queue("counted").messages == 0
+    assert store.verify().ok
