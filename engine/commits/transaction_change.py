@@ -85,7 +85,10 @@ class TransactionChange:
     @property
     def memory(self) -> MemorySection | None:
         """Its share in volatile queues."""
-        return next((each for each in self.sections if isinstance(each, MemorySection)), None)
+        for section in self.sections:  # a generator that is interrupted would tell of it later
+            if isinstance(section, MemorySection):
+                return section
+        return None
 
     def place(self) -> None:
         sections = self.sections

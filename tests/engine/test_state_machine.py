@@ -459,8 +459,10 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
     if broken == "lost reads":
         whole = Committer.commit
 
-        def commit(self: Committer, txn: Transaction, written: Any, taken: Any, *rest: Any) -> None:
-            whole(self, txn, written, taken[1:], *rest)
+        def commit(
+            self: Committer, txn: Transaction, written: Any, taken: Any, *rest: Any, **more: Any
+        ) -> None:
+            whole(self, txn, written, taken[1:], *rest, **more)
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
