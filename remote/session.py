@@ -260,7 +260,7 @@ class Session:
         """Another thread ends what a request of this session waits for."""
         for transaction in (self._transaction, self._alone):
             if transaction is not None:
-                transaction.close(reason)
+                transaction.end_by(StoreClosed, reason, wait=True)
 
     def close(self) -> None:
         """Roll back what is open (SS3)."""
