@@ -142,7 +142,7 @@ class ServedTransaction(Transaction, Beginning, Protocol):
 
     put_timeout: float | None  # seconds that puts wait for room
 
-    def close(self, reason: str) -> None:
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll it back for this reason, also while another thread waits in a call of it."""
 
 

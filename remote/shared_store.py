@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 from quire.engine import EmbeddedStore
 from quire.env import Env
@@ -18,6 +19,9 @@ from quire.store import Status
 from quire.uninterrupted import held
 
 from .server import StoreServer
+
+if TYPE_CHECKING:
+    from .session import ServedStore
 
 
 class SharedStore(EmbeddedStore):
@@ -67,3 +71,7 @@ class SharedStore(EmbeddedStore):
         if self._server is not None:
             self._server.close()
         return super()._give_up()
+
+
+if TYPE_CHECKING:  # the server has it by a proxy, of which nothing is checked
+    _served: type[ServedStore] = EmbeddedStore
