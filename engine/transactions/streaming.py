@@ -119,9 +119,10 @@ class StreamPut:
             messages = 1
             charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes + (self._size or size)
             self._check_fits(charge)
-            self._written = written = puts.open(self._queue)
-            puts.take_space(written, charge, 1, is_whole=False)
+            written = puts.open(self._queue)
+            puts.take_space(written, charge, 1, is_whole=False)  # else there is nothing (STR3)
             puts.streams += 1
+            self._written = written
         elif self._size is None:
             self._check_fits(self._charge + charge)
             puts.take_space(written, charge, 0, is_whole=False)

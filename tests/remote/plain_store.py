@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from quire.block import Block, encode_one
-from quire.errors import QueueNotFound, StoreClosed, TransactionClosed
+from quire.errors import QueueNotFound, QuireError, StoreClosed, TransactionClosed
 from quire.info import QueueInfo
 from quire.message import Delivered, Message, Messages
 from quire.message_id import KnownId, MessageIds
@@ -76,10 +76,11 @@ class PlainTransaction:
             self.state = "rolled back"
             self._store.changed.notify_all()
 
-    def close(self, reason: str) -> None:
+    def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """The same, for a reason, by another thread."""
-        self.reason = reason
+        self.reason = text
         self.rollback()
+        return True
 
 
 class PlainStore:

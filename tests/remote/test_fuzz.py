@@ -59,6 +59,7 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "queue": ["q", "w", "t"],
     "queues": [["a"], ["a", {"name": "b", "kind": "work"}]],
     "type": [None, "queue", "subscription"],
+    "contents": [False, True],
     "subscription": ["a", "b"],
     "kind": ["work", "topic"],
     "source": ["w", "t/a", "t/b"],
