@@ -76,11 +76,7 @@ def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
     Whether the cron text names any time, and the time zone is known, is for the store's owner to
     say.
     """
-    unknown = [name for name in given if name not in (*OWN, *FIELDS)]
-    if unknown:
-        raise InvalidArgument(
-            f"{unknown[0]!r:.100} is nothing of a schedule: there are {', '.join((*OWN, *FIELDS))}"
-        )
+    _check_names(given)
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name == "queue":
@@ -106,12 +102,21 @@ def read_schedule(told: object) -> dict[str, Any]:
     if not isinstance(told, Mapping):
         raise InvalidArgument(f"a schedule {told!r:.100}: give a mapping of names to values")
     given: dict[str, Any] = dict(told)
+    _check_names(given)
     if "payload" in given:
         try:
             given["payload"] = base64.b64decode(given["payload"], validate=True)
         except (TypeError, ValueError, binascii.Error):
             raise InvalidArgument(f"payload {given['payload']!r:.100} is no base64") from None
     return given
+
+
+def _check_names(given: Mapping[str, object]) -> None:
+    unknown = [name for name in given if name not in (*OWN, *FIELDS)]
+    if unknown:
+        raise InvalidArgument(
+            f"{unknown[0]!r:.100} is nothing of a schedule: there are {', '.join((*OWN, *FIELDS))}"
+        )
 
 
 def message_of(body: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
