@@ -144,9 +144,8 @@ class Journal:
         self._generation = generation = _next_generation(env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
-        self._starts = (
-            start(GROUP_MAGIC, VERSION, *ids), start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids),
-        )  # fmt: skip
+        self._start = start(GROUP_MAGIC, VERSION, *ids)
+        self._start_behind = start(GROUP_MAGIC, VERSION_OF_UNSYNCED, *ids)
         self._last_lsn = found.last_lsn
         self._hooks = hooks
         self.unsynced_bytes = 0  # right before the end, in the current segment
@@ -290,22 +289,20 @@ class Journal:
         """
         if self._refusal is not None:
             self._refuse()
-        count = len(records)
+        group_bytes = self._page_size
         if (
-            count == 1
+            len(records) == 1
             and type(first := records[0]) is bytearray
-            and (length := len(first)) >= RECORD_HEADER_BYTES
-            and (end := GROUP_HEADER_BYTES + length) <= self._room
+            and RECORD_HEADER_BYTES <= (length := len(first)) <= group_bytes - GROUP_HEADER_BYTES
             and not length & 7
             and _record_length(first)[0] == length
         ):  # as most groups are
-            buffer = self._buffer
+            buffer, end, count = self._buffer, GROUP_HEADER_BYTES + length, 1
             if end != self._filled:
                 self._fill_up(end)
             buffer[GROUP_HEADER_BYTES:end] = first
         else:
             buffer, end, count = self._collect(records)
-        group_bytes = self._page_size
         if end <= group_bytes:
             group = self._first_page
             counted = COUNTED_TIMES * end
@@ -320,10 +317,10 @@ class Journal:
             self._find_room(group_bytes, relieving)
             lsn = self.end_lsn
         unsynced = lsn - self._durable_end if self.unsynced_bytes else 0
-        start = self._starts[1 if unsynced else 0]
         _put_fields(
-            buffer, 8, start, lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced
-        )
+            buffer, 8, self._start_behind if unsynced else self._start,
+            lsn, self._last_lsn, end - GROUP_HEADER_BYTES, count, unsynced,
+        )  # fmt: skip
         _put_checksum(buffer, 0, checksum(buffer[8:end]))
         if unsynced or not durable:
             self._write_cached(lsn, group, durable)

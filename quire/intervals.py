@@ -240,7 +240,7 @@ class IntervalSet:
     def reaches(self, x: int) -> bool:
         """Whether it holds any integer >= `x`."""
         ends = self._ends
-        return bool(ends) and ends[-1] > x
+        return ends[-1] > x if ends else False
 
     def first_gap(self, start: int) -> int:
         """The smallest integer >= `start` that is not in the set."""

@@ -60,7 +60,7 @@ from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .sequencer import Sequencer
-from .transaction_change import TransactionChange
+from .transaction_change import TransactionChange, change_of
 from .volatile import MemorySection, Volatile
 from .written import Written, lone_block
 
@@ -94,6 +94,7 @@ class Committer:
     ) -> None:
         """`after_commit` is called when there may be something to do; it must not raise."""
         self._state = state
+        self._locks_queues = state.strategy.locks_queues
         self._reader = reader
         self._places = places
         self._journal = journal
@@ -139,7 +140,7 @@ class Committer:
             sections = tuple(filter(None, (moves, values, memory)))
         if (
             moves is None
-            and not state.strategy.locks_queues
+            and not self._locks_queues
             and (not reads or (not passed and _all_known(taken)) or state.at_hand(reads))
         ):
             self._commit(transaction, journaled, reads, entries, light, sections, memory, held)
@@ -161,7 +162,7 @@ class Committer:
 
     def lock_all(self, written: Collection[Written], held: ExitStack) -> None:
         """Under a strategy that wants it: keep writers out of all the queues."""
-        if self._state.strategy.locks_queues:
+        if self._locks_queues:
             for part in sorted(written, key=lambda part: part.queue.queue_id):
                 held.enter_context(part.queue.writers)
 
@@ -195,7 +196,7 @@ class Committer:
                 )
                 if held is not None and packed is not None:  # no more takes effect
                     packed, reads, entries = (*packed[:2], (), (), 0), (), ()
-            transaction.change = change = TransactionChange(
+            transaction.change = change = change_of(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
             )  # fmt: skip
@@ -267,9 +268,7 @@ class Committer:
     def record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
         packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
-        self.sequencer.submit(
-            TransactionChange(self._state, self._reader, 0, packed, sections=(section,))
-        )
+        self.sequencer.submit(change_of(self._state, self._reader, 0, packed, sections=(section,)))
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
         """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
@@ -304,7 +303,7 @@ class Committer:
             packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
             sections = (MemorySection(self.volatile, 0),)
-        change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
+        change = change_of(self._state, self._reader, 0, packed, (), (), durable, sections)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
@@ -420,7 +419,7 @@ class Committer:
 
 def _all_known(taken: Sequence[Taken]) -> bool:
     """Whether the record of each is known, as it still is: none is to be looked up."""
-    for got in taken:  # noqa: SIM110 - a generator would take longer than the look itself
-        if got.record is None or got.epoch != got.queue.epoch:
+    for _, _, _, _, queue, _, record, epoch in taken:
+        if record is None or epoch != queue.epoch:
             return False
     return True

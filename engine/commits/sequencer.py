@@ -349,10 +349,11 @@ class Sequencer:
     def _commit_alone(self, change: Change) -> None:
         if self._failure:
             raise self._failed()
+        write = self._write
         try:
             change.place()
             try:
-                address = self._write((change.record,), change.durable)
+                address = write((change.record,), change.durable)
             except DiskFull:
                 if not change.relieves:
                     change.withdraw()

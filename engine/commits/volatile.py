@@ -53,7 +53,7 @@ class Volatile:
             if part.queue.queue_id in volatile:
                 return True
         for read in reads:
-            if read.queue_id in volatile:
+            if read[0] in volatile:
                 return True
         return moves is not None and any(seek.queue_id in volatile for seek in moves.said.seeks)
 
@@ -67,7 +67,7 @@ class Volatile:
         """A transaction's share in volatile queues, and what is left of all this without it."""
         volatile = self.state.volatile
         put = [part for part in written if part.queue.queue_id in volatile]
-        read = [each for each in reads if each.queue_id in volatile]
+        read = [each for each in reads if each[0] in volatile]
         moved = None
         if moves is not None:
             moves, moved = moves.split(volatile, self.state.memory)
@@ -78,14 +78,14 @@ class Volatile:
         if len(read) == len(reads):
             reads = ()
         else:
-            reads = [each for each in reads if each.queue_id not in volatile]
+            reads = [each for each in reads if each[0] not in volatile]
         return MemorySection(self, transaction_id, put, read, moved), written, reads, moves
 
     def name_of(self, written: Collection[Written], reads: Sequence[Read | Taken]) -> str | None:
         """The name of one that is concerned."""
         volatile = self.state.volatile
         names = [part.queue.name for part in written if part.queue.is_volatile]
-        names += [volatile[read.queue_id].name for read in reads if read.queue_id in volatile]
+        names += [volatile[read[0]].name for read in reads if read[0] in volatile]
         return names[0] if names else None
 
     def now_us(self) -> int:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 from quire.engine.pages.places import Places
 from quire.engine.pages.record_page import RecordPages
@@ -57,26 +56,6 @@ class Switches(NamedTuple):
 
 
 ALL_ON: Final = Switches(puts=True, gets=True)
-
-
-@final
-class Taken(NamedTuple):
-    """A read of an open transaction, which has these messages in flight until it ends.
-
-    It begins with the fields of a `Read`, which it is in the transaction's record.
-    """
-
-    queue_id: int
-    subscription_id: int
-    start: int
-    end: int
-    queue: Queue
-    subscription: Subscription
-    record: BlockRow | None = None  # of a block's only message, as it was in the queue's epoch
-    epoch: int = 0
-
-
-new_taken: Final = partial(tuple.__new__, Taken)  # of all its fields; faster than `Taken`
 
 
 class Queue:
@@ -227,7 +206,7 @@ class Queue:
 
     def acknowledged(self, read: Read | Taken, released: Ranges) -> Sequence[BlockRow]:
         """It is a `Taken` where an open transaction has the messages in flight until now."""
-        if type(read) is Taken:
+        if type(read) is not Read:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
             if (
@@ -242,7 +221,7 @@ class Queue:
                 return (record,)
             if subscription.is_guarded:
                 self.wake()
-        known, start, end = self.subscriptions.get(read.subscription_id), read.start, read.end
+        known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
         if known is not None and start < end and known.forget(start, end):
             self.wake()
         return self.releases.free(released) if released else ()
@@ -597,3 +576,12 @@ class Queue:
                 durable=subscription.durable,
                 gaps=subscription.gaps,
             )
+
+
+Taken = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]
+"""A read of an open transaction, which has these messages in flight until it ends.
+
+It begins with the fields of a `Read`, which it is in the transaction's record; then the queue and
+the subscription, the record of a block's only message, as it was in the queue's epoch, and that. A
+plain tuple is made, and taken apart, in half the time.
+"""

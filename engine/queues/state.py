@@ -91,7 +91,7 @@ class State:
         """The queue and subscription that "queue" or "queue/subscription" names."""
         sources = self._sources  # another one, once names have changed
         known = sources.get(source) if isinstance(source, str) else None
-        if known is None or known[0].dropped or known[1].removed:
+        if known is None:
             queue_name, subscription_name = split_source(source)
             queue = self.queue(queue_name)
             known = queue, queue.subscription(subscription_name)
@@ -104,11 +104,12 @@ class State:
 
     def take_ids(self, messages: int) -> tuple[int, int]:
         """The first of so many new ids, and the commit time; called in commit order only."""
-        first = self._next_id
+        first, now_us = self._next_id, self._env.now_us
         self._next_id = first + messages
-        now = self._env.now_us()
+        now = now_us()
         if now > self.last_time_us:
             self.last_time_us = now
+            return first, now
         return first, self.last_time_us
 
     def check_entries(self, entries: Sequence[Entry]) -> None:
@@ -145,8 +146,8 @@ class State:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
-            reader = queues.get(read.queue_id)
-            if reader is not None and not reader.records.at_hand(read.start, read.end):
+            reader = queues.get(read[0])
+            if reader is not None and not reader.records.at_hand(read[2], read[3]):
                 return False
         return True
 
@@ -166,7 +167,7 @@ class State:
         by_queue: dict[int, list[Reading]] = {}
         if not self.at_hand(reads):
             for read in reads:
-                by_queue.setdefault(read.queue_id, []).append(read[1:4])
+                by_queue.setdefault(read[0], []).append(read[1:4])
         with ExitStack() as held:
             for queue_id, own in by_queue.items():
                 reader = self.queues.get(queue_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, final
 
 from quire.block import EncodedBlock, checked_one, plain_one
 from quire.block.format import CHECKSUM_BYTES
@@ -69,6 +69,7 @@ PartRow = tuple[int, int, int, int, int, int, int, int, int, int]
 """The fields of a `Part`. A plain tuple of them is made, and taken apart, in half the time."""
 
 
+@final
 class Read(NamedTuple):
     """Positions [start, end) that the transaction has read for a subscription."""
 

@@ -13,7 +13,7 @@ from typing import Final, cast
 import numpy as np
 
 from quire.block import Block
-from quire.engine.queues.queue import Queue, Taken, new_taken
+from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import Runs, moving
@@ -51,8 +51,8 @@ class _Reading:
         self._row = 0  # of the first of the offsets that are at hand
         self._offsets: list[int] = []
 
-    def message(self, position: int, deliveries: int) -> Message:
-        """The message at a position of the block."""
+    def message(self, position: int) -> Message:
+        """The message at a position of the block, which is delivered for the first time."""
         row = position - self.first
         if self.block.columns:
             return self.block.message(
@@ -60,16 +60,14 @@ class _Reading:
                 queue=self.queue.name,
                 first_id=self.first_id,
                 time_us=self.time_us,
-                delivery_count=deliveries,
+                delivery_count=1,
             )
         index, offsets = row - self._row, self._offsets
         if not 0 <= index < len(offsets) - 1:
             self._row, index = row, 0
             self._offsets = offsets = self.block.offsets[row : row + ROWS_LOOKED_UP].tolist()
         payload = bytes(self.block.payload[offsets[index] : offsets[index + 1]])
-        return plain_message(
-            self.first_id + row, self.queue.name, payload, self.time_us, deliveries
-        )
+        return plain_message(self.first_id + row, self.queue.name, payload, self.time_us, 1)
 
 
 class Gets:
@@ -89,15 +87,13 @@ class Gets:
         self._batch: tuple[list[tuple[int, int]], tuple[int, int]] | None = None
 
     def one(self, source: str) -> Message | None:
-        """The next message, if there is one.
+        """The next message, if there is one: at its first delivery.
 
-        Where it is not simply the next one: `IN_WHOLE`. Then `one_by_rule` is to be called, in a
-        whole call, which nothing interrupts.
+        Where it is not simply the next one, or was given back before: `IN_WHOLE`. Then
+        `one_by_rule` is to be called, in a whole call, which nothing interrupts.
         """
         context = self._context
         queue, subscription = context.state.source(source)
-        if not subscription.is_plain:
-            return IN_WHOLE
         reading = self._block
         record = None
         position = -1
@@ -109,8 +105,6 @@ class Gets:
                 if position < 0:
                     return None if position == NONE else IN_WHOLE
                 epoch = queue.epoch
-                attempts = subscription.attempts
-                deliveries = attempts.of(position) + 1 if attempts.starts else 1
                 if (
                     reading is None
                     or reading.queue is not queue
@@ -124,15 +118,15 @@ class Gets:
                     payload = context.reader.only_payload(record)
                     if payload is not None:
                         self._note(queue, subscription, position, position + 1, record, epoch)
-                        return plain_message(record[1], queue.name, payload, record[2], deliveries)
+                        return plain_message(record[1], queue.name, payload, record[2], 1)
                 else:
                     self._block = reading = self._open(queue, record, epoch)
             if reading is None:
-                runs = [(position, position + 1, deliveries)]
+                runs = [(position, position + 1, 1)]
                 parts = context.delivery.deliver(queue, subscription, runs)
                 message = message_of(queue.name, parts)
             else:
-                message = reading.message(position, deliveries)
+                message = reading.message(position)
             self._note(queue, subscription, position, position + 1, None, 0)
         except BaseException:
             self.take_back(queue, subscription, [(position, position + 1)] if position >= 0 else [])
@@ -191,10 +185,10 @@ class Gets:
         """What was just taken did not reach its reader; perhaps it is noted already."""
         taken = self.taken
         for lo, hi in reversed(runs):
-            if taken and taken[-1].subscription is subscription and taken[-1].end == hi:
-                last = taken[-1]
-                if last.start < lo:
-                    taken[-1] = _part(last, last.start, lo)
+            last = taken[-1] if taken else None
+            if last is not None and last[5] is subscription and last[3] == hi:
+                if last[2] < lo:
+                    taken[-1] = _part(last, last[2], lo)
                 else:
                     del taken[-1]
         self._context.delivery.give_back(queue, subscription, runs, counted=False)
@@ -202,13 +196,13 @@ class Gets:
     def unget(self) -> None:
         """Give back what the latest call took, as if it had not been made."""
         if self.taken:
-            last = self.taken[-1]
-            self.take_back(last.queue, last.subscription, self._latest())
+            _, _, _, _, queue, subscription, _, _ = self.taken[-1]
+            self.take_back(queue, subscription, self._latest())
         self._batch = None
 
     def _latest(self) -> list[tuple[int, int]]:
         """What the latest call took, of what is left of it. Something is taken."""
-        end = self.taken[-1].end
+        end = self.taken[-1][3]
         if self._batch is not None and self._batch[1] == (len(self.taken), end):
             return self._batch[0]
         return [(end - 1, end)]  # one message, as whatever is taken moves the end
@@ -341,20 +335,19 @@ class Gets:
         self, message: Message, reason: str, delay: float | Retry | None
     ) -> tuple[Queue, Subscription]:
         """Give back one message that was got. Raises InvalidArgument where it was not."""
-        renamed = all(taken.queue.name != message.queue for taken in self.taken)
+        renamed = all(taken[4].name != message.queue for taken in self.taken)
         for index, taken in enumerate(self.taken):
-            queue, subscription = taken.queue, taken.subscription
+            _, _, lo, hi, queue, subscription, _, _ = taken
             is_its = renamed or queue.name == message.queue
             position = self._position(taken, message.id) if is_its else -1
             if position >= 0:
                 latest = self._latest()
-                if self.taken[-1].subscription is subscription:
+                if self.taken[-1][5] is subscription:
                     latest = _without(position, latest)
                 self.taken[index : index + 1] = [
-                    _part(taken, start, end)
-                    for start, end in _without(position, [(taken.start, taken.end)])
+                    _part(taken, start, end) for start, end in _without(position, [(lo, hi)])
                 ]
-                ends = (len(self.taken), self.taken[-1].end) if self.taken else (0, 0)
+                ends = (len(self.taken), self.taken[-1][3]) if self.taken else (0, 0)
                 self._batch = latest, ends
                 self._context.delivery.reject(queue, subscription, position, reason, delay)
                 return queue, subscription
@@ -396,12 +389,13 @@ class Gets:
         if taken:
             queue_id, subscription_id, start, end, _, latest, _, _ = taken[-1]
             if latest is subscription and end == lo:
-                longer = queue_id, subscription_id, start, hi, queue, subscription, None, 0
-                taken[-1] = new_taken(longer)
+                taken[-1] = queue_id, subscription_id, start, hi, queue, subscription, None, 0
                 return
-        own = (queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
-               epoch)  # fmt: skip
-        taken.append(new_taken(own))
+        own = (
+            queue.queue_id, subscription.subscription_id, lo, hi, queue, subscription, record,
+            epoch,
+        )  # fmt: skip
+        taken.append(own)
 
     def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Count everything below the position in each source as read; when each queue was made."""
@@ -442,18 +436,18 @@ class Gets:
             return self.taken
         joined: list[Taken] = []
         for taken in sorted(self.taken, key=itemgetter(0, 1, 2)):
-            if taken.subscription in self.seeks:
+            if taken[5] in self.seeks:
                 continue  # where it goes to says what it has read
             last = joined[-1] if joined else None
-            if last and last.subscription is taken.subscription and last.end == taken.start:
-                joined[-1] = _part(last, last.start, taken.end)
+            if last and last[5] is taken[5] and last[3] == taken[2]:
+                joined[-1] = _part(last, last[2], taken[3])
             else:
                 joined.append(taken)
         return joined
 
     def held_of(self, subscription: Subscription) -> int:
         """How many messages of the subscription it has got."""
-        return sum(own.end - own.start for own in self.taken if own.subscription is subscription)
+        return sum(own[3] - own[2] for own in self.taken if own[5] is subscription)
 
     def moves(self) -> MovesSection:
         """What it moves, as a section of the commit."""
@@ -474,12 +468,12 @@ class Gets:
     @property
     def messages(self) -> int:
         """How many messages are in flight."""
-        return sum(taken.end - taken.start for taken in list(self.taken))
+        return sum(taken[3] - taken[2] for taken in list(self.taken))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where they are from, by name."""
-        names = sorted({(own.queue.name, own.subscription.name) for own in list(self.taken)})
+        names = sorted({(own[4].name, own[5].name) for own in list(self.taken)})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
     def give_back(self) -> None:
@@ -503,7 +497,8 @@ class Gets:
 
 def _part(taken: Taken, start: int, end: int) -> Taken:
     """Another run of the same subscription, whose record is looked up."""
-    return Taken(*taken[:2], start, end, taken.queue, taken.subscription)
+    queue_id, subscription_id, _, _, queue, subscription, _, _ = taken
+    return queue_id, subscription_id, start, end, queue, subscription, None, 0
 
 
 def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:

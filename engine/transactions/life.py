@@ -73,6 +73,7 @@ from .waiting_for_room import patience, with_room
 
 _OPEN: Final = TransactionState.OPEN
 _COMMITTED: Final = TransactionState.COMMITTED
+_ROLLED_BACK: Final = TransactionState.ROLLED_BACK
 _new_lock = threading.Lock
 R = TypeVar("R")
 
@@ -98,12 +99,12 @@ class TransactionLife:
         thread = get_ident()
         if thread in inside:
             raise reentrant()
-        env, registry = context.env, context.registry
+        registry, monotonic = context.registry, context.env.monotonic
         if registry.dropped:
             as_call(registry.reap)
         new_id = registry.new_id
         self.id = transaction_id = new_id()
-        self.opened = opened = env.monotonic()
+        self.opened = opened = monotonic()
         self.deadline = opened + (context.transaction_timeout if timeout is None else timeout)
         self.owner = owner or thread
         self.durable = durable
@@ -259,11 +260,10 @@ class TransactionLife:
             and self._values is None
             and self._waits_for is None
         ):  # as most are: there is nothing else to let go of
-            pop = self._context.registry.open.pop
             self._state = _COMMITTED
             if gets is not None:
                 gets.taken = []
-            pop(self.id, None)
+            self._context.registry.open.pop(self.id, None)
         else:
             self._end(_COMMITTED)
 
@@ -315,9 +315,7 @@ class TransactionLife:
     ) -> None:
         if kind is not None:
             as_call(self.give_up)
-        elif self._state is _OPEN or (
-            self._state is TransactionState.ROLLED_BACK and self._ended_by is not None
-        ):
+        elif self._state is _OPEN or (self._state is _ROLLED_BACK and self._ended_by is not None):
             try:
                 self.commit()
             except BaseException:
@@ -339,7 +337,7 @@ class TransactionLife:
             gets.give_back()
         if puts is not None:
             puts.drop()
-        self._end(TransactionState.ROLLED_BACK)
+        self._end(_ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
         self._state = state

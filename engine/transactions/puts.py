@@ -127,9 +127,10 @@ class Puts:
             self.fill()
         known = None if target is None else self.by_queue.get(target)
         if (
-            known is None
-            or known.queue.dropped
-            or known.queue.space.is_typed
+            target is None
+            or known is None
+            or target.dropped
+            or target.space.is_typed
             or known.stream is not None
             or known.buffer.account.shared.full
         ):
@@ -137,8 +138,8 @@ class Puts:
         else:
             written = known
             try:
-                with known.queue.admission:
-                    known.queue.space.write(charge, 1)
+                with target.admission:
+                    target.space.write(charge, 1)
                     known.charge += charge
                     known.count += 1
             except (QueueFull, QueueDisabled, InvalidArgument) as error:
@@ -373,7 +374,7 @@ class Puts:
             if written.held:
                 queue.space.abandon(written.charge, written.count)
                 written.held = False
-            queue.log.rollback(self._transaction_id, queue.end_position)
+            queue.log.rollback(self._transaction_id, queue.durable.end_position)
 
     def open(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
