@@ -166,6 +166,7 @@ PURGED_AT_ONCE = 65_536  # messages
 ROOM_TRIES = 100  # of one put or commit: others may take the room that was made for it
 PURGED_RUNS = 1024  # of positions: they fit the smallest segments
 ROWS_LOOKED_UP = 257  # offsets of payloads of a block that is read one by one, at a time
+BYTES_LOOKED_UP = 65_536  # of these payloads, that are copied at once
 RUNS_JOINED = 64  # that a transaction has got, and more, are joined before they are committed
 HANDOUT_RUNS = 1024  # of positions that one record notes: it fits the smallest segments
 MAX_QUEUE_ENTRY_BYTES = (

@@ -233,7 +233,7 @@ class Committer:
             groups = self.encode(written)
             self.reserve(written, reserved)
             extents += self.place(groups, self.inline_limit if held is None else 0)
-        attached = attached_bytes(groups)
+        attached = attached_bytes(groups) if groups else 0
         attachment = self._places.new_id() if attached else 0
         if held is not None:
             sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)

@@ -66,7 +66,7 @@ class Volatile:
     ) -> tuple[MemorySection, Collection[Written], Sequence[Read | Taken], MovesSection | None]:
         """A transaction's share in volatile queues, and what is left of all this without it."""
         volatile = self.state.volatile
-        put = [part for part in written if part.queue.queue_id in volatile]
+        put = [part for part in written if part.queue.queue_id in volatile] if written else ()
         read = [each for each in reads if each[0] in volatile]
         moved = None
         if moves is not None:
@@ -90,7 +90,8 @@ class Volatile:
 
     def now_us(self) -> int:
         """The time of a commit that has no record."""
-        return max(self._env.now_us(), self.state.last_time_us)
+        now_us = self._env.now_us
+        return max(now_us(), self.state.last_time_us)
 
 
 class MemorySection(PendingSection):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quire.block import EncodedBlock, encode_one
+from quire.block import EncodedBlock, checked_one
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
 from quire.engine.records.commit_record import Part
@@ -202,7 +202,7 @@ def written_to(
 
 def lone_block(payload: bytes, fields: Fields | None, charge: int) -> EncodedBlock:
     """The block of a message alone; it bears the control records."""
-    return EncodedBlock(encode_one(payload, fields), 1, charge + CONTROL_BYTES, len(payload))
+    return EncodedBlock(checked_one(payload, fields)[1], 1, charge + CONTROL_BYTES, len(payload))
 
 
 def _indirect(info: LtdsInfo, queue_id: int) -> Part:

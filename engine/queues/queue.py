@@ -197,8 +197,9 @@ class Queue:
             self._arrived.notify_all()
 
     def placed(self, parts: Sequence[PartRow], held_by: str) -> None:
-        if self.is_volatile:
-            self._forget_released()
+        if self.config.is_volatile:
+            if len(self.durable.tail.starts) >= self._most_records:
+                self._forget_released()
         elif held_by != PREPARED:
             for part in parts:
                 if part[6] == format.DATA:
@@ -348,8 +349,6 @@ class Queue:
     def _forget_released(self) -> None:
         """Let go of records of messages that were read, and of the log, now and then."""
         tail = self.durable.tail
-        if len(tail) < self._most_records:
-            return
         with self.lock:
             tail.drop_released(self.released)
             self.log.drop(self.log.to_seal(*self.log.begin_sealing(), self.end_position))

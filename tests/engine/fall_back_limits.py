@@ -66,6 +66,7 @@ LIMITS: dict[str, Sequence[int]] = {
     "PURGED_AT_ONCE": (1, 3),
     "PURGED_RUNS": (1, 3),
     "ROWS_LOOKED_UP": (2, 5),
+    "BYTES_LOOKED_UP": (0, 100),
     "RUNS_JOINED": (1, 3),
     "FIRST_BUFFER_BYTES": (4096,),
     "KEPT_BUFFER_BYTES": (4096, 8192),
