@@ -12,7 +12,7 @@
   `run` raises it: to whoever started the program it does not look like an end that was asked for.
 - WR6: a store that this process owns and whose disk has failed takes no commit any more: then the
   threads end, and `run` raises StoreFailed. One that another process owns gets its next owner,
-  but for a connection to the one owner (`quire.connect`): with it they end, by ConnectionLost.
+  but for a connection to one owner (`quire.connect`): they end with that, by ConnectionLost.
 - WR4: a signal handler only sets a flag (see `quire.remote.signals`); the thread of `run` reads it.
 """
 
