@@ -10,7 +10,8 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Self
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from quire.documented import documented_by
 from quire.engine.checkpoints.opened import (
@@ -34,6 +35,10 @@ from quire.uninterrupted import call, look_around, made, nested, waiting
 from .composition import Parts, compose
 from .layout import IN_MEMORY, Layout
 from .options import Options
+
+Opening = TypeVar("Opening", bound="StoreLife")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
@@ -266,6 +271,20 @@ class StoreLife:
 
     def _refusal(self) -> StoreClosed | StoreFailed:
         return self._refused_by(str(self._closed))
+
+
+def open_call(
+    method: Callable[Concatenate[Opening, P], R],
+) -> Callable[Concatenate[Opening, P], R]:
+    """A method that is a whole call of a store, as long as that is open."""
+
+    @call
+    @wraps(method)
+    def whole(store: Opening, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        store._state()
+        return method(store, *args, **kwargs)
+
+    return whole
 
 
 _open_stores: Final[weakref.WeakSet[StoreLife]] = weakref.WeakSet()

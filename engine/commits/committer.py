@@ -16,6 +16,10 @@ The order of a commit (DESIGN: one write, one sync):
 One that need not be `durable` when it returns takes the same steps; in step 4 its record is
 written, and synced later. What it writes to other files is synced in steps 1 and 3 all the same: a
 record never becomes durable before the blocks that it names.
+
+One that is prepared (two-phase commit) takes them too, so that all that can fail fails here. Its
+record is held, and its blocks always go to the data files, from which no checkpoint has to move
+them. The decision is a record of its own. Message ids are given with it, in commit order.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from quire.engine.pages.places import Extent, Places
 from quire.engine.queues.prepared import Participant, Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.queues.state import State
+from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import (
@@ -47,6 +52,9 @@ from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
     Attachment,
+    Decides,
+    DecidesSection,
+    DeliveriesSection,
     Held,
     HeldSection,
     MovesSection,
@@ -264,7 +272,28 @@ class Committer:
         holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
         return [*sections, holding]
 
-    def record(self, section: PendingSection) -> None:
+    def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
+        """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""
+        state = self._state
+        said = Decides(xid, commit, 0)
+        with state.releasing(state.prepared.reads_of(xid) if commit else ()):
+            self._record(
+                DecidesSection(state.prepared, state.values.changing, state.fold, said, expected)
+            )
+        self.after_commit()
+
+    def hand_out(
+        self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
+        ids = queue.queue_id, subscription.subscription_id
+        reads = [Read(*ids, start, end) for start, end, _ in runs]
+        if queue.is_volatile:
+            self._state.memory.hand_out(reads)
+        else:
+            self._record(DeliveriesSection(self._state.fold, reads))
+
+    def _record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
         packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
         self.sequencer.submit(

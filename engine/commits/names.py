@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records.catalog import ALIAS, QUEUE, CatalogChange
 from quire.errors import InvalidArgument, QueueExists, QueueInUse
-from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_QUEUE_ENTRY_BYTES
 from quire.properties import Properties
 from quire.row_schema import is_part
 
@@ -25,11 +24,10 @@ class Submit(Protocol):
 
     def __call__(
         self,
-        entry_bytes: int,
         prepare: Callable[[], list[CatalogChange]],
         *,
         is_temporary: Callable[[], bool] = ...,
-    ) -> None: ...
+    ) -> list[CatalogChange]: ...
 
 
 class Names:
@@ -42,25 +40,23 @@ class Names:
     def rename(self, old: str, new: str) -> Queue:
         """Give a queue another name. Raises as `Store.rename_queue`."""
         state = self._state
-        renamed: list[Queue] = []
 
         def prepare() -> list[CatalogChange]:
             queue = named_itself(state, old)
             if new in state.names:
                 raise there_already(state, new)
-            renamed.append(queue)
+            altered = [(queue, {"name": new})]
+            altered += [(other, {"dead_letter": new}) for other in _feeding(state, old)]
             return [
-                _altered(state, queue, name=new),
-                *(_altered(state, other, dead_letter=new) for other in _feeding(state, old)),
+                CatalogChange(QUEUE, queue.queue_id, entry_of(state, queue) | fields)
+                for queue, fields in altered
             ]
 
         def is_temporary() -> bool:
-            concerned = [q for q in (state.names.get(old), *_feeding(state, old)) if q is not None]
-            return bool(concerned) and all(queue.is_temporary for queue in concerned)
+            """Those whose dead letters go to a temporary queue are temporary, too."""
+            return old in state.names and state.names[old].is_temporary
 
-        most_bytes = (2 + len(_feeding(state, old))) * MAX_QUEUE_ENTRY_BYTES
-        self._submit(most_bytes, prepare, is_temporary=is_temporary)
-        return renamed[0]
+        return state.queues[self._submit(prepare, is_temporary=is_temporary)[0].key]
 
     def create_alias(self, name: str, queue: str, replace: bool) -> None:
         """Give a queue one more name. Raises as `Store.create_alias`."""
@@ -85,11 +81,10 @@ class Names:
                         f"alias {name!r} is where the dead letters of {target.name!r} go: another "
                         "queue must take them"
                     )
-                properties = other.config.properties
-                check_letters(other.name, properties, {name: target.schema})
+                check_letters(other.name, other.config.properties, target.schema)
             return [CatalogChange(ALIAS, number, {"name": name, "queue_id": target.queue_id})]
 
-        self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+        self._submit(prepare)
 
     def drop_alias(self, name: str) -> None:
         """Take an alias away. Raises as `Store.drop_alias`."""
@@ -106,7 +101,7 @@ class Names:
             check_no_dead_letters(state, name)
             return [CatalogChange(ALIAS, number, None)]
 
-        self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
+        self._submit(prepare)
 
     def aliases(self) -> dict[str, str]:
         """The aliases in the order of their names, each with its queue's name."""
@@ -157,10 +152,12 @@ def check_no_dead_letters(state: State, name: str) -> None:
         )
 
 
-def check_letters(name: str, properties: Properties, schemas: Mapping[str, str | None]) -> None:
-    """Its dead-letter queue must take its messages. Raises InvalidArgument."""
+def check_letters(name: str, properties: Properties, theirs: str | None) -> None:
+    """Its dead-letter queue, of the schema `theirs`, must take its messages.
+
+    Raises InvalidArgument.
+    """
     own, target = properties.schema, properties.dead_letter
-    theirs = None if target is None else schemas[target]
     if theirs is not None and (own is None or not is_part(own, theirs)):
         raise InvalidArgument(
             f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "
@@ -183,6 +180,6 @@ def _feeding(state: State, name: str) -> list[Queue]:
     return [q for q in list(state.ruled) if q.config.properties.dead_letter == name]
 
 
-def _altered(state: State, queue: Queue, **fields: str) -> CatalogChange:
-    body = {**state.described(queue).catalog[QUEUE][queue.queue_id].body, **fields}
-    return CatalogChange(QUEUE, queue.queue_id, body)
+def entry_of(state: State, queue: Queue) -> dict[str, Any]:
+    """What the catalog says of a queue, to be changed."""
+    return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)

@@ -24,7 +24,6 @@ from quire.errors import (
     ScheduleExists,
     ScheduleNotFound,
 )
-from quire.limits import MAX_CATALOG_ENTRY_BYTES, MAX_SCHEDULE_ENTRY_BYTES
 from quire.schedules import DEFAULTS, FIELDS
 
 from .names import Submit
@@ -52,9 +51,8 @@ class ScheduleEntries:
                 return number, entry
         return None
 
-    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> int:
-        """Make one; its number. Raises as `Store.create_schedule`."""
-        made: list[int] = []
+    def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> None:
+        """Make one. Raises as `Store.create_schedule`."""
         now_us = self._env.now_us()
         body = {"name": name, **DEFAULTS, **_present(given)}
         queue = body.pop("queue")
@@ -67,19 +65,17 @@ class ScheduleEntries:
                     "first"
                 )
             _check_as_asked(known[1].body, body | {"queue_id": self._target(queue).queue_id})
-            return known[0]
+            return
         body |= {"created_us": now_us, "since_us": now_us}
 
         def prepare() -> list[CatalogChange]:
             body["queue_id"] = self._target(queue).queue_id
-            made.append(self._state.durable.next_queue_id)
-            return [CatalogChange(SCHEDULE, made[0], body)]
+            return [CatalogChange(SCHEDULE, self._state.durable.next_queue_id, body)]
 
-        self._submit(MAX_SCHEDULE_ENTRY_BYTES, prepare)
-        return made[0]
+        self._submit(prepare)
 
-    def alter(self, name: str, given: Mapping[str, Any]) -> int:
-        """Change one; its number. Raises as `Store.alter_schedule`."""
+    def alter(self, name: str, given: Mapping[str, Any]) -> None:
+        """Change one. Raises as `Store.alter_schedule`."""
         number, entry = self._known(name)
         now_us = self._env.now_us()
         body = _present({**entry.body, **given})
@@ -95,13 +91,12 @@ class ScheduleEntries:
                 body["queue_id"] = self._target(queue).queue_id
             return [CatalogChange(SCHEDULE, number, body)]
 
-        self._submit(MAX_SCHEDULE_ENTRY_BYTES, prepare)
-        return number
+        self._submit(prepare)
 
     def drop(self, name: str) -> None:
         """Remove one. Raises as `Store.drop_schedule`."""
         number, _ = self._known(name)
-        self._submit(MAX_CATALOG_ENTRY_BYTES, lambda: [CatalogChange(SCHEDULE, number, None)])
+        self._submit(lambda: [CatalogChange(SCHEDULE, number, None)])
 
     def _known(self, name: str) -> tuple[int, CatalogEntry]:
         known = self.find(name)

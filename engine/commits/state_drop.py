@@ -46,10 +46,6 @@ def _drop(state: State, sequencer: Sequencer, name: str, most_bytes: int) -> int
     def unplace() -> None:
         values.unplace(marks, marks)
 
-    # Nobody sets one of them in between: it comes first.
-    sequencer.submit(
-        Definition(
-            state, most_bytes, STATE_DROP_BYTES * most, prepare, unplace, unplace, comes_first=True
-        )
-    )
+    # Nobody sets one of them in between: it comes first of its group.
+    sequencer.submit(Definition(state, most_bytes, prepare, unplace, unplace))
     return len(marks)

@@ -11,7 +11,6 @@ from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.two_phase import TwoPhase
 from quire.engine.options import Options
 from quire.engine.pages.places import Places
 from quire.engine.queues.queue import Queue
@@ -56,7 +55,6 @@ class Context:
     adoptions: Adoptions
     committer: Committer
     delivery: Delivery
-    two_phase: TwoPhase
     registry: Registry
     transaction_timeout: float  # seconds, by default
     light_bytes: int

@@ -47,7 +47,7 @@ from quire.engine.commits.written import Written
 from quire.engine.queues.prepared import Prepared
 from quire.engine.queues.queue import Queue, Taken
 from quire.engine.records.commit_record import Entry, Read
-from quire.engine.records.sections import MovesSection, ValuesSection
+from quire.engine.records.sections import Held, MovesSection, ValuesSection
 from quire.errors import (
     AlreadyCommitted,
     InvalidArgument,
@@ -501,14 +501,16 @@ class TransactionLife:
         if puts is not None:
             puts.fill()
             puts.check_no_stream()
-        self._context.two_phase.prepare(
+        taken = () if gets is None else gets.to_read()
+        self._context.committer.commit(
             self,
-            xid,
             () if puts is None else puts.written,
-            () if gets is None else gets.to_read(),
+            taken,
             () if gets is None else gets.passed(),
             self._entry_records(),
-            None if self._values is None else self._values.section(xid),
+            light=False,
+            values=None if self._values is None else self._values.section(xid),
+            held=Held(xid, len(taken)),
         )
 
     def _refuse_volatile(self) -> None:
@@ -543,7 +545,7 @@ class TransactionLife:
             self._check_open()
         assert self.prepared is not None
         try:
-            self._context.two_phase.decide(
+            self._context.committer.decide(
                 self.prepared.record.xid, commit=commit, expected=self.prepared
             )
         except TransactionNotFound:
