@@ -453,7 +453,7 @@ class Puts:
         buffer = written.buffer.account.shared
         if buffer.full:
             try:
-                self._context.relieve(buffer, self._transaction_id, self)
+                self._context.registry.relieve(buffer, self._transaction_id, self)
             except QuireError:
                 self.leave_untouched(written.queue)
                 raise
