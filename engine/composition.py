@@ -9,7 +9,6 @@ from quire.engine.checkpoints.opened import Opened
 from quire.engine.commits.adoptions import Adoptions
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
-from quire.engine.commits.names import Names
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.commits.volatile import Volatile
@@ -36,7 +35,6 @@ class Parts(NamedTuple):
     checkpointer: Checkpointer
     leases: Leases
     definitions: Definitions
-    names: Names
     temporary: Temporary
     schedules: Schedules
     maintenance: Maintenance
@@ -89,6 +87,6 @@ def compose(opened: Opened) -> Parts:
         opened.check_place,
     )  # fmt: skip
     return Parts(
-        opened, context, checkpointer, leases, definitions, Names(state, definitions.submit),
-        temporary, schedules, maintenance, StartedTypes(),
+        opened, context, checkpointer, leases, definitions, temporary, schedules, maintenance,
+        StartedTypes(),
     )  # fmt: skip

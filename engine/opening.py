@@ -25,7 +25,7 @@ from quire.engine.checkpoints.opened import (
 from quire.engine.queues.state import State
 from quire.engine.upkeep.fragments import discard_unfinished
 from quire.engine.upkeep.started import look_for_orders
-from quire.env import Env, FileLock, OsEnv, after_fork
+from quire.env import Env, OsEnv, after_fork
 from quire.errors import DiskFull, QuireError, StoreClosed, StoreFailed
 from quire.limits import IDLE_JOURNAL_BYTES
 from quire.memory_env import MemoryEnv
@@ -41,20 +41,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def layout_lock(env: Env, layout: Layout, create: bool, owner: str) -> FileLock:
-    """Lock the store for this process. Raises what `Store.open` raises."""
-    with errors_of_path(layout):
-        prepare_directory(env, layout, create)
-        return env.lock(layout.lock, owner or "a process using quire.open")
-
-
 def open_parts(env: Env, layout: Layout, asked: Asked) -> Parts:
     """Own the store: recover it, or make it. Raises what `Store.open` raises.
 
     What an interrupt leaves is let go of; it ends the recovery at once.
     """
     look_around()
-    lock = layout_lock(env, layout, asked.create, asked.owner)
+    with errors_of_path(layout):
+        prepare_directory(env, layout, asked.create)
+        lock = env.lock(layout.lock, asked.owner or "a process using quire.open")
     opened: Opened | None = None
     try:
         opened = waiting(open_files, env, layout, lock, asked)
@@ -100,9 +95,9 @@ class StoreLife:
         self._opened = opened = parts.opened
         self._context = context = parts.context
         self._checkpointer, self._maintenance = parts.checkpointer, parts.maintenance
-        self._definitions, self._names = parts.definitions, parts.names
-        self._leases, self._temporary = parts.leases, parts.temporary
-        self._schedules, self._types = parts.schedules, parts.types
+        self._definitions, self._leases = parts.definitions, parts.leases
+        self._temporary, self._schedules = parts.temporary, parts.schedules
+        self._types = parts.types
         self.path = opened.layout.path
         self.store_id = opened.store_id
         self.recovered = opened.recovered
@@ -183,7 +178,7 @@ class StoreLife:
                 self._lock.release,
                 self._let_go_of_files,
                 self._save,
-                self._stop_types,
+                lambda: nested(self._types.stop_all),  # the program's code
                 self._end_temporary,
                 self._end_transactions,
                 self._look_at_place,
@@ -216,9 +211,6 @@ class StoreLife:
         if not self.failed:
             self._temporary.let_go(self._temporary)
             self._temporary.end()
-
-    def _stop_types(self) -> None:
-        nested(self._types.stop_all)  # it is the program's code
 
     def _save(self) -> None:
         opened = self._opened

@@ -32,7 +32,6 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.documented import documented_by
-from quire.engine.commits.state_drop import drop_state
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.finding import position_at
@@ -109,7 +108,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
     @open_call
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         check_name(new, "queue")
-        return self._info(self._names.rename(check_name(old, "queue"), new))
+        return self._info(self._definitions.rename(check_name(old, "queue"), new))
 
     @open_call
     def purge(self, queue: str, subscription: str | None = None) -> int:
@@ -135,15 +134,17 @@ class EmbeddedStore(StoreLife, SingleCalls):
     @open_call
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         check_name(name, "alias")
-        self._names.create_alias(name, check_name(queue, "queue"), check_flag("replace", replace))
+        self._definitions.create_alias(
+            name, check_name(queue, "queue"), check_flag("replace", replace)
+        )
 
     @open_call
     def drop_alias(self, name: str) -> None:
-        self._names.drop_alias(check_name(name, "alias"))
+        self._definitions.drop_alias(check_name(name, "alias"))
 
     @open_call
     def aliases(self) -> dict[str, str]:
-        return self._names.aliases()
+        return self._definitions.aliases()
 
     @open_call
     def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
@@ -449,11 +450,7 @@ class EmbeddedStore(StoreLife, SingleCalls):
 
     @open_call
     def drop_state(self, name: str) -> int:
-        context = self._context
-        most_bytes = context.journal.max_group_bytes // 2
-        dropped = drop_state(context.state, context.sequencer, check_state_name(name), most_bytes)
-        context.committer.after_commit()
-        return dropped
+        return self._definitions.drop_state(check_state_name(name))
 
     # Leases
 

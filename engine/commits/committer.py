@@ -242,35 +242,22 @@ class Committer:
             extents += self.place(groups, self.inline_limit if held is None else 0)
         attached = attached_bytes(groups)
         attachment = self._places.new_id() if attached else 0
-        if held is not None:
-            sections = self._hold(transaction, held, groups, reads, entries, sections, attachment)
+        if held is not None:  # its blocks have become parts, all of them
+            state = self._state
+            parts = [each for _, own in groups for each in own if isinstance(each, Part)]
+            record = PrepareRecord(
+                held.xid, held.taken, 0, parts, [Read(*read[:4]) for read in reads], entries,
+                attachment=attachment,
+            )  # fmt: skip
+            transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
+            values = next((each for each in sections if isinstance(each, ValuesSection)), None)
+            holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
+            sections = (*sections, holding)
         if memory is not None and not (groups or reads or entries or len(sections) > 1):
             return None, sections
         mark = mark_of(self._journal.generation)
         more = pack_sections(sections, Attachment(attachment, attached) if attached else None)
         return pack(transaction.id, groups, reads, entries, more, mark), sections
-
-    def _hold(
-        self,
-        transaction: Committing,
-        held: Held,
-        groups: Pieces,
-        reads: Sequence[Read | Taken],
-        entries: Sequence[Entry],
-        sections: Sequence[PendingSection],
-        attachment: int,
-    ) -> Sequence[PendingSection]:
-        """The sections of one that is prepared. There are no blocks any more."""
-        parts = [each for _, own in groups for each in own if isinstance(each, Part)]
-        taken = [Read(*read[:4]) for read in reads]
-        record = PrepareRecord(
-            held.xid, held.taken, 0, parts, taken, entries, attachment=attachment
-        )
-        transaction.prepared = prepared = Prepared(record, transaction, transaction.id)
-        values = next((each for each in sections if isinstance(each, ValuesSection)), None)
-        state = self._state
-        holding = HeldSection(state.prepared, state.check_entries, state.fold, prepared, values)
-        return [*sections, holding]
 
     def decide(self, xid: str, *, commit: bool, expected: Prepared | None = None) -> None:
         """Commit or roll back a prepared transaction. Raises TransactionNotFound, StoreCorrupt."""

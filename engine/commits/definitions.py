@@ -2,6 +2,10 @@
 
 - DE1: what is to be defined is checked when its place in the order is known, and then applied as it
   was checked: nobody defines anything meanwhile.
+- DE2: a name means one queue. A queue's name and an alias are refused where the other is there, and
+  what is renamed has no name in between that somebody else could take.
+- DE3: an alias is of the queue, not of its name: it follows when the queue is renamed. The property
+  `dead_letter` of other queues is a name, and is changed by the same record.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -17,7 +22,9 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
 from quire.engine.records.catalog import (
+    ALIAS,
     QUEUE,
+    STATE,
     STORE,
     STORE_NUMBER,
     SUBSCRIPTION,
@@ -27,7 +34,6 @@ from quire.engine.records.catalog import (
 from quire.engine.records.durable_state import (
     KEEPER,
     SHARED,
-    TOPIC,
     WORK,
     DurableState,
     SubscriptionForm,
@@ -43,77 +49,63 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.journal import pack_record, padded_bytes
-from quire.limits import TEMPORARY_IDS
-from quire.order import by_code
-from quire.order_code import order_named
-from quire.properties import DEAD_LETTER, GIVING_WAY, Properties
+from quire.limits import STATE_DROP_BYTES, TEMPORARY_IDS
+from quire.properties import Properties
 from quire.queue_types import type_named
 from quire.row_schema import check_grows
 
+from . import checks
 from .committer import Committer
-from .names import (
-    check_letters,
-    check_no_alias,
-    check_no_dead_letters,
-    entry_of,
-    named_itself,
-    there_already,
-)
-from .schedules import check_no_schedule
 
 
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+@dataclass(eq=False)
 class Definition:
     """A change: so many changes of the catalog, which `prepare` returns, or raises to refuse.
 
     Those of numbers from `TEMPORARY_IDS` on are applied with the others, and are in no record.
-    `undo` takes back what `prepare` did besides looking; `done`: what it did for as long as it is
-    not applied. Only `prepare` tells how long the record is: so it claims a whole group.
     """
 
+    state: State
+    most_bytes: int  # of a group in the journal
+    prepare: Callable[[], list[CatalogChange]]
+    withdraw: Callable[[], None] = _nothing  # takes back what `prepare` did besides looking
+    done: Callable[[], None] = _nothing  # what it did for as long as it is not applied
+    changes: Sequence[CatalogChange] = ()
+    applied: bool = False
     durable = comes_first = True
 
-    def __init__(
-        self,
-        state: State,
-        most_bytes: int,
-        prepare: Callable[[], list[CatalogChange]],
-        undo: Callable[[], None] = lambda: None,
-        done: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`most_bytes`: of a group in the journal."""
-        self._state = state
-        self._most_bytes = most_bytes
-        self._prepare = prepare
-        self.withdraw = undo
-        self._done = done
-        self.changes: list[CatalogChange] = []
-        self._recorded: list[CatalogChange] = []
-        self._temporary: list[CatalogChange] = []
-        self.record = bytes(most_bytes)
-        self.applied = False
+    def __post_init__(self) -> None:
+        self.record = bytes(self.most_bytes)  # only `prepare` tells how long: so a whole group
 
     @property
     def relieves(self) -> bool:
         """Where something goes by it."""
-        return any(made.body is None for made in self._recorded)
+        return any(made.body is None for made in self.changes)
 
     def place(self) -> None:
-        self.changes = changes = self._prepare()
-        self._recorded = [made for made in changes if made.key < TEMPORARY_IDS]
-        self._temporary = [made for made in changes if made.key >= TEMPORARY_IDS]
-        pack(self._state.temporary, self._temporary)  # raises where there are too many
-        record = pack_record(format.CATALOG, 0, pack(self._state.durable, self._recorded))
-        if padded_bytes(record) > self._most_bytes:
+        self.changes = self.prepare()
+        recorded, temporary = self._apart()
+        pack(self.state.temporary, temporary)  # raises where there are too many
+        self.record = pack_record(format.CATALOG, 0, pack(self.state.durable, recorded))
+        if padded_bytes(self.record) > self.most_bytes:
             raise InvalidArgument(
-                f"{len(self._recorded)} definitions take {len(record)} bytes in the journal, where "
-                f"{self._most_bytes} is the most: define fewer at once"
+                f"{len(recorded)} definitions take {len(self.record)} bytes in the journal, where "
+                f"{self.most_bytes} is the most: define fewer at once"
             )
-        self.record = record
+
+    def _apart(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
+        """What is recorded, and what is temporary."""
+        recorded = [made for made in self.changes if made.key < TEMPORARY_IDS]
+        return recorded, [made for made in self.changes if made.key >= TEMPORARY_IDS]
 
     def apply(self, address: int) -> None:
-        with self._state.values.changing:
-            self._state.define(self._recorded, self._temporary)
-        self._done()
+        with self.state.values.changing:
+            self.state.define(*self._apart())
+        self.done()
 
     def apply_unrecorded(self) -> None:
         """All of it is temporary."""
@@ -138,10 +130,10 @@ class Definitions:
     def submit(
         self,
         prepare: Callable[[], list[CatalogChange]],
-        undo: Callable[[], None] = lambda: None,
+        undo: Callable[[], None] = _nothing,
         *,
         is_temporary: Callable[[], bool] = lambda: False,
-    ) -> list[CatalogChange]:
+    ) -> Sequence[CatalogChange]:
         """Make what `prepare` returns durable. It is called when nobody else defines anything.
 
         `is_temporary`: whether no change is to be durable; asked while nobody defines.
@@ -164,15 +156,20 @@ class Definitions:
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
             now, names = self._env.now_us(), set(state.names)
-            others = {**_properties(state), **{queue.name: queue.properties for queue in queues}}
+            others = {
+                **checks.properties_by_name(state),
+                **{queue.name: queue.properties for queue in queues},
+            }
             changes = []
             for queue in queues:
                 properties = queue.properties
                 if queue.name in names:
-                    raise there_already(state, queue.name)
+                    raise checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
-                _check(queue.name, queue.kind, properties, others, is_volatile=is_volatile)
+                checks.check_queue(
+                    queue.name, queue.kind, properties, others, is_volatile=is_volatile
+                )
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -214,7 +211,7 @@ class Definitions:
             properties = {k: v for k, v in changes.items() if k in Properties._fields}
             after = before.altered(properties)
             if state.names.get(after.dead_letter or "") is queue:  # by its name or an alias
-                raise _feeds_itself(queue.name)
+                raise checks.feeds_itself(queue.name)
             for field in ("type", "persistent"):
                 if getattr(before, field) != getattr(after, field):
                     raise InvalidArgument(
@@ -222,11 +219,11 @@ class Definitions:
                         "made: make another queue, and move the messages"
                     )
             check_grows(queue.name, before.schema, after.schema)
-            _check(
-                queue.name, queue.config.kind, after, _properties(state),
+            checks.check_queue(
+                queue.name, queue.config.kind, after, checks.properties_by_name(state),
                 is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
-            body = entry_of(state, queue)
+            body = checks.entry_of(state, queue)
             for field in Properties._fields:
                 body.pop(field, None)
             body |= {k: v for k, v in changes.items() if k not in properties} | after.to_body()
@@ -254,12 +251,11 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             nonlocal target
-            target = named_itself(state, name)
-            check_no_dead_letters(state, name)
-            check_no_alias(state, target)
-            check_no_schedule(state, target)
+            target = checks.named_itself(state, name)
+            checks.check_no_dead_letters(state, name)
+            checks.check_unnamed(state, target)
             with target.lock:
-                _check_unused(target)
+                checks.check_unused(target)
                 target.mark_dropped(True)
             return [CatalogChange(QUEUE, target.queue_id, None)]
 
@@ -296,7 +292,7 @@ class Definitions:
             if queue.dropped or not missing or config.capacity + missing > most:
                 raise full
             wanted = max(config.capacity + missing, config.capacity * 2)
-            body = entry_of(self._state, queue) | {"capacity": min(wanted, most)}
+            body = checks.entry_of(self._state, queue) | {"capacity": min(wanted, most)}
             return [CatalogChange(QUEUE, queue.queue_id, body)]
 
         try:
@@ -330,7 +326,7 @@ class Definitions:
                 CatalogChange(SUBSCRIPTION, number, None),
             ]
             if dropped:
-                own = entry_of(state, queue)
+                own = checks.entry_of(state, queue)
                 own["dropped"] = own.get("dropped", 0) + released
                 changes.append(CatalogChange(QUEUE, queue.queue_id, own))
             return changes
@@ -349,7 +345,7 @@ class Definitions:
         state = self._state
         options = {k: v for k, v in form._asdict().items() if v != getattr(SHARED, k)}
         for (queue, subscription), start in starts.items():
-            target = _topic(state, queue)
+            target = checks.topic_named(state, queue)
             if start != "earliest" and subscription not in target.named:
                 begin = target.end_position if start == "latest" else int(start)
                 target.releases.check_beginning(begin)
@@ -358,7 +354,7 @@ class Definitions:
             numbers = _numbers(state)
             new: list[tuple[int, Queue, str]] = []
             for (queue, subscription), start in starts.items():
-                found = _topic(state, queue)
+                found = checks.topic_named(state, queue)
                 if subscription in found.named:
                     continue
                 position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
@@ -405,10 +401,122 @@ class Definitions:
         with target.releases.leaving(target.subscription(subscription).subscription_id):
             self.submit(prepare, is_temporary=self._are_temporary([queue]))
 
+    def rename(self, old: str, new: str) -> Queue:
+        """Give a queue another name. Raises as `Store.rename_queue`."""
+        state = self._state
+
+        def prepare() -> list[CatalogChange]:
+            queue = checks.named_itself(state, old)
+            if new in state.names:
+                raise checks.there_already(state, new)
+            altered = [(queue, {"name": new})]
+            altered += [(other, {"dead_letter": new}) for other in checks.feeding(state, old)]
+            return [
+                CatalogChange(QUEUE, queue.queue_id, checks.entry_of(state, queue) | fields)
+                for queue, fields in altered
+            ]
+
+        def is_temporary() -> bool:
+            """Those whose dead letters go to a temporary queue are temporary, too."""
+            return old in state.names and state.names[old].is_temporary
+
+        return state.queues[self.submit(prepare, is_temporary=is_temporary)[0].key]
+
+    def create_alias(self, name: str, queue: str, replace: bool) -> None:
+        """Give a queue one more name. Raises as `Store.create_alias`."""
+        state = self._state
+
+        def prepare() -> list[CatalogChange]:
+            target = state.queue(queue)
+            if target.is_temporary:
+                raise InvalidArgument(
+                    f"queue {target.name!r} is not there after a restart (persistent=False), and "
+                    "an alias would be: it cannot have one"
+                )
+            number = state.durable.next_queue_id
+            if name in state.names:
+                known = checks.entry_named(state, ALIAS, name)
+                if known is None or not replace:
+                    raise checks.there_already(state, name)
+                number = known[0]
+            for other in checks.feeding(state, name):
+                if other is target:
+                    raise InvalidArgument(
+                        f"alias {name!r} is where the dead letters of {target.name!r} go: another "
+                        "queue must take them"
+                    )
+                checks.check_letters(other.name, other.config.properties, target.schema)
+            return [CatalogChange(ALIAS, number, {"name": name, "queue_id": target.queue_id})]
+
+        self.submit(prepare)
+
+    def drop_alias(self, name: str) -> None:
+        """Take an alias away. Raises as `Store.drop_alias`."""
+        state = self._state
+
+        def prepare() -> list[CatalogChange]:
+            state.queue(name)
+            known = checks.entry_named(state, ALIAS, name)
+            if known is None:
+                raise InvalidArgument(
+                    f"{name!r} is the name of a queue, not an alias: rename_queue and drop_queue "
+                    "are for queues"
+                )
+            checks.check_no_dead_letters(state, name)
+            return [CatalogChange(ALIAS, known[0], None)]
+
+        self.submit(prepare)
+
+    def aliases(self) -> dict[str, str]:
+        """The aliases in the order of their names, each with its queue's name."""
+        state = self._state
+        bodies = [entry.body for _, entry in checks.entries_by_name(state, ALIAS)]
+        pairs = [(str(body["name"]), state.queues.get(body["queue_id"])) for body in bodies]
+        return {name: queue.name for name, queue in pairs if queue is not None}
+
+    def drop_state(self, name: str) -> int:
+        """All keys of a name of a state go; how many they were.
+
+        With one commit, where they fit one record. Raises KeyHeld, DiskFull, StoreFailed.
+        """
+        dropped = 0
+        with suppress(_NothingLeft):
+            while True:
+                dropped += self._drop_keys(name)
+        self._committer.after_commit()
+        return dropped
+
+    def _drop_keys(self, name: str) -> int:
+        """As many as fit half a group."""
+        values = self._state.values
+        most = max(1, self._most_bytes // 2 // STATE_DROP_BYTES)
+        marks: list[tuple[str, str, bool]] = []
+
+        def prepare() -> list[CatalogChange]:
+            keys = values.keys(name)[:most]
+            if not keys:
+                raise _NothingLeft
+            values.check({}, [(name, key) for key in keys])
+            marks.extend((name, key, False) for key in keys)
+            return [CatalogChange(STATE, number, None) for number in values.place(marks, marks)]
+
+        def unplace() -> None:
+            values.unplace(marks, marks)
+
+        # Nobody sets one of them in between: it comes first of its group.
+        self._committer.sequencer.submit(
+            Definition(self._state, self._most_bytes, prepare, unplace, unplace)
+        )
+        return len(marks)
+
     def _are_temporary(self, names: Iterable[str]) -> Callable[[], bool]:
         """What tells whether all of these are; who is not there any more is refused later."""
         queues = self._state.names
         return lambda: all(name in queues and queues[name].is_temporary for name in names)
+
+
+class _NothingLeft(Exception):
+    """There is no such key any more."""
 
 
 class _Numbers:
@@ -424,108 +532,7 @@ def _numbers(state: State) -> dict[bool, _Numbers]:
     return {True: _Numbers(state.durable), False: _Numbers(state.temporary)}
 
 
-def _properties(state: State) -> dict[str, Properties]:
-    """Of all queues, by name and alias."""
-    return {name: queue.config.properties for name, queue in state.names.items()}
-
-
-def _check(
-    name: str,
-    kind: str,
-    properties: Properties,
-    others: Mapping[str, Properties],
-    *,
-    is_volatile: bool,
-    before: Properties | None = None,
-) -> None:
-    """What a queue is to be, at its making or after (`before`). Raises InvalidArgument.
-
-    `others`: of all queues that there are to be. Raises QueueNotFound where its dead-letter queue
-    is none of these.
-    """
-    order, target = properties.order, properties.dead_letter
-    if isinstance(order, str) and by_code(order) and (before is None or before.order != order):
-        order_named(order)
-    if is_volatile and properties.most_requests:
-        raise InvalidArgument(
-            f"queue {name!r} is volatile: what was put to it would be forgotten with its request "
-            "ids; leave dedup_count and dedup_seconds out, or give a durable type"
-        )
-    if properties.overflow in GIVING_WAY and properties.keep_forever:
-        raise InvalidArgument(
-            f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
-            f"way: overflow {properties.overflow!r} is not for it"
-        )
-    if properties.keeps and kind != TOPIC:
-        raise InvalidArgument(
-            f"queue {name!r} is a work queue, from which a message goes when it is read: only a "
-            "topic can keep it (keep_seconds, keep_bytes, keep_messages, keep_forever)"
-        )
-    if target is None:
-        for holds, wanting, going in (
-            (properties.overflow == DEAD_LETTER, "overflow 'dead_letter'", "the oldest messages"),
-            (properties.max_deliveries is not None, "max_deliveries", "messages"),
-            (properties.keep_expired, "keep_expired", "messages"),
-        ):
-            if holds:
-                raise InvalidArgument(
-                    f"queue {name!r}: {wanting} needs dead_letter, the queue to which {going} go "
-                    "then"
-                )
-        return
-    if target == name:
-        raise _feeds_itself(name)
-    if target not in others:
-        raise QueueNotFound(
-            f"dead_letter: there is no queue {target!r}: create it first, with "
-            f"create_queue({target!r})"
-        )
-    if properties.persistent and not others[target].persistent:
-        raise InvalidArgument(
-            f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
-            "give one that stays"
-        )
-    check_letters(name, properties, others[target].schema)
-
-
-def _feeds_itself(name: str) -> InvalidArgument:
-    return InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")
-
-
 def _keeper(queue_id: int, subscription_id: int) -> CatalogChange:
     """The entry of what holds a topic's messages beyond its subscriptions."""
     body = {"queue_id": queue_id, "name": KEEPER, "start": 0, "keeper": True}
     return CatalogChange(SUBSCRIPTION, subscription_id, body)
-
-
-def _check_unused(queue: Queue) -> None:
-    """Raises QueueInUse; under the queue's lock."""
-    name, space = queue.name, queue.space
-    if space.open_transactions:
-        raise QueueInUse(
-            f"queue {name!r} has {space.open_transactions} open transactions: end them first "
-            "(transactions() lists them)"
-        )
-    if space.pending_messages:
-        raise QueueInUse(f"a put to queue {name!r} is under way: try again")
-    if space.prepared:
-        raise QueueInUse(
-            f"queue {name!r} has {space.prepared} prepared transactions: decide them first "
-            "(recover() lists them)"
-        )
-    in_flight = sum(s.delivered for s in queue.subscriptions.values())
-    if in_flight:
-        raise QueueInUse(
-            f"{in_flight} messages of queue {name!r} are in flight: end the transactions that got "
-            "them first, the prepared ones too (see recover())"
-        )
-
-
-def _topic(state: State, name: str) -> Queue:
-    queue = state.queue(name)
-    if queue.config.kind != TOPIC:
-        raise InvalidArgument(
-            f"queue {queue.name!r} is a work queue, whose messages go to one reader each: read it "
-            f"as {queue.name!r}"
-        )
-    return queue

@@ -19,14 +19,14 @@ from quire.engine.records.durable_state import CatalogEntry
 from quire.env import Env
 from quire.errors import (
     InvalidArgument,
-    QueueInUse,
     QueueNotFound,
     ScheduleExists,
     ScheduleNotFound,
 )
 from quire.schedules import DEFAULTS, FIELDS
 
-from .names import Submit
+from .checks import entry_named
+from .definitions import Definitions
 
 _TIMING: Final = ("cron", "timezone")
 
@@ -34,22 +34,10 @@ _TIMING: Final = ("cron", "timezone")
 class ScheduleEntries:
     """See the module. Whoever uses it sees to it that nobody else changes one meanwhile."""
 
-    def __init__(self, env: Env, state: State, submit: Submit) -> None:
+    def __init__(self, env: Env, state: State, definitions: Definitions) -> None:
         self._env = env
         self._state = state
-        self._submit = submit
-
-    def all(self) -> list[tuple[int, CatalogEntry]]:
-        """All of them with their numbers, in the order of their names."""
-        entries = list(self._state.durable.catalog.get(SCHEDULE, {}).items())
-        return sorted(entries, key=lambda pair: str(pair[1].body["name"]))
-
-    def find(self, name: str) -> tuple[int, CatalogEntry] | None:
-        """The number and the entry of a schedule; None: there is none of the name."""
-        for number, entry in list(self._state.durable.catalog.get(SCHEDULE, {}).items()):
-            if entry.body["name"] == name:
-                return number, entry
-        return None
+        self._submit = definitions.submit
 
     def create(self, name: str, given: Mapping[str, Any], exist_ok: bool) -> None:
         """Make one. Raises as `Store.create_schedule`."""
@@ -57,7 +45,7 @@ class ScheduleEntries:
         body = {"name": name, **DEFAULTS, **_present(given)}
         queue = body.pop("queue")
         check_due(body, now_us)
-        known = self.find(name)
+        known = entry_named(self._state, SCHEDULE, name)
         if known is not None:
             if not exist_ok:
                 raise ScheduleExists(
@@ -99,7 +87,7 @@ class ScheduleEntries:
         self._submit(lambda: [CatalogChange(SCHEDULE, number, None)])
 
     def _known(self, name: str) -> tuple[int, CatalogEntry]:
-        known = self.find(name)
+        known = entry_named(self._state, SCHEDULE, name)
         if known is None:
             raise ScheduleNotFound(
                 f"there is no schedule {name!r}: schedules() lists them, create_schedule makes one"
@@ -127,16 +115,6 @@ def check_due(body: Mapping[str, Any], now_us: int) -> None:
     """Raises InvalidArgument where the text or the time zone is none, or nothing is ever due."""
     if DueTimes(body["cron"], body["timezone"]).after(now_us) is None:
         raise InvalidArgument(f"cron {body['cron']!r}: there is no such time in the next 50 years")
-
-
-def check_no_schedule(state: State, queue: Queue) -> None:
-    """Raises QueueInUse where schedules put to the queue."""
-    for entry in state.durable.catalog.get(SCHEDULE, {}).values():
-        if entry.body["queue_id"] == queue.queue_id:
-            raise QueueInUse(
-                f"queue {queue.name!r} has the schedule {entry.body['name']!r}: drop_schedule it, "
-                "or give it another queue (alter_schedule)"
-            )
 
 
 def _present(given: Mapping[str, Any]) -> dict[str, Any]:

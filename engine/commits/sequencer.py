@@ -439,7 +439,7 @@ class Sequencer:
             raise self._failed()
 
     def fail(self, error: BaseException) -> None:
-        """It came while something was applied that no record tells of (C6)."""
+        """It came while something was applied that no record tells of (C6), or beside (C7)."""
         self._failure = self._failure or repr(error)
 
     @contextmanager
@@ -449,11 +449,10 @@ class Sequencer:
             yield
         except DiskFull:
             raise
-        except StoreFailed as error:
-            self._failure = self._failure or repr(error)
-            raise
-        except OSError as error:
-            self._failure = self._failure or repr(error)
+        except (StoreFailed, OSError) as error:
+            self.fail(error)
+            if isinstance(error, StoreFailed):
+                raise
             raise StoreFailed(
                 f"{doing} failed ({error!r}); the store refuses commits: close it and open it "
                 "again to recover"

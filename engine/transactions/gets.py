@@ -518,16 +518,4 @@ def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]
 
 def message_of(queue: str, parts: list[Delivered]) -> Message | None:
     """The one message that was delivered, if it still is there."""
-    if not parts:
-        return None
-    part = parts[0]
-    block, start, _, first_id, time_us, deliveries, failed, _ = part
-    message = block.message(
-        start,
-        queue=queue,
-        first_id=first_id,
-        time_us=time_us,
-        delivery_count=deliveries,
-        failed_count=failed,
-    )
-    return part.told(message)
+    return parts[0].message(queue, parts[0].start) if parts else None
