@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Final, cast
 
@@ -32,6 +32,7 @@ from .context import Context
 IN_WHOLE: Final = cast("Message", object())
 TOO_OFTEN: Final = "delivered too often"
 EXPIRED: Final = "expired"
+Taking = dict[Subscription, list[tuple[int, int]]]  # runs of positions that are taken
 
 
 class _Reading:
@@ -266,22 +267,18 @@ class Gets:
         self, queue: Queue, subscription: Subscription, most: int, end: int
     ) -> list[tuple[int, int]]:
         """Take what waits below `end`, up to so many messages, and deliver nothing of it."""
-        self._is_counted = False
         runs: list[tuple[int, int]] = []
-        try:
-            with queue.lock:
-                if subscription.seeker is not None:
-                    raise QueueInUse(
-                        f"a transaction moves {queue.name}/{subscription.name}: end it first"
-                    )
-                if not (queue.dropped or subscription.removed):
-                    left = max(0, PURGED_RUNS - len(self.taken))
-                    subscription.take_waiting(runs, most, left, end)
-            for lo, hi in runs:
-                self._note(queue, subscription, lo, hi, None, 0)
-        except BaseException:
-            self.take_back(queue, subscription, runs)
-            raise
+
+        def choose() -> None:
+            if subscription.seeker is not None:
+                raise QueueInUse(
+                    f"a transaction moves {queue.name}/{subscription.name}: end it first"
+                )
+            if not (queue.dropped or subscription.removed):
+                left = max(0, PURGED_RUNS - len(self.taken))
+                subscription.take_waiting(runs, most, left, end)
+
+        self._take(queue, {subscription: runs}, choose)
         return runs
 
     def oldest(
@@ -291,26 +288,21 @@ class Gets:
 
         But runs of which somebody holds a part. Those that it has taken.
         """
-        self._is_counted = False
         found: list[tuple[int, int]] = []
-        taken: list[tuple[Subscription, int, int]] = []
-        try:
-            with queue.lock:
-                for start, end in runs:
-                    if queue.dropped or any(
-                        each.removed or each.seeker is not None or each.held_in(start, end)
-                        for each in subscriptions
-                    ):
-                        continue
-                    for each in subscriptions:
-                        taken += [(each, lo, hi) for lo, hi in each.take_part(start, end)]
-                    found.append((start, end))
-            for each, lo, hi in taken:
-                self._note(queue, each, lo, hi, None, 0)
-        except BaseException:
-            for each, lo, hi in taken:
-                self.take_back(queue, each, [(lo, hi)])
-            raise
+        taken: Taking = {each: [] for each in subscriptions}
+
+        def choose() -> None:
+            for start, end in runs:
+                if queue.dropped or any(
+                    each.removed or each.seeker is not None or each.held_in(start, end)
+                    for each in subscriptions
+                ):
+                    continue
+                for each, own in taken.items():
+                    own += each.take_part(start, end)
+                found.append((start, end))
+
+        self._take(queue, taken, choose)
         return found
 
     def chosen(self, queue: Queue, subscription: Subscription, positions: list[int]) -> list[int]:
@@ -318,24 +310,34 @@ class Gets:
 
         Not what others hold, what comes later, and what is gone.
         """
-        self._is_counted = False
         runs: list[tuple[int, int]] = []
+
+        def choose() -> None:
+            nonlocal runs
+            queue.check_there(subscription)
+            if subscription.is_guarded and not subscription.admits(self):
+                return
+            coming = subscription.coming
+            for position in positions:
+                if position not in coming and not subscription.held_in(position, position + 1):
+                    runs += subscription.take_part(position, position + 1)
+
+        self._take(queue, {subscription: runs}, choose)
+        return [lo for lo, _ in runs]
+
+    def _take(self, queue: Queue, taken: Taking, choose: Callable[[], None]) -> None:
+        """Have `choose` add to `taken` what it takes under the lock, and deliver nothing of it."""
+        self._is_counted = False
         try:
             with queue.lock:
-                queue.check_there(subscription)
-                if subscription.is_guarded and not subscription.admits(self):
-                    return []
-                coming = subscription.coming
-                for position in positions:
-                    if position in coming or subscription.held_in(position, position + 1):
-                        continue
-                    runs += subscription.take_part(position, position + 1)
-            for lo, hi in runs:
-                self._note(queue, subscription, lo, hi, None, 0)
+                choose()
+            for subscription, runs in taken.items():
+                for lo, hi in runs:
+                    self._note(queue, subscription, lo, hi, None, 0)
         except BaseException:
-            self.take_back(queue, subscription, runs)
+            for subscription, runs in reversed(taken.items()):
+                self.take_back(queue, subscription, runs)
             raise
-        return [lo for lo, _ in runs]
 
     def reject(
         self, message: Message, reason: str, delay: float | Retry | None
@@ -516,16 +518,4 @@ def _without(position: int, runs: list[tuple[int, int]]) -> list[tuple[int, int]
 
 def message_of(queue: str, parts: list[Delivered]) -> Message | None:
     """The one message that was delivered, if it still is there."""
-    if not parts:
-        return None
-    part = parts[0]
-    block, start, _, first_id, time_us, deliveries, failed, _ = part
-    message = block.message(
-        start,
-        queue=queue,
-        first_id=first_id,
-        time_us=time_us,
-        delivery_count=deliveries,
-        failed_count=failed,
-    )
-    return part.told(message)
+    return parts[0].message(queue, parts[0].start) if parts else None
