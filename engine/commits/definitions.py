@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any
@@ -178,18 +178,14 @@ class Definitions:
 
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
-            now, names = self._env.now_us(), set(state.names)
-            targets = names | {queue.name for queue in queues}
-            temporary = {queue.name for queue in queues if not queue.properties.persistent}
-            temporary |= {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
-            made = {queue.name: queue.properties.schema for queue in queues}
+            now, made = self._env.now_us(), {queue.name: queue.properties for queue in queues}
+            names: set[str] = set()
             changes = []
             for queue in queues:
-                if queue.name in names:
+                if queue.name in state.names or queue.name in names:
                     raise there_already(state, queue.name)
                 names.add(queue.name)
-                _check_dead_letter(queue.name, queue.properties, targets, temporary)
-                check_letters(queue.name, queue.properties, made | _schemas(state))
+                _check_dead_letter(state, queue.name, queue.properties, made)
                 number = numbers[queue.properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -233,9 +229,7 @@ class Definitions:
             if altered_to.order != config.properties.order:
                 _check_order(altered_to)
             check_grows(queue.name, config.properties.schema, altered_to.schema)
-            temporary = {state.queues[key].name for key in state.temporary.catalog[QUEUE]}
-            _check_dead_letter(queue.name, altered_to, state.names, temporary)
-            check_letters(queue.name, altered_to, _schemas(state))
+            _check_dead_letter(state, queue.name, altered_to, {})
             _check_keeping(queue.name, config.kind, altered_to)
             _check_requests(queue.name, altered_to, is_volatile=queue.is_volatile)
             body |= altered_to.to_body()
@@ -447,11 +441,6 @@ class _Numbers:
         self.subscription = count(state.next_subscription_id).__next__
 
 
-def _schemas(state: State) -> dict[str, str | None]:
-    """Of all queues, by name and alias."""
-    return {name: queue.schema for name, queue in state.names.items()}
-
-
 def _numbers(state: State) -> dict[bool, _Numbers]:
     """By whether what gets them is durable."""
     return {True: _Numbers(state.durable), False: _Numbers(state.temporary)}
@@ -498,9 +487,9 @@ def _check_type_stays(name: str, before: Properties, after: Properties) -> None:
 
 
 def _check_dead_letter(
-    name: str, properties: Properties, names: Container[str], temporary: Container[str]
+    state: State, name: str, properties: Properties, made: Mapping[str, Properties]
 ) -> None:
-    """`temporary`: those that a restart ends. Raises InvalidArgument, QueueNotFound."""
+    """`made`: of the queues that are made with it. Raises InvalidArgument, QueueNotFound."""
     target = properties.dead_letter
     overflow = properties.overflow
     if overflow in GIVING_WAY and properties.keep_forever:
@@ -523,16 +512,21 @@ def _check_dead_letter(
         )
     if target == name:
         raise InvalidArgument(f"queue {name!r}: another one must be its dead-letter queue")
-    if properties.persistent and target in temporary:
-        raise InvalidArgument(
-            f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
-            "give one that stays"
-        )
-    if target is not None and target not in names:
+    if target is None:
+        return
+    there = state.names.get(target)
+    theirs = made.get(target) if there is None else there.config.properties
+    if theirs is None:
         raise QueueNotFound(
             f"dead_letter: there is no queue {target!r}: create it first, with "
             f"create_queue({target!r})"
         )
+    if properties.persistent and not theirs.persistent:
+        raise InvalidArgument(
+            f"queue {name!r}: dead_letter {target!r} is gone after a restart (persistent=False): "
+            "give one that stays"
+        )
+    check_letters(name, properties, theirs.schema)
 
 
 def _check_keeping(name: str, kind: str, properties: Properties) -> None:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from quire.engine.queues.queue import Queue
@@ -86,7 +86,7 @@ class Names:
                         "queue must take them"
                     )
                 properties = other.config.properties
-                check_letters(other.name, properties, {name: target.schema})
+                check_letters(other.name, properties, target.schema)
             return [CatalogChange(ALIAS, number, {"name": name, "queue_id": target.queue_id})]
 
         self._submit(MAX_CATALOG_ENTRY_BYTES, prepare)
@@ -157,10 +157,9 @@ def check_no_dead_letters(state: State, name: str) -> None:
         )
 
 
-def check_letters(name: str, properties: Properties, schemas: Mapping[str, str | None]) -> None:
-    """Its dead-letter queue must take its messages. Raises InvalidArgument."""
+def check_letters(name: str, properties: Properties, theirs: str | None) -> None:
+    """Its dead-letter queue, of this schema, must take its messages. Raises InvalidArgument."""
     own, target = properties.schema, properties.dead_letter
-    theirs = None if target is None else schemas[target]
     if theirs is not None and (own is None or not is_part(own, theirs)):
         raise InvalidArgument(
             f"queue {name!r}: its dead-letter queue {target!r} has other columns ({theirs:.200}): "

@@ -318,6 +318,8 @@ class Queue:
         `missing`: what the reason is about.
         """
         with self.lock:
+            if why == self._stops.get(missing, ""):
+                return
             self._stops[missing] = why
             self.stopped = "; ".join([reason for reason in self._stops.values() if reason])
             self._limit()
