@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from quire.arguments import NewQueue
+from quire.arguments import NewQueue, check_kind
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.state import State
 from quire.engine.records import format
@@ -156,10 +156,7 @@ class Definitions:
         def prepare() -> list[CatalogChange]:
             numbers = _numbers(state)
             now, names = self._env.now_us(), set(state.names)
-            others = {
-                **checks.properties_by_name(state),
-                **{queue.name: queue.properties for queue in queues},
-            }
+            others = checks.properties_by_name(state) | {q.name: q.properties for q in queues}
             changes = []
             for queue in queues:
                 properties = queue.properties
@@ -167,9 +164,7 @@ class Definitions:
                     raise checks.there_already(state, queue.name)
                 names.add(queue.name)
                 is_volatile = self._is_volatile(queue)
-                checks.check_queue(
-                    queue.name, queue.kind, properties, others, is_volatile=is_volatile
-                )
+                checks.check_queue(queue, others, is_volatile=is_volatile)
                 number = numbers[properties.persistent]
                 built_in = number.subscription() if queue.kind == WORK else 0
                 body = {**queue.to_dict(), "created_us": now, "subscription_id": built_in}
@@ -220,8 +215,8 @@ class Definitions:
                     )
             check_grows(queue.name, before.schema, after.schema)
             checks.check_queue(
-                queue.name, queue.config.kind, after, checks.properties_by_name(state),
-                is_volatile=queue.is_volatile, before=before,
+                NewQueue(queue.name, check_kind(queue.config.kind), properties=after),
+                checks.properties_by_name(state), is_volatile=queue.is_volatile, before=before,
             )  # fmt: skip
             body = checks.entry_of(state, queue)
             for field in Properties._fields:
