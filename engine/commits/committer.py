@@ -54,6 +54,7 @@ from quire.engine.records.sections import (
     Attachment,
     Decides,
     DecidesSection,
+    Deliveries,
     DeliveriesSection,
     Held,
     HeldSection,
@@ -278,7 +279,7 @@ class Committer:
         if queue.is_volatile:
             self._state.memory.hand_out(reads)
         else:
-            self._record(DeliveriesSection(self._state.fold, reads))
+            self._record(DeliveriesSection(self._state.fold, Deliveries(reads)))
 
     def _record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
