@@ -37,8 +37,8 @@ from quire.engine.records.durable_state import (
     PageEntry,
     QueueConfig,
 )
-from quire.engine.records.fold import Fold, prepared_in
-from quire.engine.records.older import PREPARED_STATE, prepared_before
+from quire.engine.records.fold import Fold, prepared_before, prepared_in
+from quire.engine.records.older import PREPARED_STATE
 from quire.engine.records.packed_records import PackedRecords
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.requests import Known, Requests
@@ -277,7 +277,8 @@ def _load_queue(
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
     tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD.itemsize // 8)
-    queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())  # in no record page (L5)
+    if tail:  # in no record page (L5)
+        queue.tail = PackedRecords.of(np.array(tail, dtype="<i8").tobytes())
     if "requests" in entry:
         ids = to_texts(checkpoint.rows(entry["requests"]["ids"], 1))
         known = checkpoint.rows(entry["requests"]["rows"], 2)
