@@ -31,6 +31,7 @@ from quire.engine.records.durable_state import (
     DurableQueue,
     DurableSubscription,
     PageEntry,
+    QueueEffects,
     Ranges,
 )
 from quire.engine.strategies import BothLocks, Strategy
@@ -79,8 +80,10 @@ class Taken(NamedTuple):
 new_taken: Final = partial(tuple.__new__, Taken)  # of all its fields; faster than `Taken`
 
 
-class Queue:
+class Queue(QueueEffects):
     """See the module."""
+
+    lock: threading.Lock
 
     def __init__(
         self,
