@@ -121,7 +121,7 @@ class Journal:
         self._handles = ReadHandles(directory)
         store_id, self._segment_bytes, self._page_size = directory.geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._generation = generation = _next_generation(self._env, found.generation)
+        self.generation = generation = _next_generation(self._env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
         self._starts = (
@@ -465,10 +465,6 @@ class Journal:
         return self._durable_end if self.unsynced_bytes else end
 
     @property
-    def generation(self) -> int:
-        return self._generation
-
-    @property
     def max_group_bytes(self) -> int:
         """The most bytes of records that one group takes, each rounded up to a multiple of 8."""
         return self._segment_bytes - self._page_size - GROUP_HEADER_BYTES
@@ -529,7 +525,7 @@ class Journal:
         self._refusal = self._refusal or refusal
 
     def _begin_generation(self) -> None:
-        record = pack_generation_record(self._generation, self._env.now_us())
+        record = pack_generation_record(self.generation, self._env.now_us())
         assert len(record) == GENERATION_RECORD_BYTES
         self.write_group([record], relieving=True)
 

@@ -112,7 +112,7 @@ class Queue(QueueEffects):
             BothLocks(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
-        self.space = Space(config.name, config.capacity, config.max_messages, strategy)
+        self.space = Space(config, strategy)
         self._switches = ALL_ON
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
@@ -272,7 +272,7 @@ class Queue(QueueEffects):
 
     def altered(self) -> None:
         self.config = config = self.durable.config
-        self.name = self.space.name = config.name
+        self.name = config.name
         self._limit()
         self._shut()
         for subscription in self.readers():
@@ -301,14 +301,7 @@ class Queue(QueueEffects):
             )
         self.limits_expiry = properties.limits_expiry
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
-        self.space.has_remedy = properties.has_remedy
-        self.space.limit(
-            config.capacity,
-            config.max_messages,
-            stopped,
-            properties.max_message_bytes,
-            is_typed=properties.schema is not None,
-        )
+        self.space.limit(config, stopped)
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
@@ -501,6 +494,11 @@ class Queue(QueueEffects):
             Pointer(ref, max(start - ref.position, 0), min(end - ref.position, ref.count))
             for ref in islice(kept, POINTERS_AT_ONCE)
         ]
+
+    def look_up(self, start: int, end: int) -> list[Pointer]:
+        """The same, with the lock taken for it; none where the queue was dropped."""
+        with self.lock:
+            return [] if self.dropped else self.pointers(start, end)
 
     def unreleased_pointers(self, start: int, end: int) -> tuple[list[Pointer], int]:
         """Pointers to the first messages of [start, end) that are unreleased, and their end."""

@@ -78,17 +78,11 @@ class BlockReader:
         parts = []
         while start < stop:
             block, first = self._ltds_block(ref, start)
-            end = min(stop, first + block.count)
-            parts.append(
-                Delivered(
-                    block,
-                    start - first,
-                    end - first,
-                    ref.first_id + first,
-                    ref.time_us,
-                    delivery_count,
-                )
+            end, first_id = min(stop, first + block.count), ref.first_id + first
+            part = Delivered(
+                block, start - first, end - first, first_id, ref.time_us, delivery_count
             )
+            parts.append(part)
             start = end
         return parts
 
@@ -169,11 +163,7 @@ class BlockReader:
     def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
         """The block of a large transaction's file that holds the message, and its first index."""
         with self._ltds_lock:
-            reader = self._readers.get(ref.address)
-            if reader is None:
-                reader = self._open_file(ref.address, ref.count)
-            else:
-                self._readers.move_to_end(ref.address)
+            reader = self._file(ref.address, ref.count)
             number = reader.locate(index)
             key = (-1 - number, ref.address, 0)
             cached = self._blocks.get(key)
@@ -197,11 +187,7 @@ class BlockReader:
             with self._ltds_lock:
                 if not self._is_held(stream.file):
                     raise StoreCorrupt("the file is released")
-                reader = self._readers.get(stream.file)
-                if reader is None:
-                    reader = self._open_file(stream.file, 1)
-                else:
-                    self._readers.move_to_end(stream.file)
+                reader = self._file(stream.file, 1)
                 if not 0 <= number < reader.chunk_count:
                     raise StoreCorrupt(f"{reader.path}: it has no chunk {number}")
                 stored = reader.stored(number)
@@ -215,7 +201,12 @@ class BlockReader:
                 "message is open"
             ) from error
 
-    def _open_file(self, ltds_id: int, count: int) -> LtdsReader:
+    def _file(self, ltds_id: int, count: int) -> LtdsReader:
+        """Called under the lock of the readers."""
+        reader = self._readers.get(ltds_id)
+        if reader is not None:
+            self._readers.move_to_end(ltds_id)
+            return reader
         reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
         if reader.count != count:
             reader.close()

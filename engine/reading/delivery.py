@@ -151,14 +151,15 @@ class Delivery:
 
     def _due_us(self, queue: Queue, position: int) -> tuple[int, int]:
         """When the message says that it is due, and its group's number; 0: it does not say."""
-        with queue.lock:
-            pointers = [] if queue.dropped else queue.pointers(position, position + 1)
-        for pointer in pointers:
-            for part in self.fetch(queue, pointer, 1):
-                headers = part.block.headers
-                due = headers.fixed.get(Column.DELIVER_AT)
-                return 0 if due is None else int(due[part.start]), group_of(part)
+        for part in self._at(queue, position):
+            due = part.block.headers.fixed.get(Column.DELIVER_AT)
+            return 0 if due is None else int(due[part.start]), group_of(part)
         return 0, 0
+
+    def _at(self, queue: Queue, position: int) -> list[Delivered]:
+        """The message at the position, if it is there."""
+        pointers = queue.look_up(position, position + 1)
+        return [part for pointer in pointers for part in self.fetch(queue, pointer, 1)]
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
         """What is due next, in that order; nothing is taken."""
@@ -167,13 +168,7 @@ class Delivery:
             selection = subscription.selection
             done = subscription.done
             positions = [] if selection is None else selection.next_scheduled(done, most)
-        parts: list[Delivered] = []
-        for position in positions:
-            with queue.lock:
-                pointers = [] if queue.dropped else queue.pointers(position, position + 1)
-            for pointer in pointers:
-                parts += self.fetch(queue, pointer, 1)
-        return parts
+        return [part for position in positions for part in self._at(queue, position)]
 
     def bring_back(self) -> None:
         """What was rejected and is due is available again, in all queues."""
@@ -352,8 +347,7 @@ class Delivery:
         except (BlockMoved, StoreError) as moved:
             start = pointer.ref.position + pointer.start
             end = pointer.end_position
-            with queue.lock:
-                again = [] if queue.dropped else queue.pointers(start, end)
+            again = queue.look_up(start, end)
             if [p.ref for p in again] == [pointer.ref]:
                 where = f"queue {queue.name!r}, positions {start} to {end}"
                 if not isinstance(moved, (BlockMoved, StoreCorrupt)):  # it may be there

@@ -132,9 +132,7 @@ class Columns:
                 self._take(part, start)
                 start += part.stop - part.start
         except (BlockMoved, StoreCorrupt):  # a checkpoint may have moved it, or it is damaged
-            with queue.lock:
-                again = [] if queue.dropped else queue.pointers(start, pointer.end_position)
-            for moved in again:
+            for moved in queue.look_up(start, pointer.end_position):
                 if moved.ref != pointer.ref:  # else it is damage
                     self.read(reader, queue, moved)
 
