@@ -30,7 +30,6 @@ from quire.engine.records.durable_state import (
     WORK,
     DurableQueue,
     DurableSubscription,
-    PageEntry,
     QueueEffects,
     Ranges,
 )
@@ -44,7 +43,7 @@ from quire.uninterrupted import Condition
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
-from .record_list import RecordList
+from .record_list import RecordList, Sealed
 from .releases import Releases
 from .reservation import Space
 from .subscription import Subscription
@@ -381,26 +380,15 @@ class Queue(QueueEffects):
         """Whether any message of the block is still to be read."""
         return not self.released.covers(ref.position, ref.position + ref.count)
 
-    def seal(
-        self,
-        count: int,
-        replaced: PageEntry | None,
-        entries: list[PageEntry],
-        rewritten: dict[PageEntry, PageEntry],
-        moved: list[tuple[list[BlockRef], BlockRef]],
-        kept: list[BlockRef],
-        logged: Sealing,
-    ) -> list[BlockRef]:
-        """A checkpoint sealed the first `count` records of the tail into new record pages.
+    def seal(self, sealed: Sealed, logged: Sealing) -> list[BlockRef]:
+        """A checkpoint has sealed records of the tail into new record pages.
 
-        `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
-        old records with the one in their stead; `kept` are those of the records that stay in the
-        tail (L5); `logged`: what goes from the log. Returns the
-        blocks that are free by that: old ones, and the new ones that were released meanwhile, as
-        the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
+        `logged`: what goes from the log. Returns the blocks that are free by that: old ones, and
+        the new ones that were released meanwhile, as the old ones were then. Keeps Q3: the charge
+        of partly released messages is taken anew.
         """
         freed: list[BlockRef] = []
-        for old, new in moved:
+        for old, new in sealed.moved:
             if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
                 freed.append(old[0] if self.unreleased(new) else new)
                 continue
@@ -409,7 +397,7 @@ class Queue(QueueEffects):
             if self.releases.replace(old, new):
                 freed.append(new)
         self.epoch += 1
-        self.records.seal(count, replaced, entries, rewritten, kept, self.released)
+        self.records.seal(sealed, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()

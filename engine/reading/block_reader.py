@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 from quire.arguments import Bytes
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
-from quire.engine.pages.block_cache import BlockCache, BlockKey
-from quire.engine.pages.data_files import DataFiles
-from quire.engine.pages.memory_blocks import MemoryBlocks
+from quire.engine.pages.block_cache import BlockKey
+from quire.engine.pages.places import Places
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
@@ -40,25 +39,12 @@ class BlockMoved(Exception):
 class BlockReader:
     """See the module. Thread-safe."""
 
-    def __init__(
-        self,
-        env: Env,
-        ltds_directory: str,
-        store_id: int,
-        journal: Journal,
-        data: DataFiles,
-        memory: MemoryBlocks,
-        cache: BlockCache,
-        is_held: Callable[[int], bool],
-    ) -> None:
-        """`is_held`: whether a commit holds a large transaction's file that is not released."""
-        self._is_held = is_held
+    def __init__(self, env: Env, journal: Journal, places: Places, store_id: int) -> None:
         self._env = env
-        self._ltds_directory = ltds_directory
-        self._store_id = store_id
         self._journal = journal
-        self._data = data
-        self._memory = memory
+        self._places = places
+        self._store_id = store_id
+        self._data, self._memory, cache = places.data, places.memory, places.cache
         self._ltds_lock, self._readers = cache.files_lock, cache.files
         self._fresh, self._blocks = cache.fresh, cache.blocks
         self._get_fresh = cache.fresh.get
@@ -147,7 +133,10 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return LtdsReader(self._env, self._ltds_directory, ref.address, self._store_id)
+        return self._open(ref.address)
+
+    def _open(self, ltds_id: int) -> LtdsReader:
+        return LtdsReader(self._env, self._places.ltds_directory, ltds_id, self._store_id)
 
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
@@ -185,7 +174,7 @@ class BlockReader:
         """
         try:
             with self._ltds_lock:
-                if not self._is_held(stream.file):
+                if not self._places.holds(stream.file):
                     raise StoreCorrupt("the file is released")
                 reader = self._file(stream.file, 1)
                 if not 0 <= number < reader.chunk_count:
@@ -193,7 +182,7 @@ class BlockReader:
                 stored = reader.stored(number)
             return reader.parse_chunk(stream, number, stored)
         except StoreCorrupt as error:
-            if self._is_held(stream.file):
+            if self._places.holds(stream.file):
                 raise
             raise PositionLost(
                 "the message is not there any more, and its payload with it: it was read for good, "
@@ -207,7 +196,7 @@ class BlockReader:
         if reader is not None:
             self._readers.move_to_end(ltds_id)
             return reader
-        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
+        reader = self._open(ltds_id)
         if reader.count != count:
             reader.close()
             raise StoreCorrupt(
