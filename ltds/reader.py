@@ -101,7 +101,7 @@ class LtdsReader:
         Raises StoreCorrupt.
         """
         entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
+        where = self._where(number)
         length, expected = len(stored), int(entry["checksum"])
         if self.version != PLAIN_VERSION:
             length = int(entry["plain_length"])
@@ -131,7 +131,7 @@ class LtdsReader:
     def _plain(self, number: int, stored: memoryview) -> memoryview:
         """What `stored` gave of a file of version 2 or 3, verified and decompressed."""
         entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
+        where = self._where(number)
         if checksum(stored) != int(entry["checksum"]):
             raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
         return decompress(self.codec, stored, int(entry["plain_length"]), where)
@@ -172,20 +172,17 @@ class LtdsReader:
             index = stop
 
     def _content(self, number: int, stored: memoryview) -> memoryview:
-        entry = self._entries[number]
-        where = f"{self.path}: block {number} at {entry['offset']}"
-        expected = int(entry["checksum"])
-        if self.codec:
-            is_whole = checksum(stored) == expected
-        else:  # the block's own, which is in its first bytes
-            is_whole = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected) and (
-                checksum(stored[CHECKSUM_BYTES:]) == expected
-            )
-        if not is_whole:
-            raise StoreCorrupt(f"{where} is not the one that the directory names")
-        if self.codec:
-            return decompress(self.codec, stored, int(entry["plain_length"]), where)
+        if self.version != PLAIN_VERSION:
+            return self._plain(number, stored)
+        # The directory repeats the block's own, which is in its first bytes.
+        expected = int(self._entries[number]["checksum"])
+        own = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected)
+        if not own or checksum(stored[CHECKSUM_BYTES:]) != expected:
+            raise StoreCorrupt(f"{self._where(number)} is not the one that the directory names")
         return stored
+
+    def _where(self, number: int) -> str:
+        return f"{self.path}: block {number} at {self._entries[number]['offset']}"
 
     def words_at(self, number: int) -> str | None:
         """The schema of the block's rows, in words; None: its messages are bytes.

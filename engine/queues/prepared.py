@@ -119,10 +119,9 @@ class PreparedTransactions:
         return None
 
     def info(self, now_us: int) -> list[PreparedInfo]:
-        return [self._info(prepared, now_us) for prepared in self]
+        return [self._info(prepared.record, now_us) for prepared in self]
 
-    def _info(self, prepared: Prepared, now_us: int) -> PreparedInfo:
-        record = prepared.record
+    def _info(self, record: PrepareRecord, now_us: int) -> PreparedInfo:
         ids = {part.queue_id for part in record.parts} | {read.queue_id for read in record.reads}
         queues = (self._queues.get(queue_id) for queue_id in ids)
         return PreparedInfo(
@@ -130,7 +129,7 @@ class PreparedTransactions:
             prepared_us=record.prepared_us,
             age_seconds=max(0, now_us - record.prepared_us) / 1_000_000,
             queues=tuple(sorted(queue.name for queue in queues if queue is not None)),
-            messages=prepared.messages,
+            messages=record.messages,
             bytes=sum(part.charge for part in record.parts),
         )
 

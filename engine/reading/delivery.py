@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from quire.arguments import Bytes
@@ -81,13 +81,12 @@ class Delivery:
 
     def _hand_out(self, queue: Queue, subscription: Subscription, runs: Runs) -> None:
         """Note deliveries before they happen."""
-        more = [run[:2] for run in runs[HANDOUT_RUNS:]]
+        self.give_back(queue, subscription, runs[HANDOUT_RUNS:], counted=False)
         del runs[HANDOUT_RUNS:]
-        self.give_back(queue, subscription, more, counted=False)
         try:
             self._note(queue, subscription, runs)
         except BaseException:
-            self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+            self.give_back(queue, subscription, runs, counted=False)
             raise
 
     def _next_due(self, queue: Queue, subscription: Subscription) -> float:
@@ -236,7 +235,7 @@ class Delivery:
             if run is not None and run not in runs:
                 runs.append(run)
             if runs:
-                self.give_back(queue, subscription, [run[:2] for run in runs], counted=False)
+                self.give_back(queue, subscription, runs, counted=False)
             raise
         return runs
 
@@ -399,13 +398,13 @@ class Delivery:
         self,
         queue: Queue,
         subscription: Subscription,
-        runs: list[tuple[int, int]],
+        runs: Iterable[tuple[int, int, *tuple[int, ...]]],
         *,
         counted: bool,
     ) -> None:
         """Positions in flight are available again."""
         with queue.lock:
-            for start, end in runs:
+            for start, end, *_ in runs:
                 subscription.give_back(start, end, counted=counted)
             queue.wake()
 
