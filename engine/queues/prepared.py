@@ -78,10 +78,6 @@ class Prepared:
         """Whether it was prepared, durably; also when it is decided by now."""
         return self.phase is not Phase.PLACED
 
-    @property
-    def messages(self) -> int:
-        return self.record.messages
-
 
 class PreparedTransactions:
     """All of a store. See the module."""

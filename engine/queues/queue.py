@@ -289,11 +289,9 @@ class Queue(QueueEffects):
     def _limit(self) -> None:
         config = self.config
         properties, stopped = config.properties, self.stopped
-        if stopped:
-            pass
-        elif not self._switches.puts:
+        if not stopped and not self._switches.puts:
             stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
-        elif not properties.puts:
+        elif not stopped and not properties.puts:
             stopped = (
                 f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
                 "lets them in again"
