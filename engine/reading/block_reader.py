@@ -133,7 +133,7 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return self._open(ref.address)
+        return self._open(ref.address).checked(ref.count, ref.checksum)
 
     def _open(self, ltds_id: int) -> LtdsReader:
         return LtdsReader(self._env, self._places.ltds_directory, ltds_id, self._store_id)
@@ -196,13 +196,7 @@ class BlockReader:
         if reader is not None:
             self._readers.move_to_end(ltds_id)
             return reader
-        reader = self._open(ltds_id)
-        if reader.count != count:
-            reader.close()
-            raise StoreCorrupt(
-                f"{reader.path}: holds {reader.count} messages, its record says {count}"
-            )
-        self._readers[ltds_id] = reader
+        reader = self._readers[ltds_id] = self._open(ltds_id).checked(count)
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader
