@@ -14,7 +14,8 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .journal import Hooks, Journal
+from .hooks import Hooks
+from .journal import Journal
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, RecoveryReport, Tail
