@@ -6,7 +6,6 @@ from .format import (
     GENERATION_BODY,
     GROUP_HEADER_BYTES,
     KIND_GENERATION,
-    RECORD_ALIGNMENT,
     RECORD_HEADER,
     RECORD_HEADER_BYTES,
     Geometry,
@@ -15,19 +14,18 @@ from .format import (
     pack_record,
     padded_bytes,
 )
-from .journal import Hooks, Journal
+from .hooks import Hooks
+from .journal import Journal
 from .reader import read_at
 from .recovery import Apply, Report
 from .scan import Chain, Group, RecoveryReport, Tail
 from .segment import Directory, list_segments, segment_path
-from .segments import JournalStatus
 from .verify import Finding, geometry_of, scan
 
 __all__ = [
     "GENERATION_BODY",
     "GROUP_HEADER_BYTES",
     "KIND_GENERATION",
-    "RECORD_ALIGNMENT",
     "RECORD_HEADER",
     "RECORD_HEADER_BYTES",
     "Apply",
@@ -38,7 +36,6 @@ __all__ = [
     "Group",
     "Hooks",
     "Journal",
-    "JournalStatus",
     "Record",
     "RecoveryReport",
     "Report",

@@ -36,11 +36,9 @@ size of a segment.
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, ENOSPC
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import NoReturn, Self
 
 from quire.checksum import checksum
 from quire.env import Env, File
@@ -55,49 +53,31 @@ from quire.limits import (
 
 from .format import (
     CHECKSUM,
-    GENERATION_RECORD_BYTES,
+    GENERATION_BODY,
     GROUP_ENDS,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
     GROUP_START,
+    KIND_GENERATION,
     RECORD_HEADER_BYTES,
     RECORD_LENGTH,
     VERSION,
     VERSION_OF_UNSYNCED,
     WholeRecord,
     checked_geometry,
-    pack_generation_record,
+    pack_record,
     padded_bytes,
     round_up,
 )
+from .hooks import NO_HOOKS, Hooks
 from .reader import ReadHandles, check_range, lost, whole
 from .recovery import Apply, Recovered, Report, recover_segments, remove_unused
-from .segment import UNFINISHED_SUFFIX, Directory, make_segment, make_spare
+from .segment import UNFINISHED_SUFFIX, Directory, make_segment, make_spare, no_room, parent_of
 from .segments import JournalStatus, SegmentSet, first_capacity
 
 _record_length = RECORD_LENGTH.unpack_from
 _put_fields = GROUP_ENDS.pack_into
 _put_checksum = CHECKSUM.pack_into
-
-
-def _nothing(*_: str) -> None:
-    """Nobody is to be told."""
-
-
-class Hooks(NamedTuple):
-    """What a journal asks and tells those that it writes for."""
-
-    # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
-    # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
-    admit: Callable[[], int] = lambda: sys.maxsize
-    # Called before a group is not synced, and once all are (J10); must not raise.
-    before_unsynced: Callable[[], None] = _nothing
-    after_sync: Callable[[], None] = _nothing
-    # Called with the path of each next segment, before anything is written there.
-    before_segment: Callable[[str], None] = _nothing
-
-
-NO_HOOKS: Final = Hooks()
 
 
 class Journal:
@@ -121,7 +101,7 @@ class Journal:
         self._handles = ReadHandles(directory)
         store_id, self._segment_bytes, self._page_size = directory.geometry
         self._take_buffer(max(FIRST_BUFFER_BYTES, self._page_size))
-        self._generation = generation = _next_generation(self._env, found.generation)
+        self.generation = generation = _next_generation(self._env, found.generation)
         start, ids = GROUP_START.pack, (0, generation, store_id)
         # How the headers of groups begin: of others, and of one behind some that are not synced.
         self._start = start(GROUP_MAGIC, VERSION, *ids)
@@ -142,7 +122,8 @@ class Journal:
         self._write = self._file.write
         self._refusal: QuireError | None = None
         try:
-            self._begin_generation()
+            record = GENERATION_BODY.pack(generation, self._env.now_us())
+            self.write_group([pack_record(KIND_GENERATION, 0, record)], relieving=True)
             with suppress(DiskFull):  # then it comes before the next group that needs it
                 segments.keep_back()
         except BaseException:
@@ -171,7 +152,7 @@ class Journal:
         geometry = checked_geometry(store_id, segment_bytes, page_size)
         remove_unused(env, directory)
         env.make_directory(directory)
-        env.sync_directory(_parent(directory))
+        env.sync_directory(parent_of(directory))
         own = Directory(env, directory, geometry, direct)
         unfinished = own.path_of(0, UNFINISHED_SUFFIX)
         make_segment(own, 0, make_spare(own, unfinished, first_capacity(geometry)), 0, 0)
@@ -334,7 +315,10 @@ class Journal:
                 buffer[position:next_position] = piece
             length = next_position - start
             if length < RECORD_HEADER_BYTES or _record_length(buffer, start)[0] != length:
-                raise _no_record(length)
+                raise InvalidArgument(
+                    f"a record of {length} bytes: it must begin with its header, which says its"
+                    " length"
+                )
             position = (next_position + 7) & -8
             if position != next_position:
                 buffer[next_position:position] = bytes(position - next_position)
@@ -462,10 +446,6 @@ class Journal:
         return self._durable_end if self.unsynced_bytes else end
 
     @property
-    def generation(self) -> int:
-        return self._generation
-
-    @property
     def max_group_bytes(self) -> int:
         """The most bytes of records that one group takes, each rounded up to a multiple of 8."""
         return self._segment_bytes - self._page_size - GROUP_HEADER_BYTES
@@ -525,11 +505,6 @@ class Journal:
         """Write nothing any more, for another reason than J6; reads go on."""
         self._refusal = self._refusal or refusal
 
-    def _begin_generation(self) -> None:
-        record = pack_generation_record(self._generation, self._env.now_us())
-        assert len(record) == GENERATION_RECORD_BYTES
-        self.write_group([record], relieving=True)
-
     def _make_room(self, end: int) -> memoryview:
         """A buffer for a group of `end` bytes: the kept one, made larger, or one for this group."""
         if end == GROUP_HEADER_BYTES:
@@ -578,7 +553,7 @@ class Journal:
             self._base += self._segment_bytes
             self.end_lsn = self._base + self._page_size
         except BaseException as error:
-            if isinstance(error, OSError) and _no_room(error):
+            if isinstance(error, OSError) and no_room(error):
                 raise
             self._fail(error, "making the next segment")  # half done: it must not be done twice
             raise
@@ -591,7 +566,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            if but_for_room and _no_room(error):
+            if but_for_room and no_room(error):
                 raise
             self._fail(error, doing)
             raise
@@ -616,20 +591,5 @@ class Journal:
         raise type(refusal)(*refusal.args) from refusal.__cause__
 
 
-def _no_record(length: int) -> InvalidArgument:
-    return InvalidArgument(
-        f"a record of {length} bytes: it must begin with its header, which says its length"
-    )
-
-
 def _next_generation(env: Env, highest: int) -> int:
     return (((highest >> 32) + 1) << 32) | (env.random_u64() & 0xFFFFFFFF)
-
-
-def _no_room(error: OSError) -> bool:
-    return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
-
-
-def _parent(directory: str) -> str:
-    head, slash, _ = directory.rpartition("/")
-    return head or slash or "."

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from errno import EDQUOT, ENOSPC
 from typing import Final, NamedTuple
 
 from quire.env import Env, File
@@ -218,3 +219,14 @@ class SegmentReader:
     def close(self) -> None:
         self._window = b""
         self._file.close()
+
+
+def no_room(error: OSError) -> bool:
+    """Whether it says that the disk is full."""
+    return isinstance(error, DiskFull) or error.errno in (ENOSPC, EDQUOT)
+
+
+def parent_of(directory: str) -> str:
+    """The directory that it is in."""
+    head, slash, _ = directory.rpartition("/")
+    return head or slash or "."

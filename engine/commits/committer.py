@@ -47,7 +47,6 @@ from quire.engine.records.commit_record import (
     pack_light,
     pack_lone,
 )
-from quire.engine.records.durable_state import DurableQueue
 from quire.engine.records.local_tail import mark_of
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.records.sections import (
@@ -69,7 +68,7 @@ from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .sequencer import Sequencer
-from .transaction_change import TransactionChange, change_of
+from .transaction_change import TransactionChange
 from .volatile import MemorySection, Volatile
 from .written import Written, lone_block
 
@@ -190,7 +189,7 @@ class Committer:
         transaction_id = transaction.id
         reserved: list[Queue] = []
         extents: list[Extent] = []
-        packed: Packed[DurableQueue] | None = None
+        packed: Packed | None = None
         if light and not sections:
             packed = pack_light(transaction_id, written, reads, entries)
             if len(packed[0]) > self.inline_limit:
@@ -205,7 +204,7 @@ class Committer:
                 )
                 if held is not None and packed is not None:  # no more takes effect
                     packed, reads, entries = (*packed[:2], (), (), 0), (), ()
-            transaction.change = change = change_of(
+            transaction.change = change = TransactionChange(
                 self._state, self._reader, transaction_id, packed, reads, entries,
                 transaction.durable, sections,
             )  # fmt: skip
@@ -232,7 +231,7 @@ class Committer:
         held: Held | None,
         reserved: list[Queue],
         extents: list[Extent],
-    ) -> tuple[Packed[DurableQueue] | None, Sequence[PendingSection]]:
+    ) -> tuple[Packed | None, Sequence[PendingSection]]:
         """Steps 1 to 3 of what is not light; the record, if there is one, and its sections."""
         groups: Pieces = []
         if memory is not None and memory.written:  # which stays there
@@ -284,8 +283,10 @@ class Committer:
 
     def _record(self, section: PendingSection) -> None:
         """Commit a section and nothing else: no message, no read."""
-        packed: Packed[DurableQueue] = pack(0, (), (), (), pack_sections((section,)))
-        self.sequencer.submit(change_of(self._state, self._reader, 0, packed, sections=(section,)))
+        packed: Packed = pack(0, (), (), (), pack_sections((section,)))
+        self.sequencer.submit(
+            TransactionChange(self._state, self._reader, 0, packed, sections=(section,))
+        )
 
     def _apply_alone(self, change: TransactionChange, memory: MemorySection) -> None:
         """Steps 4 and 5 of what is in volatile queues only: nothing is written (VO1)."""
@@ -314,13 +315,13 @@ class Committer:
         The same steps, with the queue's space taken and reserved under one hold of its lock.
         """
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES
-        packed: Packed[DurableQueue] | None = None
+        packed: Packed | None = None
         sections: Sequence[MemorySection] = ()
         if queue.puts_are_plain:
             packed = pack_lone(0, queue.durable, payload, None, charge)
         else:
             sections = (MemorySection(self.volatile, 0),)
-        change = change_of(self._state, self._reader, 0, packed, (), (), durable, sections)
+        change = TransactionChange(self._state, self._reader, 0, packed, (), (), durable, sections)
         with queue.admission:
             if queue.dropped:
                 raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")

@@ -13,8 +13,8 @@ from quire.engine.queues.queue import Taken
 from quire.engine.queues.state import State
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
-from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, PartRow, Read
-from quire.engine.records.durable_state import OPEN, DurableQueue
+from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, Entry, Packed, Read
+from quire.engine.records.durable_state import OPEN
 from quire.engine.records.sections import PendingSection
 from quire.journal import WholeRecord
 
@@ -24,7 +24,7 @@ _put_id_and_time = format.ID_AND_TIME.pack_into
 
 
 class TransactionChange:
-    """See the module; made by `change_of`. `record` gets its ids and time in `place`."""
+    """See the module; `record` gets its ids and time in `place`."""
 
     __slots__ = (
         "_blocks", "_entries", "_groups", "_head", "_messages", "_reader", "_reads", "_state",
@@ -37,15 +37,30 @@ class TransactionChange:
     first_id: int  # of its messages in other than volatile queues
     time_us: int
     sections: Sequence[PendingSection]
-    _head: bytearray
-    _groups: Sequence[tuple[DurableQueue, Sequence[PartRow]]]
-    _blocks: Sequence[tuple[int, bytes | bytearray]]
-    _messages: int
-    _state: State
-    _reader: BlockReader
-    _transaction_id: int
-    _reads: Sequence[Read | Taken]
-    _entries: Sequence[Entry]
+
+    def __init__(
+        self,
+        state: State,
+        reader: BlockReader,
+        transaction_id: int,
+        packed: Packed | None,
+        reads: Sequence[Read | Taken] = (),
+        entries: Sequence[Entry] = (),
+        durable: bool = True,
+        sections: Sequence[PendingSection] = (),
+    ) -> None:
+        self.applied = False
+        self.durable = durable
+        if packed is None:
+            packed = _NOTHING
+            self.first_id = self.time_us = 0
+        self.record, self._head, self._groups, self._blocks, self._messages = packed
+        self._state = state
+        self._reader = reader
+        self._transaction_id = transaction_id
+        self._reads = reads
+        self._entries = entries
+        self.sections = sections
 
     @property
     def relieves(self) -> bool:
@@ -123,35 +138,4 @@ class TransactionChange:
                 section.apply(address)
 
 
-def change_of(
-    state: State,
-    reader: BlockReader,
-    transaction_id: int,
-    packed: Packed[DurableQueue] | None,
-    reads: Sequence[Read | Taken] = (),
-    entries: Sequence[Entry] = (),
-    durable: bool = True,
-    sections: Sequence[PendingSection] = (),
-) -> TransactionChange:
-    """A change; see `message_id.id_of` for its making.
-
-    `packed`: the control records are in the charges; None: all of it is in volatile queues, and
-    nothing is recorded. `reads` are the messages that were got, and what else counts as read.
-    """
-    change = TransactionChange()
-    change.applied = False
-    change.durable = durable
-    if packed is None:
-        packed = _NOTHING
-        change.first_id = change.time_us = 0
-    change.record, change._head, change._groups, change._blocks, change._messages = packed
-    change._state = state
-    change._reader = reader
-    change._transaction_id = transaction_id
-    change._reads = reads
-    change._entries = entries
-    change.sections = sections
-    return change
-
-
-_NOTHING: Packed[DurableQueue] = b"", bytearray(), (), (), 0
+_NOTHING: Packed = b"", bytearray(), (), (), 0

@@ -29,7 +29,7 @@ from quire.engine.records.durable_state import (
     WORK,
     DurableQueue,
     DurableSubscription,
-    PageEntry,
+    QueueEffects,
     Ranges,
 )
 from quire.engine.strategies import BothLocks, Strategy
@@ -42,7 +42,7 @@ from quire.uninterrupted import Condition
 from .arrivals import Arrivals
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
-from .record_list import RecordList
+from .record_list import RecordList, Sealed
 from .releases import Releases
 from .reservation import Space
 from .subscription import Subscription
@@ -58,8 +58,10 @@ class Switches(NamedTuple):
 ALL_ON: Final = Switches(puts=True, gets=True)
 
 
-class Queue:
+class Queue(QueueEffects):
     """See the module."""
+
+    lock: threading.Lock
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Queue:
             BothLocks(self.writers, self.lock) if strategy.locks_queues else self.lock
         )
         self.released = durable.released
-        self.space = Space(config.name, config.capacity, config.max_messages, strategy)
+        self.space = Space(config, strategy)
         self._switches = ALL_ON
         self.limits_expiry = False  # messages that are put live no longer than it says
         self._limit()
@@ -248,7 +250,7 @@ class Queue:
 
     def altered(self) -> None:
         self.config = config = self.durable.config
-        self.name = self.space.name = config.name
+        self.name = config.name
         self._limit()
         self._shut()
         for subscription in self.readers():
@@ -266,25 +268,16 @@ class Queue:
     def _limit(self) -> None:
         config = self.config
         properties, stopped = config.properties, self.stopped
-        if stopped:
-            pass
-        elif not self._switches.puts:
+        if not stopped and not self._switches.puts:
             stopped = "the store is stopped for puts: store.enable(puts=True) lets them in again"
-        elif not properties.puts:
+        elif not stopped and not properties.puts:
             stopped = (
                 f"queue {self.name!r} is stopped for puts: alter_queue({self.name!r}, puts=True) "
                 "lets them in again"
             )
         self.limits_expiry = properties.limits_expiry
         self.puts_are_plain = not (self.is_volatile or self.limits_expiry)
-        self.space.has_remedy = properties.has_remedy
-        self.space.limit(
-            config.capacity,
-            config.max_messages,
-            stopped,
-            properties.max_message_bytes,
-            is_typed=properties.schema is not None,
-        )
+        self.space.limit(config, stopped)
 
     def mark_dropped(self, dropped: bool) -> None:
         """It is being dropped, or is not after all; called under the lock."""
@@ -364,26 +357,15 @@ class Queue:
         """Whether any message of the block is still to be read."""
         return not self.released.covers(ref.position, ref.position + ref.count)
 
-    def seal(
-        self,
-        count: int,
-        replaced: PageEntry | None,
-        entries: list[PageEntry],
-        rewritten: dict[PageEntry, PageEntry],
-        moved: list[tuple[list[BlockRef], BlockRef]],
-        kept: list[BlockRef],
-        logged: Sealing,
-    ) -> list[BlockRef]:
-        """A checkpoint sealed the first `count` records of the tail into new record pages.
+    def seal(self, sealed: Sealed, logged: Sealing) -> list[BlockRef]:
+        """A checkpoint has sealed records of the tail into new record pages.
 
-        `replaced` is the last page of before, written anew; `rewritten` are others; `moved` pairs
-        old records with the one in their stead; `kept` are those of the records that stay in the
-        tail (L5); `logged`: what goes from the log. Returns the
-        blocks that are free by that: old ones, and the new ones that were released meanwhile, as
-        the old ones were then. Keeps Q3: the charge of partly released messages is taken anew.
+        `logged`: what goes from the log. Returns the blocks that are free by that: old ones, and
+        the new ones that were released meanwhile, as the old ones were then. Keeps Q3: the charge
+        of partly released messages is taken anew.
         """
         freed: list[BlockRef] = []
-        for old, new in moved:
+        for old, new in sealed.moved:
             if old[0].kind == format.DATA:  # moved as it is (see `reorganise`)
                 freed.append(old[0] if self.unreleased(new) else new)
                 continue
@@ -392,7 +374,7 @@ class Queue:
             if self.releases.replace(old, new):
                 freed.append(new)
         self.epoch += 1
-        self.records.seal(count, replaced, entries, rewritten, kept, self.released)
+        self.records.seal(sealed, self.released)
         self.log.drop(logged)
         for subscription in self.subscriptions.values():
             subscription.read_structure.reset()

@@ -23,6 +23,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+from quire.engine.records.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
@@ -44,18 +45,10 @@ class Space:
         "prepared_bytes", "prepared_messages", "reserving", "room", "stopped", "strategy", "used",
     )  # fmt: skip
 
-    def __init__(
-        self, name: str, capacity: int, max_messages: int | None, strategy: Strategy
-    ) -> None:
-        self.name = name
+    def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.capacity = capacity
-        self.max_messages = max_messages
-        self.has_remedy = False  # where there is no room, something may be done
-        self.stopped = ""  # why nothing may be put, if so
-        self.most_bytes: int | None = None  # of a message
-        self.is_typed = False  # its messages are rows
-        self.is_guarded = max_messages is not None  # a put has more to pass than the capacity
+        self.room: threading.Condition | None = None  # of commits that wait for space
+        self.limit(config)
         self.used = 0  # committed and unread, and what open and prepared transactions hold
         self.pending_bytes = 0  # the part of open transactions
         self.live_messages = 0  # committed, not yet read by every subscription
@@ -65,29 +58,25 @@ class Space:
         self.prepared = 0  # transactions that wait for their decision
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
-        self.room: threading.Condition | None = None  # of commits that wait for space
 
-    def limit(
-        self,
-        capacity: int,
-        max_messages: int | None,
-        stopped: str,
-        most_bytes: int | None,
-        *,
-        is_typed: bool = False,
-    ) -> None:
+    def limit(self, config: QueueConfig, stopped: str = "") -> None:
         """What may be taken is altered; what is taken stays, also where it is more than that.
 
-        `stopped`: why nothing may be put, if so. `most_bytes`: of a message. `is_typed`: a message
-        is a row.
+        `stopped`: why nothing may be put, if so.
         """
-        self.capacity = capacity
-        self.max_messages = max_messages
+        properties = config.properties
+        self.name = config.name
+        self.capacity = config.capacity
+        self.max_messages = config.max_messages
+        self.has_remedy = properties.has_remedy  # where there is no room, something may be done
         self.stopped = stopped
-        self.most_bytes = most_bytes
-        self.is_typed = is_typed
-        self.is_guarded = (
-            max_messages is not None or bool(stopped) or most_bytes is not None or is_typed
+        self.most_bytes = properties.max_message_bytes  # of a message
+        self.is_typed = properties.schema is not None  # its messages are rows
+        self.is_guarded = (  # a put has more to pass than the capacity
+            self.max_messages is not None
+            or bool(stopped)
+            or self.most_bytes is not None
+            or self.is_typed
         )
         self._freed()
 

@@ -17,9 +17,8 @@ from collections.abc import Callable
 
 from quire.arguments import Bytes
 from quire.block import Block, StreamedBlock, encode_one, payload_of_one
-from quire.engine.pages.block_cache import BlockCache, BlockKey
-from quire.engine.pages.data_files import DataFiles
-from quire.engine.pages.memory_blocks import MemoryBlocks
+from quire.engine.pages.block_cache import BlockKey
+from quire.engine.pages.places import Places
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef, BlockRow
@@ -40,25 +39,12 @@ class BlockMoved(Exception):
 class BlockReader:
     """See the module. Thread-safe."""
 
-    def __init__(
-        self,
-        env: Env,
-        ltds_directory: str,
-        store_id: int,
-        journal: Journal,
-        data: DataFiles,
-        memory: MemoryBlocks,
-        cache: BlockCache,
-        is_held: Callable[[int], bool],
-    ) -> None:
-        """`is_held`: whether a commit holds a large transaction's file that is not released."""
-        self._is_held = is_held
+    def __init__(self, env: Env, journal: Journal, places: Places, store_id: int) -> None:
         self._env = env
-        self._ltds_directory = ltds_directory
-        self._store_id = store_id
         self._journal = journal
-        self._data = data
-        self._memory = memory
+        self._places = places
+        self._store_id = store_id
+        self._data, self._memory, cache = places.data, places.memory, places.cache
         self._ltds_lock, self._readers = cache.files_lock, cache.files
         self._fresh, self._blocks = cache.fresh, cache.blocks
         self._get_fresh = cache.fresh.get
@@ -78,17 +64,11 @@ class BlockReader:
         parts = []
         while start < stop:
             block, first = self._ltds_block(ref, start)
-            end = min(stop, first + block.count)
-            parts.append(
-                Delivered(
-                    block,
-                    start - first,
-                    end - first,
-                    ref.first_id + first,
-                    ref.time_us,
-                    delivery_count,
-                )
+            end, first_id = min(stop, first + block.count), ref.first_id + first
+            part = Delivered(
+                block, start - first, end - first, first_id, ref.time_us, delivery_count
             )
+            parts.append(part)
             start = end
         return parts
 
@@ -153,7 +133,10 @@ class BlockReader:
 
     def ltds(self, ref: BlockRef) -> LtdsReader:
         """A large transaction's file, of the caller's own; past the cache."""
-        return self._open_file(ref.address, ref.count, ref.checksum)
+        return self._open(ref.address).checked(ref.count, ref.checksum)
+
+    def _open(self, ltds_id: int) -> LtdsReader:
+        return LtdsReader(self._env, self._places.ltds_directory, ltds_id, self._store_id)
 
     def where(self, ref: BlockRef) -> str:
         """The place in words, for messages."""
@@ -169,11 +152,7 @@ class BlockReader:
     def _ltds_block(self, ref: BlockRef, index: int) -> tuple[Block, int]:
         """The block of a large transaction's file that holds the message, and its first index."""
         with self._ltds_lock:
-            reader = self._readers.get(ref.address)
-            if reader is None:
-                reader = self._keep_open(ref.address, ref.count)
-            else:
-                self._readers.move_to_end(ref.address)
+            reader = self._file(ref.address, ref.count)
             number = reader.locate(index)
             key = (-1 - number, ref.address, 0)
             cached = self._blocks.get(key)
@@ -195,19 +174,15 @@ class BlockReader:
         """
         try:
             with self._ltds_lock:
-                if not self._is_held(stream.file):
+                if not self._places.holds(stream.file):
                     raise StoreCorrupt("the file is released")
-                reader = self._readers.get(stream.file)
-                if reader is None:
-                    reader = self._keep_open(stream.file, 1)
-                else:
-                    self._readers.move_to_end(stream.file)
+                reader = self._file(stream.file, 1)
                 if not 0 <= number < reader.chunk_count:
                     raise StoreCorrupt(f"{reader.path}: it has no chunk {number}")
                 stored = reader.stored(number)
             return reader.parse_chunk(stream, number, stored)
         except StoreCorrupt as error:
-            if self._is_held(stream.file):
+            if self._places.holds(stream.file):
                 raise
             raise PositionLost(
                 "the message is not there any more, and its payload with it: it was read for good, "
@@ -215,12 +190,13 @@ class BlockReader:
                 "message is open"
             ) from error
 
-    def _open_file(self, ltds_id: int, count: int, checksum: int = 0) -> LtdsReader:
-        reader = LtdsReader(self._env, self._ltds_directory, ltds_id, self._store_id)
-        return reader.checked(count, checksum)
-
-    def _keep_open(self, ltds_id: int, count: int) -> LtdsReader:
-        reader = self._readers[ltds_id] = self._open_file(ltds_id, count)
+    def _file(self, ltds_id: int, count: int) -> LtdsReader:
+        """Called under the lock of the readers."""
+        reader = self._readers.get(ltds_id)
+        if reader is not None:
+            self._readers.move_to_end(ltds_id)
+            return reader
+        reader = self._readers[ltds_id] = self._open(ltds_id).checked(count)
         if len(self._readers) > LTDS_READERS:
             self._readers.popitem(last=False)[1].close()
         return reader
